@@ -1,0 +1,366 @@
+"""Every setting: one tree of frozen dataclasses, and their validation in worded errors.
+
+A leaf's name is unique in the whole tree, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no
+group; YAML files hold the groups (``env: {num_envs: 16}``). Layers: default < preset < file < flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from proximo.errors import ConfigError, nearest
+from proximo.schedule_text import ScheduleText
+
+# The names of other libraries are known to the error message only.
+FOREIGN_NAMES = {
+    "clip_range": "clip_eps", "clip_coef": "clip_eps", "clip_range_vf": "clip_value_eps", "n_steps": "num_steps",
+    "n_epochs": "num_epochs", "update_epochs": "num_epochs", "n_envs": "num_envs", "lr": "learning_rate",
+    "batch_size": "num_minibatches", "minibatch_size": "num_minibatches", "ent_weight": "ent_coef",
+    "total_timesteps": "total_steps", "timesteps": "total_steps", "value_coef": "vf_coef", "lambda": "gae_lambda",
+    "lam": "gae_lambda", "discount": "gamma", "env_id": "id", "rollout_length": "num_steps", "seq_len": "sequence_length",
+    "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
+    "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward",
+    "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
+}  # fmt: skip
+
+
+def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
+    """A leaf with its help text and its range: ``low <= value <= high``, ``value > above``."""
+    metadata = {"help": help, "low": low, "high": high, "above": above}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """Which environment, and how many of it."""
+
+    id: str = _setting("", "environment id, as listed by `proximo envs`")
+    num_envs: int = _setting(8, "environments stepped together", low=1)
+    max_episode_steps: int = _setting(
+        0, "truncate episodes after so many steps, beside the environment's own limit; 0: off", low=0
+    )
+    stagger_steps: int = _setting(
+        0, "start out of phase: truncate every environment's first episode after a random 1 … stagger_steps steps; 0: off", low=0
+    )
+    env_settings: dict[str, Any] = _setting({}, "parameters of the environment itself, as key=value,key=value")
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347)."""
+
+    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1)
+    num_steps: int = _setting(128, "steps of each environment in a rollout", low=1)
+    num_epochs: int = _setting(4, "passes over each rollout", low=1)
+    num_minibatches: int = _setting(4, "minibatches in an epoch", low=1)
+    learning_rate: ScheduleText = _setting(
+        ScheduleText("3e-4"), "a number, linear(from, to) or polynomial(from, to, power)", low=0
+    )
+    gamma: float = _setting(0.99, "discount γ", low=0, high=1)
+    gae_lambda: float = _setting(0.95, "λ of generalised advantage estimation", low=0, high=1)
+    clip_eps: ScheduleText = _setting(ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", above=0)
+    clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0)
+    ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0)
+    vf_coef: float = _setting(0.5, "weight of the value loss", low=0)
+    max_grad_norm: float = _setting(0.5, "global norm that gradients are clipped to", above=0)
+    target_kl: float = _setting(0.0, "skip the remaining minibatches of an update once approximate KL exceeds it; 0: off", low=0)
+    normalize_advantage: Literal["none", "batch", "minibatch"] = _setting("minibatch", "over what advantages are normalised")
+    normalize_observation: bool = _setting(
+        False, "observations to mean 0 and variance 1 by running statistics, inside the policy"
+    )
+    normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
+    recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")
+    sequence_length: int = _setting(0, "steps of backpropagation through the memory; 0: the whole rollout", low=0)
+    optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
+    weight_decay: float = _setting(0.0, "decoupled weight decay, for adamw", low=0)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Encoder → memory → heads."""
+
+    encoder: Literal["auto", "mlp", "nature_cnn"] = _setting("auto", "auto: nature_cnn for images, mlp for the rest")
+    hidden_sizes: tuple[int, ...] = _setting((64, 64), "layers of the MLP encoder, as 64,64", low=1)
+    activation: Literal["tanh", "relu"] = _setting("tanh", "between layers")
+    towers: Literal["separate", "shared"] = _setting(
+        "separate", "one encoder and memory each for policy and value, or one for both"
+    )
+    memory: Literal["none", "gru", "lstm"] = _setting("none", "what the policy remembers with")
+    memory_size: int = _setting(128, "units of the memory", low=1)
+    memory_layers: int = _setting(1, "memories stacked upon each other", low=1)
+    head_sizes: tuple[int, ...] = _setting((), "hidden layers of each head, behind the memory", low=1)
+    action_mapping: Literal["clip", "tanh"] = _setting(
+        "clip", "how a Gaussian sample reaches a bounded space: clipped or squashed"
+    )
+    log_std_init: float = _setting(
+        0.0, "logarithm of the Gaussian's initial standard deviation (of the range -1 … 1)", low=-20, high=2
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = _setting("float32", "type that encoders and memories compute in")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Where a run is kept, and what is done beside learning."""
+
+    seed: int = _setting(0, "seed of everything; seeds=K trains seed … seed + K - 1", low=0)
+    seeds: int = _setting(1, "independent seeds to train", low=1)
+    seeds_mode: Literal["vmap", "serial"] = _setting("vmap", "all seeds in one compiled program, or one after the other")
+    runs_dir: str = _setting("runs", "folder of all runs")
+    name: str = _setting("", "name of the run; empty: date and time")
+    updates_per_call: int = _setting(0, "most updates in one compiled call; 0: a hundredth of the run, at most 64", low=0)
+    eval_every: int = _setting(0, "steps between evaluations; 0: a tenth of the run", low=0)
+    eval_episodes: int = _setting(32, "episodes of each evaluation; 0: no evaluation, not at the end either", low=0)
+    checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
+    keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best", low=2)
+    tensorboard: bool = _setting(True, "write TensorBoard events")
+    matmul_precision: Literal["default", "high", "highest"] = _setting("default", "of matrix products")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The resolved settings of a run; as a mapping they are a valid ``--config`` file."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps of one update."""
+        return self.env.num_envs * self.ppo.num_steps
+
+    @property
+    def total_updates(self) -> int:
+        """Updates of the whole training: at least one, and no more steps than ``total_steps`` otherwise."""
+        return max(1, self.ppo.total_steps // self.batch_size)
+
+    @property
+    def sequence_length(self) -> int:
+        """Steps that are learned from as one: with the empty memory 1, whatever the setting."""
+        if self.network.memory == "none":
+            return 1
+        return self.ppo.sequence_length or self.ppo.num_steps
+
+    @property
+    def updates_per_call(self) -> int:
+        """Most updates in one compiled call."""
+        return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
+
+
+GROUPS: dict[str, type] = {"env": EnvConfig, "ppo": PPOConfig, "network": NetworkConfig, "run": RunConfig}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One setting: its group, its name, its type, its default and the metadata of its field."""
+
+    group: str
+    name: str
+    type: Any
+    default: Any
+    help: str
+    low: float | None
+    high: float | None
+    above: float | None
+
+
+def leaves() -> Iterator[Leaf]:
+    """All settings in the order of the tree."""
+    for group, cls in GROUPS.items():
+        hints = typing.get_type_hints(cls)
+        for f in dataclasses.fields(cls):
+            default = f.default if f.default is not dataclasses.MISSING else f.default_factory()  # type: ignore[misc]
+            yield Leaf(group, f.name, hints[f.name], default, **f.metadata)
+
+
+LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves()}
+
+
+def unknown(name: str, where: str = "") -> ConfigError:
+    """The error for a name that no setting has, with the nearest one or the name that we use for it."""
+    plain = name.replace("-", "_")
+    if plain in FOREIGN_NAMES:
+        return ConfigError(f"Unknown setting {name!r}{where}: {plain} is called {FOREIGN_NAMES[plain]} here.")
+    return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
+
+
+def _expected(leaf: Leaf) -> str:
+    if typing.get_origin(leaf.type) is Literal:
+        return "one of " + ", ".join(typing.get_args(leaf.type))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if leaf.type in names:
+        return names[leaf.type]
+    if leaf.type is ScheduleText:
+        return "a number, linear(from, to) or polynomial(from, to, power)"
+    return "whole numbers as 64,64" if typing.get_origin(leaf.type) is tuple else "key=value pairs"
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError
+    number = float(value.replace("_", "")) if isinstance(value, str) else value
+    if number != int(number):
+        raise ValueError
+    return int(value.replace("_", "")) if isinstance(value, str) and value.replace("_", "").isdigit() else int(number)
+
+
+def _boolean(value: Any) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
+    return value if isinstance(value, bool) else words[str(value).lower()]
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.strip("()[] ").split(",") if part.strip()]
+    return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
+
+
+def _scalar(text: str) -> Any:
+    for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
+        try:
+            return read(text)
+        except (ValueError, KeyError):
+            continue
+    return text
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(key): v for key, v in value.items()}
+    pairs = [part.split("=", 1) for part in value.split(",") if part.strip()]
+    return {key.strip(): _scalar(text.strip()) for key, text in pairs}
+
+
+def _read(leaf: Leaf, value: Any) -> Any:
+    kind = leaf.type
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            raise ValueError
+        return value
+    if kind is float:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    if kind is str:
+        if not isinstance(value, str):
+            raise ValueError
+        return value
+    if kind in (int, bool):
+        return _integer(value) if kind is int else _boolean(value)
+    if kind is ScheduleText:
+        return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
+    return _integers(value) if typing.get_origin(kind) is tuple else _pairs(value)
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, ScheduleText):
+        return [value.initial, value.final]
+    if isinstance(value, tuple):
+        return list(value)
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def coerce(name: str, value: Any) -> Any:
+    """The value of setting ``name`` from YAML, a flag's text or Python; ``ConfigError`` when the type or range is wrong."""
+    leaf = LEAVES[name]
+    try:
+        result = _read(leaf, value)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        hint = nearest(str(value), typing.get_args(leaf.type)) if typing.get_origin(leaf.type) is Literal else ""
+        raise ConfigError(f"{name} = {value!r}: expected {_expected(leaf)}{hint}.") from None
+    for number in _numbers(result):
+        if not math.isfinite(number):
+            raise ConfigError(f"{name} = {value!r}: expected a finite number.")
+        if leaf.low is not None and number < leaf.low:
+            raise ConfigError(f"{name} = {value!r}: expected at least {leaf.low:g}.")
+        if leaf.high is not None and number > leaf.high:
+            raise ConfigError(f"{name} = {value!r}: expected at most {leaf.high:g}.")
+        if leaf.above is not None and number <= leaf.above:
+            raise ConfigError(f"{name} = {value!r}: expected more than {leaf.above:g}.")
+    return result
+
+
+def override(config: Config, settings: Mapping[str, Any]) -> Config:
+    """``config`` with the named leaves replaced; raises ``ConfigError`` for an unknown name or a wrong value."""
+    changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, value in settings.items():
+        if name not in LEAVES:
+            raise unknown(name)
+        changes[LEAVES[name].group][name] = coerce(name, value)
+    return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
+
+
+def from_mapping(mapping: Any, base: Config, source: str) -> Config:
+    """``base`` overridden by a tree ``{group: {name: value}}``; ``source`` names the file in errors."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
+    settings: dict[str, Any] = {}
+    for group, content in mapping.items():
+        if group not in GROUPS:
+            if group in LEAVES:
+                raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
+            raise ConfigError(
+                f"{source}: unknown group {group!r}{nearest(str(group), GROUPS)}; the groups are {', '.join(GROUPS)}."
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {content!r}.")
+        for name, value in content.items():
+            if name not in LEAVES or LEAVES[name].group != group:
+                raise unknown(str(name), f" under {group!r} in {source}")
+            settings[name] = value
+    return override(base, settings)
+
+
+def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
+    """The tree as plain numbers, text and lists: YAML and JSON can hold it, ``from_mapping`` reads it."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, ScheduleText):
+            return value.plain()
+        return list(value) if isinstance(value, tuple) else value
+
+    return {
+        group: {f.name: plain(getattr(getattr(config, group), f.name)) for f in dataclasses.fields(cls)}
+        for group, cls in GROUPS.items()
+    }
+
+
+def validate(config: Config) -> Config:
+    """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
+    env, ppo, network = config.env, config.ppo, config.network
+    if not env.id:
+        raise ConfigError("No environment given: name one, as in `proximo train gymnax:CartPole-v1`; `proximo envs` lists them.")
+    length = config.sequence_length
+    if ppo.num_steps % length:
+        raise ConfigError(
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
+        )
+    rows, what = (config.batch_size // length, "sequences" if network.memory != "none" else "rows")
+    if rows % ppo.num_minibatches:
+        raise ConfigError(
+            f"num_minibatches = {ppo.num_minibatches} does not divide the {rows} {what} of a rollout "
+            f"(num_envs {env.num_envs} × num_steps {ppo.num_steps}{f' / sequence_length {length}' if length > 1 else ''}): "
+            f"choose a divisor of {rows}."
+        )
+    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
+        raise ConfigError(
+            "A minibatch of one row cannot be normalised: set normalize_advantage to batch or none, or use fewer minibatches."
+        )
+    if ppo.total_steps < config.batch_size:
+        raise ConfigError(
+            f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} "
+            f"= {config.batch_size}): raise total_steps, or lower num_envs or num_steps."
+        )
+    if ppo.weight_decay and ppo.optimizer == "adam":
+        raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
+    if any(sep in config.run.name for sep in ("/", "\\", "@")) or config.run.name in (".", "..", "last"):
+        raise ConfigError(f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last'.")
+    return config

@@ -1,0 +1,36 @@
+"""One of ``n`` choices."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from proximo.distributions.distribution import Distribution
+
+
+class Categorical(Distribution):
+    """``p_i = softmax(logits)_i``."""
+
+    logits: Float[Array, "*batch n"]
+
+    @staticmethod
+    def noise(key: Key[Array, ""], shape: tuple[int, ...], n: int) -> Float[Array, "*batch n"]:
+        """Standard Gumbel noise for a batch of ``shape``."""
+        return jax.random.gumbel(key, (*shape, n))
+
+    def sample(self, noise: Float[Array, "*batch n"]) -> Int[Array, "*batch"]:
+        """``argmax(logits + Gumbel noise)`` is distributed as ``p`` (Gumbel 1954; Maddison et al. 2014)."""
+        return jnp.argmax(self.logits + noise, axis=-1)
+
+    def mode(self) -> Int[Array, "*batch"]:
+        """The choice with the largest logit."""
+        return jnp.argmax(self.logits, axis=-1)
+
+    def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """``log p_action``. One-hot rather than a gather, whose gradient is a scatter, slow on every device."""
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
+        return jnp.sum(chosen * jax.nn.log_softmax(self.logits), axis=-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """``-Σ p log p``."""
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)

@@ -1,0 +1,41 @@
+"""Independent normal components."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from proximo.distributions.distribution import Distribution
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Gaussian(Distribution):
+    """``N(mean, diag(exp(log_std)²))``; ``log_std`` has the shape of ``mean`` or broadcasts against it."""
+
+    mean: Float[Array, "*batch n"]
+    log_std: Float[Array, "..."]
+
+    @staticmethod
+    def noise(key: Key[Array, ""], shape: tuple[int, ...], n: int) -> Float[Array, "*batch n"]:
+        """Standard normal noise for a batch of ``shape``."""
+        return jax.random.normal(key, (*shape, n))
+
+    def sample(self, noise: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """``mean + std · noise``."""
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def mode(self) -> Float[Array, "*batch n"]:
+        """The mean."""
+        return self.mean
+
+    def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """``Σ -½ ((a - mean) / std)² - log std - ½ log 2π``."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * jnp.square(z) - self.log_std - _HALF_LOG_2PI, axis=-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """``Σ log std + ½ log 2πe``."""
+        per_component = jnp.broadcast_to(self.log_std + _HALF_LOG_2PI + 0.5, self.mean.shape)
+        return jnp.sum(per_component, axis=-1)

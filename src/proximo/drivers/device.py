@@ -1,0 +1,200 @@
+"""The device driver: environments, policy and learner in one compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
+
+from proximo import ppo
+from proximo.config import Config
+from proximo.drivers import vector
+from proximo.envs.protocol import JaxEnvironment
+from proximo.math.losses import masked_mean
+from proximo.networks import ActorCritic, make_policy
+from proximo.ppo.rollouts import health
+from proximo.spaces import from_any
+from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Rollout, TrainState
+
+NO_LIMIT = 2**32 - 1
+BAD_SOURCES = ("observation", "reward", "loss", "parameters")
+
+
+class DeviceDriver:
+    """Trains on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+
+    ``seeds_axis`` says that ``advance`` will run under ``jax.vmap(..., axis_name="seeds")``.
+    """
+
+    def __init__(self, config: Config, env: JaxEnvironment, seeds_axis: bool = False):
+        vector.check_env(env, config.env.id)
+        self.config, self.env, self.seeds_axis = config, env, seeds_axis
+        self.limit = config.env.max_episode_steps or NO_LIMIT
+
+    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
+        """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
+        spaces = from_any(self.env.observation_space, "observation"), from_any(self.env.action_space, "action")
+        return make_policy(key, *spaces, self.config.network, self.config.ppo.normalize_observation)
+
+    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+        """The state before the first step."""
+        key_policy, key_learner, key_collector = jax.random.split(key, 3)
+        policy = self.init_policy(key_policy)
+        hyperparameters = hyperparameters or ppo.make_hyperparameters(self.config.ppo)
+        learner = ppo.init_learner(key_learner, policy, self.config, hyperparameters)
+        return TrainState(learner, self._init_collector(key_collector, policy), jnp.array(True))
+
+    def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
+        """A state for each key, stacked; one after the other, because vmapped orthogonal initialisers can deadlock XLA's
+        CPU runtime on few cores."""
+        return jax.lax.map(self.init, keys)
+
+    def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> CollectorState:
+        num_envs, stagger = self.config.env.num_envs, self.config.env.stagger_steps
+        key, key_reset, key_stagger = jax.random.split(key, 3)
+        params = jax.tree.map(jnp.asarray, self.env.default_params)
+        env_state, observation = vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
+        limit = jnp.full(num_envs, self.limit, jnp.uint32)
+        if stagger:
+            limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
+        nothing = jnp.zeros(num_envs)
+        return CollectorState(
+            env_params=params,
+            env_state=env_state,
+            observation=observation,
+            first=jnp.ones(num_envs, bool),
+            memory=policy.init_memory(num_envs),
+            episode=EpisodeStatistics(nothing, jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))),
+            step_limit=limit,
+            key=key,
+        )
+
+    def collect(self, policy: ActorCritic, state: CollectorState) -> tuple[CollectorState, Rollout, Metrics]:
+        """``num_steps`` steps of all environments; the metrics count the episodes that finished in them."""
+        shape = (self.config.ppo.num_steps, self.config.env.num_envs)
+        pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
+        key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
+        # All random numbers of the rollout at once: a draw in every step costs more than twice as much.
+        rows = (policy.actor.noise(key_noise, shape), jax.random.split(key_step, shape), jax.random.split(key_reset, shape))
+        rows = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), rows)
+
+        def piece(state: CollectorState, rows: PyTree) -> tuple[CollectorState, tuple]:
+            state_after, out = jax.lax.scan(lambda s, row: self._step(policy, s, *row), state, rows)
+            return state_after, (state.memory, out)
+
+        state, (memory, out) = jax.lax.scan(piece, state, rows)
+        row, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
+        last_value = policy.value(state.memory, state.observation, state.first)
+        rollout = Rollout(
+            **row,
+            valid=jnp.ones(shape, bool),
+            memory=memory,
+            last_observation=state.observation,
+            last_first=state.first,
+            last_memory=state.memory,
+            last_value=last_value,
+        )
+        return _with_key(state, key), rollout, _episode_metrics(**finished)
+
+    def _step(self, policy: ActorCritic, state: CollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
+        """One step of all environments: act, step, bootstrap what was truncated, reset what ended."""
+        always = jnp.ones_like(state.first)
+        memory, action, log_prob, value = policy.act(state.memory, state.observation, state.first, always, noise)
+        env_state, observation, reward, terminated, env_truncated, success = vector.step(
+            self.env, key_step, state.env_state, policy.to_space(action), state.observation, state.env_params
+        )
+        length, episode_return = state.episode.length + 1, state.episode.episode_return + reward
+        over_time = (length >= state.step_limit) & ~terminated
+        truncated = env_truncated | over_time
+        done = terminated | truncated
+        bootstrap = vector.where_any(
+            truncated, lambda: policy.value(memory, observation, jnp.zeros_like(done)), jnp.zeros_like(value), self.seeds_axis
+        )
+        row = {
+            "observation": state.observation,
+            "first": state.first,
+            "action": action,
+            "log_prob": log_prob,
+            "value": value,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "bootstrap": bootstrap,
+        }
+        whole = done & ~(state.episode.partial & over_time & ~env_truncated)
+        finished = {"whole": whole, "episode_return": episode_return, "length": length, "success": success}
+        env_state, observation = vector.where_any(
+            done, lambda: vector.reset(self.env, key_reset, state.env_params), (env_state, observation), self.seeds_axis
+        )
+        episode = EpisodeStatistics(
+            jnp.where(done, 0.0, episode_return), jnp.where(done, 0, length), state.episode.partial & ~done
+        )
+        after = CollectorState(
+            env_params=state.env_params,
+            env_state=env_state,
+            observation=observation,
+            first=done,
+            memory=memory,
+            episode=episode,
+            step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
+            key=state.key,
+        )
+        return after, (row, finished)
+
+    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
+        collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
+        learner, metrics = ppo.update(state.learner, rollout)
+        bad = health(rollout, metrics["loss"], learner)
+        healthy = state.healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
+        new = TrainState(learner, collector, healthy)
+        old = TrainState(state.learner, state.collector, healthy)
+        kept = jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)
+        flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
+        return kept, {**{f"train/{k}": v for k, v in metrics.items()}, **episodes, **flags}
+
+    def advance(self, state: TrainState, num_updates: UInt32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+        """``num_updates <= capacity`` updates, and their metrics in the first rows of arrays of ``capacity`` rows.
+
+        The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
+        its bits.
+        """
+        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
+        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, buffers = carry
+            state, metrics = self.update(state)
+            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
+
+        return jax.lax.fori_loop(0, num_updates.astype(jnp.int32), body, (state, buffers))
+
+
+def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) -> Callable:
+    """``train(key, hyperparameters) -> (TrainState, metrics)``: a whole training as one pure function, to be jitted, and
+    vmapped over keys and hyperparameters. The metrics have a row for each update."""
+    driver = DeviceDriver(config, env, seeds_axis)
+    total = config.total_updates
+
+    def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
+        return driver.advance(driver.init(key, hyperparameters), jnp.uint32(total), total)
+
+    return train
+
+
+def _with_key(state: CollectorState, key: Key[Array, ""]) -> CollectorState:
+    return CollectorState(**{name: getattr(state, name) for name in state.__dataclass_fields__ if name != "key"}, key=key)
+
+
+def _episode_metrics(
+    whole: Bool[Array, "T N"], episode_return: Float[Array, "T N"], length: UInt32[Array, "T N"], success: Bool[Array, "T N"]
+) -> Metrics:
+    """Means over finished episodes only; 0 with ``rollout/episodes`` 0 where none finished."""
+    return {
+        "rollout/episodes": jnp.sum(whole).astype(jnp.float32),
+        "rollout/return_mean": masked_mean(episode_return, whole),
+        "rollout/length_mean": masked_mean(length.astype(jnp.float32), whole),
+        "rollout/success_rate": masked_mean((success & whole).astype(jnp.float32), whole),
+    }

@@ -1,0 +1,92 @@
+"""One JAX environment as ``N``: reset where an episode ended, limits of time, episode statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Key, PyTree
+
+from proximo.envs.protocol import JaxEnvironment
+from proximo.errors import EnvError
+from proximo.networks.memory import select
+from proximo.spaces import Box, from_any
+
+SEEDS_AXIS = "seeds"
+
+
+def anywhere(condition: Bool[Array, " N"], seeds_axis: bool) -> Bool[Array, ""]:
+    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed that is vmapped along.
+
+    Reduced over the seeds too, the answer is one for all, so that ``lax.cond`` stays a branch under vmap.
+    """
+    answer = jnp.any(condition)
+    return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool) if seeds_axis else answer
+
+
+def where_any(condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool) -> PyTree:
+    """Rows of ``compute()`` where ``condition`` holds, else of ``otherwise``; computed only when some row needs it.
+
+    Resets and values of final observations are rare. Computing them at every step is what makes others slow.
+    """
+    return jax.lax.cond(anywhere(condition, seeds_axis), lambda: select(condition, compute(), otherwise), lambda: otherwise)
+
+
+def as_template(tree: PyTree, template: PyTree) -> PyTree:
+    """``tree`` in the types of ``template``: environments mix Python numbers and arrays, a scan's carry cannot."""
+    return jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, template)
+
+
+def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
+    """``N`` fresh episodes: (states, observations)."""
+    states, observations = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    return jax.tree.map(jnp.asarray, (states, observations))
+
+
+def step(
+    env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
+) -> tuple:
+    """``N`` steps: states, observations, float32 rewards, bool terminated and truncated, success where the env tells it."""
+    new, seen, reward, terminated, truncated, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
+    success = jnp.asarray(info.get("success", jnp.zeros_like(terminated))).astype(bool)
+    truncated = truncated.astype(bool) & ~terminated.astype(bool)
+    return (
+        as_template(new, states),
+        as_template(seen, observations),
+        reward.astype(jnp.float32),
+        terminated.astype(bool),
+        truncated,
+        success,
+    )
+
+
+def check_env(env: JaxEnvironment, env_id: str) -> None:
+    """Trace reset and step without running them, and hold shapes against the spaces. Raises ``EnvError``."""
+    params = env.default_params
+    space = from_any(env.observation_space, "observation")
+    state, observation = jax.eval_shape(env.reset, jax.random.key(0), params)
+    _hold_observation(observation, space, env_id, "reset")
+    action_space = from_any(env.action_space, "action")
+    action: Any = jnp.zeros(action_space.shape, action_space.dtype) if isinstance(action_space, Box) else jnp.int32(0)
+    result = jax.eval_shape(env.step, jax.random.key(0), state, action, params)
+    if not isinstance(result, tuple) or len(result) != 6:
+        raise EnvError(
+            f"{env_id}.step returns {type(result).__name__} of {len(result)}: expected (state, observation, reward, terminated, truncated, info)."
+        )
+    new, observation, reward, terminated, truncated, _ = result
+    _hold_observation(observation, space, env_id, "step")
+    for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+        if np.shape(value) != ():
+            raise EnvError(f"{env_id}.step returns {name} of shape {np.shape(value)}: expected a single number.")
+    if jax.tree.structure(new) != jax.tree.structure(state):
+        raise EnvError(f"{env_id}.step returns a state of another structure than reset's: expected {jax.tree.structure(state)}.")
+
+
+def _hold_observation(observation: Any, space: Any, env_id: str, where: str) -> None:
+    shape = space.shape if isinstance(space, Box) else ()
+    if jax.tree.structure(observation).num_leaves != 1 or not hasattr(observation, "shape") or observation.shape != shape:
+        got = jax.tree.map(lambda x: getattr(x, "shape", type(x).__name__), observation)
+        raise EnvError(f"{env_id}.{where} returns an observation of shape {got}: its observation space is {space}.")

@@ -1,0 +1,6 @@
+"""Environments: the protocol, the ids, the adapters, our own tasks."""
+
+from proximo.envs.protocol import JaxEnvironment
+from proximo.envs.registry import listing, make
+
+__all__ = ["JaxEnvironment", "listing", "make"]

@@ -1,0 +1,1 @@
+"""Adapters to libraries of JAX environments, one file each."""

@@ -1,0 +1,31 @@
+"""What a JAX environment is: two pure functions and two spaces, no base class."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+
+@runtime_checkable
+class JaxEnvironment(Protocol):
+    """One environment, without autoreset and without a batch axis: proximo vectorises, resets, limits time and counts.
+
+    ``default_params`` is a pytree of numbers that is passed to every call, traced; ``()`` where there are none.
+    ``info["success"]`` (bool), where given, is read in an episode's last row.
+    """
+
+    observation_space: Any
+    """A space of proximo, Gymnasium or gymnax: Box, or Discrete."""
+    action_space: Any
+    """A space of proximo, Gymnasium or gymnax: Discrete, or Box of floating-point numbers."""
+    default_params: PyTree
+
+    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
+        """``(state, observation)`` of a fresh episode."""
+        ...
+
+    def step(
+        self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree
+    ) -> tuple[PyTree, PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], dict[str, Any]]:
+        """``(state, observation, reward, terminated, truncated, info)``, the observation being that of the step even where
+        the episode ends with it."""
+        ...

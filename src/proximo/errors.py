@@ -1,0 +1,34 @@
+"""What can go wrong, by whose hand: every message says what was given, what was expected, and the fix."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ProximoError(Exception):
+    """A mistake that a user can mend; the command line prints it as one sentence and exits with 2."""
+
+
+class ConfigError(ProximoError):
+    """A setting is unknown, of the wrong type, out of range, or at odds with another one."""
+
+
+class EnvError(ProximoError):
+    """An environment is unknown, breaks the protocol, or has a space that no policy here can serve."""
+
+
+class CheckpointError(ProximoError):
+    """A run or a checkpoint is missing, damaged, or was made by something else."""
+
+
+class RunDirectoryError(ProximoError):
+    """A run directory exists already, or another process is writing into it."""
+
+
+class TrainingError(Exception):
+    """Training stopped by itself (NaN, infinity, a runtime that hangs); the last good checkpoint stands. Exit 1."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

@@ -1,0 +1,1 @@
+"""The mathematics of PPO: pure functions on arrays."""

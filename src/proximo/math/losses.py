@@ -1,0 +1,50 @@
+"""PPO's losses and diagnostics, row by row, and means over the rows that count."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Rows = Float[Array, "*rows"]
+
+
+def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
+    """``Σ valid x / Σ valid``; 0 where no row is valid."""
+    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+def clipped_surrogate(log_ratio: Rows, advantage: Rows, clip_eps: Float[Array, ""]) -> Rows:
+    """``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with ``r = exp(log_ratio)``. Schulman et al. 2017, equation 7."""
+    ratio = jnp.exp(log_ratio)
+    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
+
+
+def value_loss(value: Rows, target: Rows) -> Rows:
+    """``½ (V - target)²``."""
+    return 0.5 * jnp.square(value - target)
+
+
+def clipped_value_loss(value: Rows, old_value: Rows, target: Rows, clip_eps: Float[Array, ""]) -> Rows:
+    """``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)``: V moves at most ε beyond its old value."""
+    clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
+    return jnp.maximum(value_loss(value, target), value_loss(clipped, target))
+
+
+def approximate_kl(log_ratio: Rows) -> Rows:
+    """``(r - 1) - log r``: unbiased for KL(old ‖ new), never negative (k3 of Schulman 2020, "Approximating KL")."""
+    return jnp.expm1(log_ratio) - log_ratio
+
+
+def explained_variance(value: Rows, target: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
+    """``1 - Var(target - value) / Var(target)``: 1 is a perfect value function, 0 as good as a constant."""
+
+    def variance(x: Rows) -> Float[Array, ""]:
+        return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
+
+    spread = variance(target)
+    return jnp.where(spread > 0, 1.0 - variance(target - value) / jnp.where(spread > 0, spread, 1.0), 0.0)
+
+
+def normalized(advantage: Rows, valid: Bool[Array, "*rows"]) -> Rows:
+    """``(A - mean) / (std + 1e-8)`` over the valid rows; filler rows stay out of both."""
+    mean = masked_mean(advantage, valid)
+    deviation = jnp.sqrt(masked_mean(jnp.square(advantage - mean), valid))
+    return (advantage - mean) / (deviation + 1e-8)

@@ -1,0 +1,44 @@
+"""Random permutations without sorting."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key, UInt32
+
+_ROUNDS = 8
+_SORTED_BELOW = 128
+
+
+def _mix(x: UInt32[Array, " n"], key: UInt32[Array, ""]) -> UInt32[Array, " n"]:
+    """A 32-bit hash of ``x`` (the finaliser of MurmurHash3), keyed."""
+    x = (x ^ key) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
+    """A random order of ``0 … n - 1``, ``n < 2**31``.
+
+    A Feistel network is a bijection of the next power of four; an index that leaves ``0 … n - 1`` walks its cycle until
+    it returns, which keeps the bijection (Mitchell et al. 2021, arXiv:2106.06161). ``jax.random.permutation`` sorts
+    twice: 4 ms for 8,192 rows on a CPU, against microseconds here. A network of few bits reaches few of the orders, so
+    that short lists are sorted.
+    """
+    if n < _SORTED_BELOW:
+        return jax.random.permutation(key, n).astype(jnp.uint32)
+    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask = jnp.uint32((1 << half) - 1)
+    keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
+
+    def encrypt(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+        left, right = x >> half, x & mask
+        for round_key in keys:
+            left, right = right, left ^ (_mix(right, round_key) & mask)
+        return (left << half) | right
+
+    def walk(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+        return jnp.where(x >= n, encrypt(x), x)
+
+    index = encrypt(jnp.arange(n, dtype=jnp.uint32))
+    if n == 1 << (2 * half):
+        return index
+    return jax.lax.while_loop(lambda x: jnp.any(x >= n), walk, index)

@@ -1,0 +1,133 @@
+"""The policy, with all that it needs to act."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+
+from proximo.config import NetworkConfig
+from proximo.distributions import Distribution
+from proximo.math.statistics import RunningStatistics
+from proximo.networks.encoders import Encoder, make_encoder
+from proximo.networks.heads import ActorHead, Readout, make_actor
+from proximo.networks.memory import MemoryCell, make_memory
+from proximo.spaces import Box, Space
+from proximo.types import Memory, Observation
+
+
+def _cast(tree: PyTree, dtype: str) -> PyTree:
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
+
+
+class Torso(eqx.Module):
+    """Encoder and memory, computed in ``compute_dtype``; what they take and give stays in the parameters' own type."""
+
+    encoder: Encoder
+    cell: MemoryCell
+    compute_dtype: str = eqx.field(static=True)
+
+    def step(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
+        """Features of one row for each environment."""
+        if self.compute_dtype == "float32":
+            return self.cell.step(memory, self.encoder(x), first, valid)
+        low = _cast(self, self.compute_dtype)
+        after, y = low.cell.step(_cast(memory, self.compute_dtype), low.encoder(_cast(x, self.compute_dtype)), first, valid)
+        return _cast(after, "float32"), _cast(y, "float32")
+
+    def unroll(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
+        """Features of whole sequences."""
+        if self.compute_dtype == "float32":
+            return self.cell.unroll(memory, self.encoder(x), first, valid)
+        low = _cast(self, self.compute_dtype)
+        after, y = low.cell.unroll(_cast(memory, self.compute_dtype), low.encoder(_cast(x, self.compute_dtype)), first, valid)
+        return _cast(after, "float32"), _cast(y, "float32")
+
+
+class ActorCritic(eqx.Module):
+    """Normaliser → encoder → memory → heads. With one torso policy and value share it; with two each has its own.
+
+    The memory is a tuple with a state for each torso. Laws: ``scan(step) == unroll``; the model is a pytree; whatever is
+    needed to act travels with it.
+    """
+
+    normalizer: RunningStatistics | None
+    torsos: tuple[Torso, ...]
+    actor: ActorHead
+    critic: Readout
+
+    def init_memory(self, batch: int) -> Memory:
+        """The empty memory of ``batch`` environments."""
+        return tuple(torso.cell.init(batch) for torso in self.torsos)
+
+    def step(
+        self,
+        memory: Memory,
+        observation: Observation,
+        first: Bool[Array, " N"],
+        valid: Bool[Array, " N"],
+        key: Key[Array, ""] | None,
+    ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
+        """Act: the memory after the row, the action as sampled (the mode when ``key`` is None), its log-probability, the
+        value. ``to_space`` turns the action into what the environment takes."""
+        noise = None if key is None else self.actor.noise(key, first.shape)
+        return self.act(memory, observation, first, valid, noise)
+
+    def act(
+        self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"], noise: PyTree | None
+    ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
+        """``step`` with the noise drawn beforehand (``actor.noise``), as drivers do for a whole rollout."""
+        x = self.normalized(observation)
+        after, features = zip(*(t.step(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
+        distribution = self.actor(features[0])
+        action = distribution.mode() if noise is None else distribution.sample(noise)
+        return after, action, distribution.log_prob(action), self.critic(features[-1])[..., 0]
+
+    def value(self, memory: Memory, observation: Observation, first: Bool[Array, " N"]) -> Float[Array, " N"]:
+        """The value alone, the memory left as it is."""
+        x = self.normalized(observation)
+        _, features = self.torsos[-1].step(memory[-1], x, first, jnp.ones_like(first))
+        return self.critic(features)[..., 0]
+
+    def unroll(
+        self, memory: Memory, observation: Observation, first: Bool[Array, "T N"], valid: Bool[Array, "T N"]
+    ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
+        """Learn: the memory after the last row, and distributions and values of all rows, from the memory before the first."""
+        x = self.normalized(observation)
+        after, features = zip(*(t.unroll(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
+        return after, self.actor(features[0]), self.critic(features[-1])[..., 0]
+
+    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        """What the environment receives for a sampled action."""
+        return self.actor.to_space(action)
+
+    def normalized(self, observation: Observation) -> Observation:
+        """The observation by the running statistics, where the policy has any."""
+        return observation if self.normalizer is None else self.normalizer.normalize(observation)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether there is anything to remember."""
+        return bool(jax.tree.leaves(jax.eval_shape(lambda: self.init_memory(1))))
+
+
+def make_policy(
+    key: Key[Array, ""], observation_space: Space, action_space: Space, config: NetworkConfig, normalize_observation: bool
+) -> ActorCritic:
+    """A fresh policy. Raises ``EnvError`` when a space is not supported. Bytes and discrete observations are exempt from
+    the normaliser: their encoders know their range."""
+    key_torsos, key_actor, key_critic = jax.random.split(key, 3)
+
+    def torso(key: Key[Array, ""]) -> tuple[Torso, int]:
+        key_encoder, key_memory = jax.random.split(key)
+        encoder, features = make_encoder(key_encoder, observation_space, config)
+        cell, features = make_memory(key_memory, features, config)
+        return Torso(encoder, cell, config.compute_dtype), features
+
+    made = [torso(k) for k in jax.random.split(key_torsos, 2 if config.towers == "separate" else 1)]
+    features = made[0][1]
+    is_vector = isinstance(observation_space, Box) and observation_space.dtype != "uint8"
+    normalizer = RunningStatistics.of_shape(observation_space.shape) if normalize_observation and is_vector else None
+    actor = make_actor(key_actor, features, action_space, config)
+    return ActorCritic(normalizer, tuple(t for t, _ in made), actor, Readout.create(key_critic, features, 1, 1.0, config))

@@ -1,0 +1,66 @@
+"""Dense and convolutional layers over free leading axes, with PPO's orthogonal initialisation."""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+HIDDEN_GAIN = math.sqrt(2.0)
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+
+
+class Linear(eqx.Module):
+    """``x W + b``. ``W`` is stored as (in, out): one matrix product for any number of leading axes, no vmap."""
+
+    weight: Float[Array, "in_size out_size"]
+    bias: Float[Array, " out_size"]
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float = HIDDEN_GAIN) -> Linear:
+        """Orthogonal weights times ``gain``, zero bias (Saxe et al. 2014, arXiv:1312.6120)."""
+        return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
+
+    def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
+        return x @ self.weight + self.bias
+
+
+class MLP(eqx.Module):
+    """Linear layers with an activation behind each."""
+
+    layers: tuple[Linear, ...]
+    activation: str = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str) -> MLP:
+        """``sizes`` are the widths of the layers; an empty tuple is the identity."""
+        keys = jax.random.split(key, max(1, len(sizes)))
+        ins = (in_size, *sizes)
+        return cls(tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False)), activation)
+
+    def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
+        for layer in self.layers:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return x
+
+
+class Conv(eqx.Module):
+    """A convolution without padding over (height, width, channels)."""
+
+    weight: Float[Array, "height width in_channels out_channels"]
+    bias: Float[Array, " out_channels"]
+    stride: int = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_channels: int, out_channels: int, size: int, stride: int) -> Conv:
+        """Orthogonal weights times √2, zero bias."""
+        shape = (size, size, in_channels, out_channels)
+        return cls(jax.nn.initializers.orthogonal(HIDDEN_GAIN)(key, shape), jnp.zeros(out_channels), stride)
+
+    def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns out_channels"]:
+        strides = (self.stride, self.stride)
+        y = jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return y + self.bias

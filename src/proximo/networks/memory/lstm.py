@@ -1,0 +1,31 @@
+"""Long short-term memory."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from proximo.networks.memory.recurrent import Recurrent
+
+LSTMState = tuple[Float[Array, "N H"], Float[Array, "N H"]]
+
+
+class LSTM(Recurrent):
+    """``i, f, o = σ``, ``g = tanh`` of ``x + h``; ``c' = f c + i g``, ``h' = o tanh(c')``; the state is ``(h, c)``.
+
+    The forget gate starts open (1 is added before σ). Sources: Hochreiter & Schmidhuber 1997; Gers et al. 2000 for the
+    forget gate; Jozefowicz et al. 2015, section 2.2, for its bias.
+    """
+
+    @staticmethod
+    def num_gates() -> int:
+        return 4
+
+    @staticmethod
+    def gates(x: Float[Array, "N G"], h: Float[Array, "N G"], state: LSTMState) -> LSTMState:
+        into, forget, out, candidate = jnp.split(x + h, 4, axis=-1)
+        cell = jax.nn.sigmoid(forget + 1.0) * state[1] + jax.nn.sigmoid(into) * jnp.tanh(candidate)
+        return jax.nn.sigmoid(out) * jnp.tanh(cell), cell
+
+    def init(self, batch: int) -> LSTMState:
+        zeros = jnp.zeros((batch, self.size), self.recurrent.weight.dtype)
+        return zeros, zeros

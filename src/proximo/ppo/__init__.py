@@ -1,0 +1,6 @@
+"""The learner: ``update(state, rollout) -> (state, metrics)``."""
+
+from proximo.ppo.algorithm import update
+from proximo.ppo.state import LearnerState, init_learner, make_hyperparameters
+
+__all__ = ["LearnerState", "init_learner", "make_hyperparameters", "update"]

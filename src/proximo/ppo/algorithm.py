@@ -1,0 +1,134 @@
+"""Proximal Policy Optimization, as in the paper (Schulman et al. 2017, arXiv:1707.06347, algorithm 1)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from proximo.math import losses
+from proximo.math.advantages import generalized_advantages
+from proximo.math.schedules import scheduled
+from proximo.networks import ActorCritic
+from proximo.ppo.batch import Batch, make_batch, shuffled, take
+from proximo.ppo.rollouts import count_steps, observe, recompute_values, scale_rewards
+from proximo.ppo.state import LearnerState, make_optimizer, split_policy
+from proximo.types import Hyperparameters, Metrics, Rollout
+
+
+def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:
+    """Learn from one rollout: several epochs of minibatches over the clipped surrogate. Pure, blind to environments."""
+    plan = state.plan
+    key, key_shuffle = jax.random.split(state.key)
+    reward_scale, rollout = scale_rewards(state, rollout)
+    trainable, rest = split_policy(state.policy)
+    vector, unravel = ravel_pytree(trainable)
+    sequences = rollout.first.size // plan.sequence_length
+
+    def assemble(vector: Array) -> ActorCritic:
+        return eqx.combine(unravel(vector), rest)
+
+    def prepare(rollout: Rollout) -> Batch:
+        return make_batch(rollout, advantages(rollout, state), plan.sequence_length)
+
+    def epoch(carry: tuple, key: Array) -> tuple[tuple, Metrics]:
+        batch = prepare(recompute_values(assemble(carry[0]), rollout, plan.sequence_length)) if plan.recompute_advantage else once
+        step = partial(minibatch_step, state, assemble, batch)
+        return jax.lax.scan(step, carry, shuffled(key, sequences, plan.num_minibatches))
+
+    once = prepare(rollout)
+    start = (vector, state.optimizer, jnp.array(True))
+    (vector, optimizer, _), metrics = jax.lax.scan(epoch, start, jax.random.split(key_shuffle, plan.num_epochs))
+    policy = observe(assemble(vector), rollout)
+    learned = LearnerState(policy, optimizer, state.hyperparameters, reward_scale, key, count_steps(state.steps, rollout), plan)
+    return learned, summary(metrics, once, state)
+
+
+def advantages(rollout: Rollout, state: LearnerState) -> Float[Array, "T N"]:
+    """Generalised advantages of all environments, normalised over the whole rollout where asked."""
+    over_envs = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
+    h = state.hyperparameters
+    r = rollout
+    return over_envs(r.reward, r.value, r.last_value, r.bootstrap, r.terminated, r.truncated, r.valid, h.gamma, h.gae_lambda)
+
+
+def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, index: Array) -> tuple[tuple, Metrics]:
+    """One gradient step; a no-op for the rest of the update once the approximate KL has passed ``target_kl``."""
+    vector, optimizer_state, active = carry
+    h, plan = state.hyperparameters, state.plan
+    minibatch = take(batch, index)
+    gradient_of = jax.value_and_grad(lambda v: loss(assemble(v), state, batch, minibatch), has_aux=True)
+    (_, metrics), gradient = gradient_of(vector)
+    if plan.stop_at_kl:
+        active = active & (metrics["approx_kl"] <= h.target_kl)
+    direction, stepped_state = make_optimizer(h, plan).update(gradient, optimizer_state, vector)
+    stepped = vector - scheduled(h.learning_rate, state.progress) * direction
+    metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}
+    if plan.stop_at_kl:
+        stepped, stepped_state = jax.tree.map(partial(jnp.where, active), (stepped, stepped_state), (vector, optimizer_state))
+    return (stepped, stepped_state, active), metrics
+
+
+def loss(policy: ActorCritic, state: LearnerState, batch: Batch, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
+    """``-L^CLIP + c₁ L^VF - c₂ S`` (equation 9), means over the rows that count, and the diagnostics of the step."""
+    h, plan, progress = state.hyperparameters, state.plan, state.progress
+    clip_eps, ent_coef = scheduled(h.clip_eps, progress), scheduled(h.ent_coef, progress)
+    mean = partial(losses.masked_mean, valid=minibatch.valid)
+
+    _, distribution, value = policy.unroll(minibatch.memory, minibatch.observation, minibatch.first, minibatch.valid)
+    log_ratio = jnp.where(minibatch.valid, distribution.log_prob(minibatch.action) - minibatch.log_prob, 0.0)
+    policy_loss = mean(losses.clipped_surrogate(log_ratio, normalize(minibatch, batch, plan.normalize_advantage), clip_eps))
+    if plan.clip_value:
+        value_loss = mean(losses.clipped_value_loss(value, minibatch.value, minibatch.target, h.clip_value_eps))
+    else:
+        value_loss = mean(losses.value_loss(value, minibatch.target))
+    entropy = mean(distribution.entropy())
+    total = policy_loss + h.vf_coef * value_loss - ent_coef * entropy
+
+    ratio = jnp.exp(log_ratio)
+    return total, {
+        "loss": total,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approx_kl": mean(losses.approximate_kl(log_ratio)),
+        "clip_fraction": mean((jnp.abs(ratio - 1.0) > clip_eps).astype(ratio.dtype)),
+        "ratio_min": jnp.min(ratio),
+        "ratio_max": jnp.max(ratio),
+    }
+
+
+def normalize(minibatch: Batch, batch: Batch, over: str) -> Float[Array, "L B"]:
+    """The minibatch's advantages, normalised over itself, over the whole batch, or not at all."""
+    if over == "none":
+        return minibatch.advantage
+    if over == "minibatch":
+        return losses.normalized(minibatch.advantage, minibatch.valid)
+    mean = losses.masked_mean(batch.advantage, batch.valid)
+    deviation = jnp.sqrt(losses.masked_mean(jnp.square(batch.advantage - mean), batch.valid))
+    return (minibatch.advantage - mean) / (deviation + 1e-8)
+
+
+def summary(metrics: Metrics, batch: Batch, state: LearnerState) -> Metrics:
+    """Means over the gradient steps that were taken (the one that stopped them included), and the extremes of the ratio."""
+    h: Hyperparameters = state.hyperparameters
+    active = metrics.pop("active")
+    seen = jnp.concatenate([jnp.ones(1), active.reshape(-1)[:-1]]).reshape(active.shape)
+    extremes = {
+        "ratio_min": jnp.min(jnp.where(seen > 0, metrics.pop("ratio_min"), jnp.inf)),
+        "ratio_max": jnp.max(jnp.where(seen > 0, metrics.pop("ratio_max"), -jnp.inf)),
+    }
+    means = {name: jnp.sum(x * seen) / jnp.sum(seen) for name, x in metrics.items()}
+    return {
+        **means,
+        **extremes,
+        "explained_variance": losses.explained_variance(batch.value, batch.target, batch.valid),
+        "learning_rate": scheduled(h.learning_rate, state.progress),
+        "clip_eps": scheduled(h.clip_eps, state.progress),
+        "ent_coef": scheduled(h.ent_coef, state.progress),
+        "gradient_steps": jnp.sum(active),
+    }

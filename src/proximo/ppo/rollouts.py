@@ -1,0 +1,79 @@
+"""What happens to a rollout before and after the gradient steps: scaling, recomputing, counting, observing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree, UInt32
+
+from proximo.math.statistics import discounted_returns
+from proximo.networks import ActorCritic
+from proximo.ppo.batch import cut, join, stack_memory
+from proximo.ppo.state import LearnerState, RewardScale, split_policy
+from proximo.types import Rollout, add_steps
+
+REWARD_CLIP = 10.0
+
+
+def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | None, Rollout]:
+    """Rewards divided by the standard deviation of the discounted return (with PPO's own γ), clipped to ± 10.
+
+    The statistics include this rollout before its rewards are scaled; the running return starts anew with each episode.
+    """
+    scale = state.reward_scale
+    if scale is None:
+        return None, rollout
+    done = (rollout.terminated | rollout.truncated) & rollout.valid
+    running, returns = discounted_returns(scale.running_return, rollout.reward, done, rollout.valid, state.hyperparameters.gamma)
+    statistics = scale.statistics.merged(returns, rollout.valid)
+    reward = rollout.reward / jnp.sqrt(statistics.variance + 1e-8)
+    return RewardScale(statistics, running), dataclasses.replace(rollout, reward=jnp.clip(reward, -REWARD_CLIP, REWARD_CLIP))
+
+
+def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``value`` and ``last_value`` under the current parameters; ``bootstrap`` stays as it was collected."""
+    pieces = [cut_tree(x, length) for x in (rollout.observation, rollout.first, rollout.valid)]
+    _, _, value = policy.unroll(stack_memory(rollout.memory), *pieces)
+    last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_first)
+    return dataclasses.replace(rollout, value=join(value, rollout.first.shape[1]), last_value=last_value)
+
+
+def cut_tree(tree: PyTree, length: int) -> PyTree:
+    """``cut`` for every leaf."""
+    return jax.tree.map(lambda x: cut(x, length), tree)
+
+
+def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
+    """The policy whose normaliser has seen the valid rows of ``rollout``: only now, so that it was frozen during it."""
+    if policy.normalizer is None:
+        return policy
+    return eqx.tree_at(lambda p: p.normalizer, policy, policy.normalizer.merged(rollout.observation, rollout.valid))
+
+
+def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2"]:
+    """The step counter after ``rollout``."""
+    return add_steps(steps, rollout.first.size)
+
+
+def health(rollout: Rollout, loss: Float[Array, ""], state: LearnerState) -> dict[str, Array]:
+    """By source, whether anything is NaN or infinite: in valid observations and rewards, the loss, the parameters."""
+
+    def bad(x: Array, valid: Array | None = None) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return jnp.array(False)
+        broken = ~jnp.isfinite(x)
+        if valid is not None:
+            broken &= valid.reshape(valid.shape + (1,) * (x.ndim - valid.ndim))
+        return jnp.any(broken)
+
+    observations = [bad(x, rollout.valid) for x in jax.tree.leaves(rollout.observation)]
+    return {
+        "observation": jnp.any(jnp.stack(observations)),
+        "reward": bad(rollout.reward, rollout.valid),
+        "loss": bad(loss),
+        "parameters": bad(ravel_pytree(split_policy(state.policy)[0])[0]),
+    }

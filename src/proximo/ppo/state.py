@@ -1,0 +1,124 @@
+"""What the learner carries from update to update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PyTree, UInt32
+
+from proximo.config import Config, PPOConfig
+from proximo.math.statistics import RunningStatistics
+from proximo.networks import ActorCritic
+from proximo.schedule_text import ScheduleText
+from proximo.types import Hyperparameters, Schedule, steps_to_float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings that shape the compiled update; every number that does not is traced (``Hyperparameters``)."""
+
+    num_epochs: int
+    num_minibatches: int
+    sequence_length: int
+    normalize_advantage: Literal["none", "batch", "minibatch"]
+    recompute_advantage: bool
+    clip_value: bool
+    stop_at_kl: bool
+    decay_weights: bool
+
+    @classmethod
+    def of(cls, config: Config) -> Plan:
+        """The plan that ``config`` asks for."""
+        ppo = config.ppo
+        return cls(
+            num_epochs=ppo.num_epochs,
+            num_minibatches=ppo.num_minibatches,
+            sequence_length=config.sequence_length,
+            normalize_advantage=ppo.normalize_advantage,
+            recompute_advantage=ppo.recompute_advantage,
+            clip_value=ppo.clip_value_eps > 0,
+            stop_at_kl=ppo.target_kl > 0,
+            decay_weights=ppo.optimizer == "adamw",
+        )
+
+
+class RewardScale(eqx.Module):
+    """Statistics of the discounted return, and the return that each environment has reached."""
+
+    statistics: RunningStatistics
+    running_return: Float[Array, " N"]
+
+
+class LearnerState(eqx.Module):
+    """Everything that ``update`` reads and renews beside the rollout."""
+
+    policy: ActorCritic
+    optimizer: PyTree
+    """Adam's moments, over all trainable parameters as one flat vector: leaf by leaf costs 40 % on a small network."""
+    hyperparameters: Hyperparameters
+    reward_scale: RewardScale | None
+    key: Key[Array, ""]
+    steps: UInt32[Array, "2"]
+    """Environment steps learned from, filler rows included, as low and high word."""
+    plan: Plan = eqx.field(static=True)
+
+    @property
+    def progress(self) -> Float[Array, ""]:
+        """Share of the training that is over, 0 … 1: what schedules run on."""
+        return steps_to_float(self.steps) / self.hyperparameters.total_steps
+
+
+def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
+    """The traced numbers of ``ppo`` as float32 arrays."""
+
+    def array(x: float) -> Array:
+        return jnp.asarray(x, jnp.float32)
+
+    def schedule(text: ScheduleText) -> Schedule:
+        return Schedule(array(text.initial), array(text.final), array(text.power), array(text.fraction))
+
+    schedules = {name: schedule(getattr(ppo, name)) for name in ("learning_rate", "ent_coef", "clip_eps")}
+    names = ("gamma", "gae_lambda", "vf_coef", "clip_value_eps", "max_grad_norm", "target_kl", "weight_decay", "total_steps")
+    return Hyperparameters(**schedules, **{name: array(getattr(ppo, name)) for name in names})
+
+
+def split_policy(policy: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
+    """(trainable parameters, the rest: normaliser statistics and static parts); ``eqx.combine`` joins them."""
+    trainable = jax.tree.map(eqx.is_inexact_array, policy)
+    if policy.normalizer is not None:
+        frozen = jax.tree.map(lambda _: False, policy.normalizer)
+        trainable = eqx.tree_at(lambda p: p.normalizer, trainable, frozen)
+    return eqx.partition(policy, trainable)
+
+
+def make_optimizer(hyperparameters: Hyperparameters, plan: Plan) -> optax.GradientTransformation:
+    """Global-norm clipping, then Adam with ε = 1e-5, then decoupled weight decay where asked; the learning rate is
+    applied by the update. Kingma & Ba 2015, arXiv:1412.6980; Loshchilov & Hutter 2019, arXiv:1711.05101."""
+    parts: list[Any] = [optax.clip_by_global_norm(hyperparameters.max_grad_norm), optax.scale_by_adam(eps=1e-5)]
+    if plan.decay_weights:
+        parts.append(optax.add_decayed_weights(hyperparameters.weight_decay))
+    return optax.chain(*parts)
+
+
+def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
+    """The state before the first update."""
+    plan = Plan.of(config)
+    vector, _ = ravel_pytree(split_policy(policy)[0])
+    scale = None
+    if config.ppo.normalize_reward:
+        scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs))
+    return LearnerState(
+        policy=policy,
+        optimizer=make_optimizer(hyperparameters, plan).init(vector),
+        hyperparameters=hyperparameters,
+        reward_scale=scale,
+        key=key,
+        steps=jnp.zeros(2, jnp.uint32),
+        plan=plan,
+    )

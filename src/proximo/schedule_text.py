@@ -1,0 +1,47 @@
+"""How a schedule is written in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_CALL = re.compile(r"^(linear|polynomial)\((.*)\)$")
+
+
+@dataclass(frozen=True)
+class ScheduleText:
+    """A constant, or a way from ``initial`` to ``final`` over the first ``fraction`` (0 … 1] of the training.
+
+    ``linear(from, to[, fraction])`` · ``polynomial(from, to, power[, fraction])``. Raises ``ValueError`` for other text.
+    """
+
+    text: str
+    initial: float = field(init=False)
+    final: float = field(init=False)
+    power: float = field(init=False, default=1.0)
+    fraction: float = field(init=False, default=1.0)
+
+    def __post_init__(self) -> None:
+        call = _CALL.match(self.text.replace(" ", ""))
+        numbers = [float(part) for part in (call[2].split(",") if call else [self.text])]
+        kind = call[1] if call else "constant"
+        least, most = {"constant": (1, 1), "linear": (2, 3), "polynomial": (3, 4)}[kind]
+        if not least <= len(numbers) <= most:
+            raise ValueError(self.text)
+        optional = {"linear": ["fraction"], "polynomial": ["power", "fraction"]}.get(kind, [])
+        values = {
+            "initial": numbers[0],
+            "final": numbers[min(1, len(numbers) - 1)],
+            **dict(zip(optional, numbers[2:], strict=False)),
+        }
+        if not (0 < values.get("fraction", 1.0) <= 1 and values.get("power", 1.0) > 0):
+            raise ValueError(self.text)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def plain(self) -> float | str:
+        """As it stands in a settings file: a number where it is constant."""
+        return self.initial if _CALL.match(self.text.replace(" ", "")) is None else self.text
+
+    def __str__(self) -> str:
+        return self.text
