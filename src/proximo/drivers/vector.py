@@ -63,15 +63,25 @@ def step(
     )
 
 
+def tells_success(env: JaxEnvironment) -> bool:
+    """Whether the environment says in ``info["success"]`` if an episode was one."""
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)
+    result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), env.default_params)
+    return "success" in result[-1]
+
+
+def _example_action(env: JaxEnvironment) -> Array:
+    space = from_any(env.action_space, "action")
+    return jnp.zeros(space.shape, space.dtype) if isinstance(space, Box) else jnp.int32(0)
+
+
 def check_env(env: JaxEnvironment, env_id: str) -> None:
     """Trace reset and step without running them, and hold shapes against the spaces. Raises ``EnvError``."""
     params = env.default_params
     space = from_any(env.observation_space, "observation")
     state, observation = jax.eval_shape(env.reset, jax.random.key(0), params)
     _hold_observation(observation, space, env_id, "reset")
-    action_space = from_any(env.action_space, "action")
-    action: Any = jnp.zeros(action_space.shape, action_space.dtype) if isinstance(action_space, Box) else jnp.int32(0)
-    result = jax.eval_shape(env.step, jax.random.key(0), state, action, params)
+    result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
     if not isinstance(result, tuple) or len(result) != 6:
         raise EnvError(
             f"{env_id}.step returns {type(result).__name__} of {len(result)}: expected (state, observation, reward, terminated, truncated, info)."

@@ -45,7 +45,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _name(path: tuple[Any, ...]) -> str:
