@@ -173,9 +173,7 @@ def parse_arguments():
 def main():
     """Compile, warm up, time, report."""
     args = parse_arguments()
-    total_steps = whole_updates(
-        args.total_steps or DEFAULT_STEPS[args.recurrent], args.num_envs * CONFIG["NUM_STEPS"]
-    )
+    total_steps = whole_updates(args.total_steps or DEFAULT_STEPS[args.recurrent], args.num_envs * CONFIG["NUM_STEPS"])
     config = CONFIG | {"NUM_ENVS": args.num_envs, "TOTAL_TIMESTEPS": total_steps}
     program = load_program(args.repo, args.recurrent)
     compiled, compile_seconds = compile_train(program.make_train(dict(config)), args.seed)

@@ -1,7 +1,8 @@
 """What the peer scripts share: ahead-of-time compilation, timing of whole trainings, and the report line.
 
 Import this module before JAX. It sets JAX_CPU_ENABLE_ASYNC_DISPATCH=false unless the caller has set it, because XLA's
-CPU runtime can deadlock on a machine with few cores (JAX #25861).
+CPU runtime can deadlock on a machine with few cores (JAX #25861). No cost was seen above the noise of a shared 2-core
+machine: PureJaxRL with 4 environments made 220,000-233,000 steps/s with it and 171,000-228,000 without.
 """
 
 import importlib.metadata

@@ -1,3 +1,56 @@
 """proximo: Proximal Policy Optimization, complete."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from proximo.runtime import prevent_deadlock
+
 __version__ = "0.1.0"
+
+prevent_deadlock()
+
+_PUBLIC = {
+    "Config": "proximo.config",
+    "DeviceDriver": "proximo.drivers",
+    "JaxEnvironment": "proximo.envs",
+    "Policy": "proximo.run",
+    "Result": "proximo.run",
+    "evaluate": "proximo.run",
+    "load_policy": "proximo.run",
+    "make_config": "proximo.run",
+    "make_env": "proximo.envs",
+    "make_train": "proximo.drivers",
+    "resume": "proximo.run",
+    "train": "proximo.run",
+}
+
+__all__ = [
+    "Config",
+    "DeviceDriver",
+    "JaxEnvironment",
+    "Policy",
+    "Result",
+    "__version__",
+    "evaluate",
+    "load_policy",
+    "make_config",
+    "make_env",
+    "make_train",
+    "resume",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from proximo.config import Config
+    from proximo.drivers import DeviceDriver, make_train
+    from proximo.envs import JaxEnvironment, make_env
+    from proximo.run import Policy, Result, evaluate, load_policy, make_config, resume, train
+
+
+def __getattr__(name: str) -> Any:
+    # Names are fetched when they are first used, so that `proximo --help` does not wait for JAX.
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'proximo' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

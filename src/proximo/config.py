@@ -65,7 +65,7 @@ class PPOConfig:
     )
     gamma: float = _setting(0.99, "discount γ", low=0, high=1)
     gae_lambda: float = _setting(0.95, "λ of generalised advantage estimation", low=0, high=1)
-    clip_eps: ScheduleText = _setting(ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", above=0)
+    clip_eps: ScheduleText = _setting(ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", low=0)
     clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0)
     ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0)
     vf_coef: float = _setting(0.5, "weight of the value loss", low=0)

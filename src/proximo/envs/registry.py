@@ -15,7 +15,7 @@ from proximo.spaces import from_any
 ID_FORMS = "gymnax:NAME, proximo:NAME, or my_package.module:MyEnv"
 
 
-def make(env_id: str, settings: dict[str, Any] | None = None) -> JaxEnvironment:
+def make_env(env_id: str, settings: dict[str, Any] | None = None) -> JaxEnvironment:
     """The environment named ``env_id`` with ``settings`` applied to its parameters.
 
     Raises ``EnvError`` when there is none of that name or it breaks the protocol, ``ConfigError`` for a setting that it
@@ -41,6 +41,15 @@ def listing() -> dict[str, list[str]]:
     from proximo.envs.jax import gymnax
 
     return {"gymnax": [f"gymnax:{n}" for n in gymnax.names()], "proximo": [f"proximo:{n}" for n in TASKS]}
+
+
+def describe(env_id: str) -> dict[str, str]:
+    """The spaces of an environment, in words; what stands in the way where it cannot be trained."""
+    try:
+        env = make_env(env_id)
+    except EnvError as error:
+        return {"observation": "not supported", "action": str(error)}
+    return {"observation": str(env.observation_space), "action": str(env.action_space)}
 
 
 def _plain_id_error(env_id: str) -> str:

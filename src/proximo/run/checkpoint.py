@@ -6,6 +6,7 @@ its uint32 data (the implementation stands under ``keys``), a bfloat16 leaf as i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -138,11 +139,10 @@ def steps(folder: Path) -> list[int]:
     """The steps that have a checkpoint in ``folder``, ascending; one whose replacement was cut short is put back first."""
     for old in folder.glob(".replaced-*"):
         final = folder / old.name.removeprefix(".replaced-")
-        if not final.exists():
-            try:
+        # The rename fails where another reader was faster, or this user may not write.
+        with contextlib.suppress(OSError):
+            if not final.exists():
                 os.rename(old, final)
-            except OSError:  # another reader was faster, or this user may not write here
-                continue
     return sorted(int(path.name) for path in folder.glob("*") if re.fullmatch("0|[1-9][0-9]*", path.name) and path.is_dir())
 
 
@@ -235,8 +235,8 @@ def load(path: Path, template: Any) -> Any:
         lists = (("lacks", missing), ("has, beyond them,", unexpected))
         parts = [f"{what} {names[0]!r} ({len(names)} in all)" for what, names in lists if names]
         raise CheckpointError(
-            f"Checkpoint {path} does not hold the leaves that these settings need: it {' and '.join(parts)}. It was probably made "
-            "with other network settings (encoder, hidden_sizes, memory) or another environment: use the config.yaml of its run."
+            f"Checkpoint {path} does not hold the leaves that these settings need: it {' and '.join(parts)}. It was probably "
+            "made with other network settings (encoder, hidden_sizes, memory) or another environment: use its run's config.yaml."
         )
     arrays = safetensors.numpy.load(data)
     values = {name: _decode(name, arrays[name], meta, leaf, path) for name, leaf in needed.items()}

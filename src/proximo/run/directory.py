@@ -164,7 +164,7 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
 class RunLock:
     """Context manager: this process alone writes into ``run_dir``. The lock is the system's, so it ends with its process.
 
-    Raises ``RunDirectoryError`` on entry when another process has it, or the folder cannot be written to.
+    Raises ``RunDirectoryError`` on entry when another process has it, or the folder is missing or cannot be written to.
     """
 
     def __init__(self, run_dir: Path):
@@ -173,6 +173,8 @@ class RunLock:
         self._lock = filelock.FileLock(run_dir / ".lock", timeout=0)
 
     def __enter__(self) -> RunLock:
+        if not self.run_dir.is_dir():  # filelock would make it
+            raise RunDirectoryError(f"Cannot lock {self.run_dir}: there is no such run directory.")
         try:
             self._lock.acquire()
         except filelock.Timeout:
@@ -181,7 +183,7 @@ class RunLock:
                 "Stop that process, or start a new run with another --name."
             ) from None
         except OSError as error:
-            raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): is it there, and yours?") from error
+            raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): is it yours to write to?") from error
         started = datetime.now().isoformat(sep=" ", timespec="seconds")
         write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
         return self

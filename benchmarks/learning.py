@@ -1,0 +1,176 @@
+"""What the presets reach: every seed trained whole, and its final policy judged on environment seeds used nowhere else.
+
+    python benchmarks/learning.py gymnax:CartPole-v1 proximo:PocMemory --seeds 0-9 --episodes 500
+
+Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen: the policy
+after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds when every
+seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
+Presets are tuned on seeds 100 and up; 0-9 are for the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import proximo
+from proximo import config as settings
+from proximo import presets
+from proximo.drivers import make_train
+from proximo.envs import make
+from proximo.run.evaluate import JUDGEMENT_STREAM, Evaluator
+
+JUDGEMENT_SEEDS = 1_000_000
+"""Seed s is judged on the environment seeds of JUDGEMENT_SEEDS + s: no training and no tuning begins there."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A figure that every seed has to reach by a training of at most ``steps``."""
+
+    figure: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a final policy is judged, and its marks: ``must`` is asked of a release, ``aim`` is what we want."""
+
+    must: Mark
+    aim: Mark
+    metric: str = "mean_return"
+    stochastic: bool = False
+
+
+TASKS = {
+    "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
+    "gymnax:Pendulum-v1": Task(Mark(-200, 500_000), Mark(-160, 500_000)),
+    "gymnax:Acrobot-v1": Task(Mark(-90, 500_000), Mark(-80, 500_000)),
+    "gymnax:MountainCar-v0": Task(Mark(-125, 1_000_000), Mark(-115, 1_000_000)),
+    "gymnax:MountainCarContinuous-v0": Task(Mark(90, 1_000_000), Mark(90, 1_000_000)),
+    "proximo:PocMemory": Task(Mark(0.995, 24_000), Mark(0.995, 12_000), "success_rate", stochastic=True),
+}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``0-9``, ``3`` or ``0-4,7`` as a list."""
+    ends = [part.partition("-") for part in text.split(",")]
+    return [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
+
+
+def resolve(env_id: str) -> settings.Config:
+    """The settings that ``proximo train ENV_ID`` starts from."""
+    groups = presets.load(env_id)
+    if groups is None:
+        raise SystemExit(f"No preset for {env_id}; there are presets for {', '.join(presets.names())}.")
+    groups.pop("provenance", None)
+    preset = settings.from_mapping(groups, settings.Config(), f"preset {env_id}")
+    return settings.validate(settings.override(preset, {"id": env_id}))
+
+
+def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
+    """Train and judge every seed; the record that the results file keeps."""
+    task, config = TASKS.get(env_id), resolve(env_id)
+    env = make(env_id, config.env.env_settings)
+    start = time.perf_counter()
+    train = jax.jit(make_train(config, env)).lower(jax.random.key(0)).compile()
+    compile_seconds = time.perf_counter() - start
+    evaluate = Evaluator(env, episodes, task.stochastic if task else False)
+    metric = task.metric if task else "mean_return"
+    rows = []
+    for seed in seeds:
+        start = time.perf_counter()
+        state, _ = jax.block_until_ready(train(jax.random.key(seed)))
+        seconds = time.perf_counter() - start
+        judged = evaluate(state.learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()
+        row = {"seed": seed, "score": judged[metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
+        rows.append({**row, "evaluation": judged})
+        print(f"  {env_id} seed {seed}: {metric} {judged[metric]:.4g}, {seconds:.1f} s", flush=True)
+    scores = [row["score"] for row in rows]
+    steps = config.total_updates * config.batch_size
+    return {
+        "metric": metric,
+        "policy": "sampled" if task and task.stochastic else "greedy",
+        "episodes": episodes,
+        "steps": steps,
+        "worst": min(scores),
+        "mean": float(np.mean(scores)),
+        "marks": {name: verdict(getattr(task, name), scores, steps) for name in ("must", "aim")} if task else {},
+        "seconds_per_seed": round(float(np.mean([row["seconds"] for row in rows])), 2),
+        "compile_seconds": round(compile_seconds, 1),
+        "settings": settings.to_mapping(config),
+        "seeds": rows,
+        **circumstances(),
+    }
+
+
+def verdict(mark: Mark, scores: list[float], steps: int) -> dict[str, Any]:
+    """The mark, and whether every seed reached it in its budget."""
+    return {**asdict(mark), "holds": steps <= mark.steps and min(scores) >= mark.figure}
+
+
+def circumstances() -> dict[str, Any]:
+    """Where, when and with what a measurement was made."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version()},
+        "cpu_count": os.cpu_count(),
+        "device": jax.devices()[0].device_kind,
+        "script": "benchmarks/learning.py",
+    }
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """One line an environment: every seed, the worst, the mean, steps, seconds, and whether the marks hold."""
+    lines = []
+    for env_id, r in results.items():
+        seeds = " ".join(f"{row['score']:.4g}" for row in r["seeds"])
+        marks = ", ".join(
+            f"{name} {m['figure']:g} by {m['steps']:,}: {'holds' if m['holds'] else 'MISSED'}" for name, m in r["marks"].items()
+        )
+        lines += [
+            f"{env_id}  {r['metric']} of the {r['policy']} policy, {r['episodes']} episodes, {r['steps']:,} steps",
+            f"  seeds {r['seeds'][0]['seed']}…{r['seeds'][-1]['seed']}: {seeds}",
+            f"  worst {r['worst']:.4g}, mean {r['mean']:.4g}; {r['seconds_per_seed']:.1f} s a seed after {r['compile_seconds']:.0f} s of "
+            "compiling",
+            f"  {marks or 'no marks'}",
+        ]
+    return "\n".join(lines)
+
+
+def save(path: Path, results: dict[str, dict[str, Any]]) -> None:
+    """Put ``results`` beside what the file holds of other environments."""
+    held = json.loads(path.read_text()) if path.is_file() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict(sorted({**held, **results}.items())), indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("env_ids", nargs="+", metavar="ENV_ID")
+    parser.add_argument("--seeds", type=parse_seeds, default="0-9", help="as 0-9 or 0-4,7")
+    parser.add_argument("--episodes", type=int, default=500, help="that judge each final policy")
+    parser.add_argument("--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay")
+    arguments = parser.parse_args()
+    # The CPU runtime can deadlock on few cores when calls are queued while a program runs.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    results = {}
+    for env_id in arguments.env_ids:
+        results[env_id] = measure(env_id, arguments.seeds, arguments.episodes)
+        if arguments.out:
+            save(arguments.out, {env_id: results[env_id]})
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

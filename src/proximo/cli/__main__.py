@@ -1,0 +1,7 @@
+"""``python -m proximo.cli``."""
+
+import sys
+
+from proximo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,169 @@
+"""How a training shows itself: a live table on a terminal, a plain line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from proximo.config import Config
+from proximo.run.progress import Reporter
+
+PLAIN_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
+    """A reporter for ``stream``: silent but for warnings, live, or plain lines."""
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    if quiet:
+        yield QuietReporter(console)
+    elif console.is_terminal:
+        with LiveReporter(console) as reporter:
+            yield reporter
+    else:
+        yield LineReporter(console)
+
+
+def _number(x: float | None) -> str:
+    return "–" if x is None else f"{x:,.1f}" if abs(x) < 10_000 else f"{x:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class QuietReporter(Reporter):
+    """Warnings and an early stop only."""
+
+    def __init__(self, console: Console):
+        self.console = console
+
+    def warned(self, message: str) -> None:
+        self.console.print(f"warning: {message}", markup=False)
+
+    def stopped(self, message: str) -> None:
+        self.console.print(message, markup=False)
+
+
+class LineReporter(QuietReporter):
+    """The banner, a line every ten seconds, and the result."""
+
+    def __init__(self, console: Console):
+        super().__init__(console)
+        self.total = self.steps = 0
+        self.run_dirs: list[Path] = []
+        self.speed = 0.0
+        self.recent: float | None = None
+        self.evaluation: float | None = None
+        self._started = self._printed = 0.0
+        self._begun_at: int | None = None
+
+    def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
+        self.total, self.run_dirs = config.total_updates * config.batch_size, run_dirs
+        self._begun_at = facts.get("resumed_at", 0)
+        self.steps = self._begun_at or 0
+        where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
+        seeds = f", {len(run_dirs)} seeds ({config.run.seeds_mode})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
+        resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
+        rows = {
+            "environment": f"{config.env.id}: {facts['observation']} → {facts['action']}",
+            "network": f"{facts['network']}: {facts['parameters']:,} parameters",
+            "batch": facts["batch"],
+            "training": f"{self.total:,} steps in {facts['updates']:,} updates{seeds}{resumed}",
+            "device": facts["device"],
+            "run": str(where),
+        }
+        for name, text in rows.items():
+            self.console.print(f"{name:>12}  {text}", markup=False)
+
+    def compiling(self) -> None:
+        self.console.print("compiling…")
+
+    def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
+        now = time.monotonic()
+        self._started = self._started or now
+        self._printed = self._printed or now
+        self.steps, self.recent = steps, recent_return
+        self.speed = steps_per_second if not self.speed else 0.7 * self.speed + 0.3 * steps_per_second
+        if now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
+            self.console.print(self.line(), markup=False)
+
+    def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
+        self.evaluation = sum(s["mean_return"] for s in summaries) / len(summaries)
+
+    def line(self) -> str:
+        """Where the training stands."""
+        parts = [f"step {self.steps:,} of {self.total:,}", f"return {_number(self.recent)}", f"{self.speed:,.0f} steps/s"]
+        parts += [f"{_duration(self.seconds_left)} left", f"evaluated {_number(self.evaluation)}"]
+        return " · ".join(parts)
+
+    @property
+    def seconds_left(self) -> float:
+        """Estimate by the present speed; the seeds of one program advance together."""
+        return (self.total - self.steps) * len(self.run_dirs) / self.speed if self.speed else 0.0
+
+    def finished(self, results: list[Any]) -> None:
+        if not results or any(r.interrupted for r in results):
+            return
+        for r in results:
+            text = f"{r.run_dir}: " if len(results) > 1 else ""
+            self.console.print(
+                f"{text}mean return {_number(r.mean_return)} after {r.steps:,} steps in {_duration(r.seconds)} "
+                f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
+                markup=False,
+            )
+        run = results[0].run_dir
+        self.console.print(f"Next:  proximo eval {run} --episodes 100\n       tensorboard --logdir {run}", markup=False)
+
+
+class LiveReporter(LineReporter):
+    """The same on a terminal, with a table that is drawn anew in place."""
+
+    def __init__(self, console: Console):
+        super().__init__(console)
+        self._state = "compiling…"
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._table)
+
+    def __enter__(self) -> LiveReporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
+        super().started(config, run_dirs, facts)
+        self._live.start()
+
+    def compiling(self) -> None:
+        self._state = "compiling…"
+        self._live.refresh()
+
+    def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
+        self._printed = time.monotonic()  # no plain lines here
+        self._state = "training"
+        super().advanced(steps, steps_per_second, recent_return)
+
+    def finished(self, results: list[Any]) -> None:
+        self._live.stop()
+        super().finished(results)
+
+    def stopped(self, message: str) -> None:
+        self._live.stop()
+        super().stopped(message)
+
+    def _table(self) -> Table:
+        table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
+        done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
+        left = _duration(self.seconds_left) if self.speed else "–"
+        table.add_row(self._state, done, _number(self.recent), _number(self.evaluation), f"{self.speed:,.0f}", left)
+        return table

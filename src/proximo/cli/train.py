@@ -1,0 +1,106 @@
+"""``proximo train``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+from proximo.cli import Parser, UsageError
+from proximo.config import GROUPS, LEAVES, Leaf, unknown
+
+
+def run(arguments: list[str]) -> int:
+    """Parse, train, say what came of it."""
+    options, settings = parse(arguments)
+    # Imported only now: help and mistakes in flags must not wait for JAX.
+    from proximo.cli.console import make_reporter
+    from proximo.run import make_config, resume, train
+    from proximo.run.settings import shortened
+
+    # With --json nothing but the object stands on stdout.
+    stream = sys.stderr if options.json else sys.stdout
+    with make_reporter(stream, options.quiet) as reporter:
+        if options.resume:
+            if options.env or options.config or options.smoke:
+                raise UsageError("--resume goes on with a run as it is: give no environment, --config or --smoke beside it.")
+            runs_dir = settings.pop("runs_dir", "runs")
+            results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, settings=settings)
+        else:
+            config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
+            results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
+    if options.json:
+        print(json.dumps(summary(results)))
+    interrupted = next((r.interrupted for r in results if r.interrupted), None)
+    return 128 + interrupted if interrupted else 0
+
+
+def summary(results: list[Any]) -> dict[str, Any]:
+    """``{run_dir, steps, seconds, compile_seconds, steps_per_second, mean_return}``; several seeds as ``seeds`` beside the
+    parent's, whose figures are their means."""
+    names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return")
+    rows = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
+    if len(rows) == 1:
+        return rows[0]
+    returns = [row["mean_return"] for row in rows if row["mean_return"] is not None]
+    mean = sum(returns) / len(returns) if returns else None
+    return {**rows[0], "run_dir": str(results[0].run_dir.parent), "mean_return": mean, "seeds": rows}
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+    """(options of the verb, settings given as flags). Raises ``ConfigError`` for an unknown setting."""
+    parser = _parser()
+    options, unread = parser.parse_known_args(arguments)
+    for word in unread:
+        if word.startswith("--"):
+            raise unknown(word[2:].partition("=")[0])
+        raise UsageError(
+            f"Unexpected {word!r}: one environment, then flags, as in `proximo train gymnax:CartPole-v1 --num-envs 16`."
+        )
+    settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
+    return options, settings
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="proximo train",
+        description="Train a policy. Settings: default < preset of the environment < --config < flag.",
+        usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
+        allow_abbrev=False,
+    )
+    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with a run: a path, a name, or last; @STEP goes back to a checkpoint"
+    )
+    parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
+    parser.add_argument("--smoke", action="store_true", help="three updates only, to see that everything works")
+    parser.add_argument("--quiet", action="store_true", help="print nothing while training")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
+    for group in GROUPS:
+        section = parser.add_argument_group(f"{group} settings")
+        for leaf in LEAVES.values():
+            if leaf.group == group and leaf.name != "id":
+                _add_setting(section, leaf)
+    return parser
+
+
+def _add_setting(section: Any, leaf: Leaf) -> None:
+    flag = "--" + leaf.name.replace("_", "-")
+    default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
+    shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"
+    common: dict[str, Any] = {"dest": f"setting_{leaf.name}", "default": None, "help": (leaf.help + shown).replace("%", "%%")}
+    if leaf.type is bool:
+        section.add_argument(flag, nargs="?", const="true", metavar="true|false", **common)
+        section.add_argument(
+            flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
+        )
+    else:
+        choices = typing.get_args(leaf.type) if typing.get_origin(leaf.type) is typing.Literal else ()
+        section.add_argument(flag, metavar="|".join(choices) or "VALUE", **common)
+    if "_" in leaf.name:
+        hidden = {**common, "help": argparse.SUPPRESS}
+        section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type is bool else {}), **hidden)

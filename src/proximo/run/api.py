@@ -1,0 +1,204 @@
+"""Train, resume, evaluate and load, from Python; the command line is a thin layer above this."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from proximo.config import Config, override
+from proximo.envs import JaxEnvironment, make_env
+from proximo.errors import CheckpointError, ConfigError
+from proximo.networks import ActorCritic
+from proximo.ppo import make_hyperparameters
+from proximo.run import checkpoint, directory
+from proximo.run.evaluate import JUDGEMENT_STREAM, Episodes, Evaluator
+from proximo.run.interrupts import Interrupts
+from proximo.run.program import Program
+from proximo.run.progress import Reporter
+from proximo.run.settings import changed_for_resume, make_config
+from proximo.run.sinks import truncate_after
+from proximo.run.training import Result, Training, describe, opened
+from proximo.runtime import enable_compilation_cache
+from proximo.types import TrainState
+
+
+def train(env: str = "", *, config: Config | None = None, reporter: Reporter | None = None, **settings: Any) -> list[Result]:
+    """Train a policy for ``env`` with its preset and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
+
+    Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes, before
+    anything is compiled; ``TrainingError`` when training fails by itself.
+    """
+    config = override(config, settings) if config is not None else make_config(env, settings)
+    enable_compilation_cache()
+    environment = make_env(config.env.id, config.env.env_settings)
+    stacked = config.run.seeds > 1 and config.run.seeds_mode == "vmap"
+    program = Program(config, environment, stacked)
+    facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
+    parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name)
+    members = _seed_configs(config)
+    run_dirs = [parent / f"seed-{m.run.seed}" for m in members] if len(members) > 1 else [parent]
+    for run_dir, member in zip(run_dirs, members, strict=True):
+        run_dir.mkdir(exist_ok=True)
+        directory.write_start_files(run_dir, member, shlex.join(sys.argv), directory.system_info())
+    reporter = reporter or Reporter()
+    reporter.started(config, run_dirs, facts)
+    return _train_groups(program, run_dirs, members, None, reporter)
+
+
+def resume(
+    run: str, *, runs_dir: str = "runs", reporter: Reporter | None = None, settings: Mapping[str, Any] | None = None
+) -> list[Result]:
+    """Go on with ``run`` (a path, a name or ``last``; with ``@best`` or ``@STEP`` from there) from its newest valid checkpoint.
+
+    Raises ``CheckpointError`` when there is none, ``ConfigError`` for settings that a resumed run cannot change.
+    """
+    settings, reporter = settings or {}, reporter or Reporter()
+    enable_compilation_cache()
+    path, which = directory.resolve(run, Path(runs_dir))
+    run_dirs = directory.members(path) or [path]
+    saved = [directory.read_config(run_dir) for run_dir in run_dirs]
+    configs = [changed_for_resume(config, settings) for config in saved]
+    config = configs[0]
+    if config.ppo.total_steps != saved[0].ppo.total_steps:
+        reporter.warned(
+            f"total_steps {saved[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
+            "so that this run differs from one that had it from the start."
+        )
+    for difference in directory.system_differences(run_dirs[0]):
+        reporter.warned(difference)
+    step = _common_step(run_dirs, which, reporter)
+    if step >= config.total_updates * config.batch_size:
+        raise ConfigError(f"{path} is complete at step {step}: give a larger --total-steps to go on.")
+    stacked = len(run_dirs) > 1 and config.run.seeds_mode == "vmap"
+    program = Program(config, make_env(config.env.id, config.env.env_settings), stacked)
+    reporter.started(config, run_dirs, {**describe(program), "resumed_at": step})
+    return _train_groups(program, run_dirs, configs, step, reporter)
+
+
+def _seed_configs(config: Config) -> list[Config]:
+    """An ordinary run's settings for each seed."""
+    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    return [dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed, seeds=1)) for seed in seeds]
+
+
+def _train_groups(
+    program: Program, run_dirs: list[Path], configs: list[Config], step: int | None, reporter: Reporter
+) -> list[Result]:
+    """All seeds together where the program is stacked, else one after the other."""
+    size = len(run_dirs) if program.stacked else 1
+    results: list[Result] = []
+    with Interrupts() as interrupts:
+        for i in range(0, len(run_dirs), size):
+            dirs, group = run_dirs[i : i + size], configs[i : i + size]
+            with opened(dirs, group, step) as members:
+                reporter.compiling()
+                if step is None:
+                    state = interrupts.call(program.start, [c.run.seed for c in group])
+                else:
+                    state = interrupts.call(
+                        lambda d=dirs, g=group: program.stack([_restore(program, *x, step) for x in zip(d, g, strict=True)])
+                    )
+                    for member in members:
+                        _rewind(member, step)
+                results += Training(program, members, interrupts, reporter).run(state)
+            if interrupts.requested is not None:
+                break
+    reporter.finished(results)
+    return results
+
+
+def _restore(program: Program, run_dir: Path, config: Config, step: int) -> TrainState:
+    state = checkpoint.load(run_dir / "checkpoints" / str(step), program.template())
+    state = jax.tree.map(jnp.asarray, state)
+    total = make_hyperparameters(config.ppo).total_steps
+    hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
+
+
+def _rewind(member: Any, step: int) -> None:
+    """Forget what the run wrote beyond ``step``, and remember its best evaluation until then."""
+    truncate_after(member.run_dir / "metrics.jsonl", step)
+    checkpoint.discard_after(member.checkpoints, step)
+    info = checkpoint.verify(member.checkpoints / str(step))["info"]
+    member.best, member.last_evaluation = info["best"], info["evaluation"]
+
+
+def _common_step(run_dirs: list[Path], which: directory.Which, reporter: Reporter) -> int:
+    """The step that all runs can go on from: ``which``, or the newest valid one."""
+    steps: list[int] = []
+    for run_dir in run_dirs:
+        path, warnings = _find(run_dir, which)
+        for warning in warnings:
+            reporter.warned(warning)
+        steps.append(int(path.name))
+    step = min(steps)
+    for run_dir in run_dirs:
+        if step not in checkpoint.steps(run_dir / "checkpoints"):
+            raise CheckpointError(
+                f"{run_dir} has no checkpoint of step {step}, which the other seeds reached: resume the seeds singly."
+            )
+    return step
+
+
+def _find(run_dir: Path, which: directory.Which) -> tuple[Path, list[str]]:
+    """The checkpoint that ``which`` names, verified, and warnings."""
+    folder = run_dir / "checkpoints"
+    if which == "last":
+        return checkpoint.newest_valid(folder)
+    step = checkpoint.best_step(run_dir) if which == "best" else which
+    if step is None:
+        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+    if step not in checkpoint.steps(folder):
+        known = ", ".join(map(str, checkpoint.steps(folder))) or "none"
+        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+    checkpoint.verify(folder / str(step))
+    return folder / str(step), []
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A trained policy and the environment that it was trained for. ``network`` acts by ``step(memory, observation, first,
+    valid, key)``; ``network.init_memory(batch)`` is the empty memory."""
+
+    network: ActorCritic
+    env: JaxEnvironment
+    config: Config
+    step: int
+    warnings: tuple[str, ...] = ()
+
+
+def load_policy(run: str, runs_dir: str = "runs") -> Policy:
+    """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). Raises ``CheckpointError``."""
+    path, which = directory.resolve(run, Path(runs_dir))
+    if directory.is_group(path):
+        names = ", ".join(p.name for p in directory.members(path))
+        raise CheckpointError(
+            f"{path} holds several seeds ({names}): name one of them, as {path / directory.members(path)[0].name}."
+        )
+    config = directory.read_config(path)
+    env = make_env(config.env.id, config.env.env_settings)
+    found, warnings = _find(path, which)
+    state = checkpoint.load(found, Program(config, env, stacked=False).template())
+    return Policy(jax.tree.map(jnp.asarray, state.learner.policy), env, config, int(found.name), tuple(warnings))
+
+
+def evaluate(
+    run: str | Policy, episodes: int = 100, *, stochastic: bool = False, seed: int = 0, runs_dir: str = "runs"
+) -> Episodes:
+    """Play ``episodes`` whole episodes on environment seeds that neither training nor selection has used.
+
+    ``stochastic`` samples actions; else the policy acts by its mode.
+    """
+    enable_compilation_cache()
+    if episodes < 1:
+        raise ConfigError(f"episodes = {episodes}: expected at least 1.")
+    policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
+    evaluator = Evaluator(policy.env, episodes, stochastic, policy.config.env.max_episode_steps)
+    return evaluator(policy.network, seed, JUDGEMENT_STREAM)

@@ -1,0 +1,91 @@
+"""Ctrl-C and SIGTERM while compiled programs run, and programs that never return."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from proximo.errors import TrainingError
+
+GRACE_SECONDS = 7.0
+STILL_SECONDS = 90.0
+
+
+class AbandonedError(Exception):
+    """A call was still running when the time that an interrupted run has was over; its result is lost."""
+
+
+class Interrupts:
+    """Context manager: the first SIGINT or SIGTERM asks to stop (``requested``), a second one ends the process at once.
+
+    A compiled program holds the thread that called it and Python's signal handlers wait for it. So ``call`` runs it in
+    a thread of its own and the main thread keeps watch. Outside the main thread signals are left as they are.
+    """
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._asked_at = 0.0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self.requested is not None:
+            os._exit(128 + number)
+        self.requested, self._asked_at = number, time.monotonic()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """``function(*arguments)``; raises ``AbandonedError`` when it outlasts a request to stop by ``GRACE_SECONDS``, and
+        ``TrainingError`` when this process has used no CPU time for ``STILL_SECONDS`` (a deadlock of the CPU runtime)."""
+        outcome: dict[str, Any] = {}
+
+        def work() -> None:
+            try:
+                outcome["result"] = function(*arguments)
+            except BaseException as error:
+                outcome["error"] = error
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        watch = _CpuWatch()
+        while thread.is_alive():
+            thread.join(0.05 if self.requested is None else 0.01)
+            if self.requested is not None and time.monotonic() - self._asked_at > GRACE_SECONDS and thread.is_alive():
+                raise AbandonedError
+            watch.check()
+        if "error" in outcome:
+            raise outcome["error"]
+        return outcome["result"]
+
+
+class _CpuWatch:
+    """Notices that the CPU time of this process stands still although the CPU is all that computes."""
+
+    def __init__(self) -> None:
+        self._used, self._since = time.process_time(), time.monotonic()
+        self._on_cpu = jax.default_backend() == "cpu"
+
+    def check(self) -> None:
+        used, now = time.process_time(), time.monotonic()
+        # The watching itself costs about 1 ms a second.
+        if not self._on_cpu or used - self._used > 0.02 * (now - self._since) + 0.05:
+            self._used, self._since = used, now
+        elif now - self._since > STILL_SECONDS:
+            raise TrainingError(
+                f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint stands; go on "
+                "with --resume. `proximo doctor` says whether the remedy against this deadlock is active."
+            )

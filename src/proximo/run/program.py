@@ -1,0 +1,76 @@
+"""The compiled program of a training: one seed, or several stacked along a leading axis."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proximo.config import Config
+from proximo.drivers import DeviceDriver
+from proximo.drivers.vector import SEEDS_AXIS
+from proximo.envs.protocol import JaxEnvironment
+from proximo.types import Metrics, TrainState
+
+
+class Program:
+    """``start`` makes states, ``advance`` trains them; both are compiled once, for the settings of ``config``.
+
+    With ``stacked`` every leaf of the state has a leading axis of seeds; ``member`` takes one out and ``stack`` joins.
+    """
+
+    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
+        self.config, self.env, self.stacked = config, env, stacked
+        self.driver = DeviceDriver(config, env, seeds_axis=stacked)
+        self.capacity = config.updates_per_call
+        self.compile_seconds = 0.0
+        self._advance: Any = None
+        self._start = jax.jit(self.driver.init_seeds if stacked else self.driver.init)
+
+    def template(self) -> TrainState:
+        """Shapes and types of the state of one seed."""
+        return jax.eval_shape(self.driver.init, jax.random.key(0))
+
+    def start(self, seeds: list[int]) -> TrainState:
+        """The state before the first step, of each seed."""
+        started = time.monotonic()
+        keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
+        state = jax.block_until_ready(self._start(keys))
+        self.compile_seconds += time.monotonic() - started
+        return state
+
+    def compile(self, state: TrainState) -> None:
+        """Compile ``advance``, once."""
+        if self._advance is not None:
+            return
+        started = time.monotonic()
+
+        def advance(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
+            return self.driver.advance(state, num_updates, self.capacity)
+
+        function = jax.vmap(advance, in_axes=(0, None), axis_name=SEEDS_AXIS) if self.stacked else advance
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            self._advance = jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)).compile()
+        self.compile_seconds += time.monotonic() - started
+
+    def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+        """``num_updates <= capacity`` updates; metrics of shape (seeds, num_updates). ``state`` is used up."""
+        state, metrics = self._advance(state, jnp.int32(num_updates))
+        rows = {name: np.atleast_2d(np.asarray(x))[:, :num_updates] for name, x in jax.block_until_ready(metrics).items()}
+        return state, rows
+
+    def member(self, state: TrainState, index: int) -> TrainState:
+        """The state of one seed, as an ordinary run has it."""
+        return jax.tree.map(lambda x: x[index], state) if self.stacked else state
+
+    def stack(self, states: list[TrainState]) -> TrainState:
+        """The states of all seeds as this program takes them."""
+        return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
+
+
+def copy_of(state: TrainState) -> TrainState:
+    """A copy that survives the donation of ``state``."""
+    return jax.tree.map(jnp.copy, state)

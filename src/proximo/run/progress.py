@@ -1,0 +1,82 @@
+"""What a training tells of itself: rows of metrics, and a reporter that shows them to a person."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proximo.config import Config
+
+EPISODE_WINDOW = 100
+
+
+class Reporter:
+    """Told what happens, in this order; every method may be overridden, and this one stays silent."""
+
+    def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
+        """A training begins; ``facts`` describes spaces, network and device in words."""
+
+    def compiling(self) -> None:
+        """A program is being compiled."""
+
+    def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
+        """Some updates are done."""
+
+    def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
+        """An evaluation is done, a summary for each seed."""
+
+    def warned(self, message: str) -> None:
+        """Something is odd but training goes on."""
+
+    def stopped(self, message: str) -> None:
+        """Training ends before its time."""
+
+    def finished(self, results: list[Any]) -> None:
+        """Training is over, a ``Result`` for each seed."""
+
+
+class Window:
+    """The rows of metrics of some updates, to be merged into one; and the return of the last hundred episodes."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, float]] = []
+        self._recent: deque[tuple[float, float]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, metrics: dict[str, np.ndarray]) -> None:
+        """Append one row for each entry of the arrays (updates)."""
+        for i in range(len(next(iter(metrics.values())))):
+            row = {name: float(x[i]) for name, x in metrics.items()}
+            self._rows.append(row)
+            if row["rollout/episodes"]:
+                self._recent.append((row["rollout/episodes"], row["rollout/return_mean"]))
+        while self._recent and sum(count for count, _ in self._recent) - self._recent[0][0] >= EPISODE_WINDOW:
+            self._recent.popleft()
+
+    @property
+    def recent_return(self) -> float | None:
+        """Mean return of about the last hundred finished episodes; None before the first one."""
+        count = sum(count for count, _ in self._recent)
+        return sum(count * mean for count, mean in self._recent) / count if count else None
+
+    def merge(self) -> dict[str, float]:
+        """One row for all since the last merge: means, by finished episodes for rollout/, extremes of the ratio."""
+        rows, self._rows = self._rows, []
+        merged: dict[str, float] = {}
+        weights = np.array([row["rollout/episodes"] for row in rows])
+        for name in rows[0]:
+            values = np.array([row[name] for row in rows])
+            if name.startswith("bad/"):
+                continue
+            if name == "rollout/episodes":
+                merged[name] = float(values.sum())
+            elif name.startswith("rollout/"):
+                merged[name] = float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")
+            else:
+                merged[name] = float({"ratio_min": np.min, "ratio_max": np.max}.get(name.split("/")[1], np.mean)(values))
+        return merged

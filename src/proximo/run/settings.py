@@ -1,0 +1,77 @@
+"""How the settings of a run come about: default < preset < file < flag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proximo import presets
+from proximo.config import GROUPS, Config, from_mapping, override, unknown, validate
+from proximo.errors import ConfigError
+
+# What a resumed run may change without becoming another run.
+RESUMABLE = {
+    "total_steps", "eval_every", "eval_episodes", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+}  # fmt: skip
+SMOKE_UPDATES = 3
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The groups of settings in a YAML file. Raises ``ConfigError`` when it cannot be read."""
+    try:
+        mapping = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read --config {path} ({error.strerror}).") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{path}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
+    mapping.pop("provenance", None)
+    return mapping
+
+
+def make_config(
+    env: str = "", settings: Mapping[str, Any] | None = None, file: Path | None = None, preset: bool = True
+) -> Config:
+    """The validated settings for ``env`` (or the one that ``file`` or ``settings`` name).
+
+    Args: ``settings`` maps names of settings to values and wins over ``file``, that over the preset (where ``preset``).
+    Raises ``ConfigError`` for an unknown name, a value of a wrong type or out of range, or settings at odds.
+    """
+    settings = {**(settings or {}), **({"id": env} if env else {})}
+    mapping = read_file(file) if file is not None else {}
+    group = mapping.get("env")
+    env_id = settings.get("id") or (group.get("id", "") if isinstance(group, dict) else "")
+    tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
+    config = Config()
+    if tuned:
+        tuned.pop("provenance", None)
+        config = from_mapping(tuned, config, f"the preset of {env_id}")
+    config = from_mapping(mapping, config, str(file)) if mapping else config
+    return validate(override(config, settings))
+
+
+def shortened(config: Config) -> Config:
+    """``config`` for a trial of seconds: three updates, two episodes of evaluation."""
+    return validate(
+        override(config, {"total_steps": SMOKE_UPDATES * config.batch_size, "eval_episodes": min(2, config.run.eval_episodes)})
+    )
+
+
+def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
+    """``config`` of a run with ``settings`` that a resumed run may change; raises ``ConfigError`` for any other."""
+    for name in settings:
+        if name not in RESUMABLE:
+            try:
+                override(config, {name: settings[name]})
+            except ConfigError as error:
+                if "Unknown" in str(error):
+                    raise unknown(name) from None
+            raise ConfigError(
+                f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
+                "start a new run with --config RUN/config.yaml and the new value."
+            )
+    return validate(override(config, settings))

@@ -1,0 +1,275 @@
+"""The training loop: from border to border, with what happens at each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from proximo.config import Config
+from proximo.drivers.device import BAD_SOURCES
+from proximo.errors import TrainingError
+from proximo.run import checkpoint
+from proximo.run.directory import RunLock
+from proximo.run.evaluate import SELECTION_STREAM, Evaluator
+from proximo.run.interrupts import AbandonedError, Interrupts
+from proximo.run.program import Program, copy_of
+from proximo.run.progress import Reporter, Window
+from proximo.run.sinks import JsonLines, Sink, TensorBoard
+from proximo.types import TrainState, steps_to_int
+
+CALL_SECONDS = 1.0
+SNAPSHOT_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training gave. ``mean_return`` is the last evaluation's, or without any that of the last episodes."""
+
+    run_dir: Path
+    steps: int
+    seconds: float
+    compile_seconds: float
+    steps_per_second: float
+    mean_return: float | None
+    interrupted: int | None = None
+    """The signal that ended it early, if one did."""
+
+
+class Member:
+    """One seed: its run directory, lock, sinks, window of metrics, and best evaluation so far."""
+
+    def __init__(self, run_dir: Path, config: Config, resumed_at: int | None):
+        self.run_dir, self.config = run_dir, config
+        self.checkpoints = run_dir / "checkpoints"
+        self.window = Window()
+        self.best: dict[str, float] | None = None
+        self.last_evaluation: dict[str, Any] | None = None
+        self.sinks: list[Sink] = [JsonLines(run_dir / "metrics.jsonl")]
+        if config.run.tensorboard:
+            self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        for sink in self.sinks:
+            sink.write(step, row)
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Checkpoint, note the best one, drop the old ones."""
+        info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
+        checkpoint.save(self.checkpoints, step, state, info)
+        best = int(self.best["step"]) if self.best else None
+        if best == step:
+            checkpoint.mark_best(self.run_dir, step)
+        checkpoint.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+class Training:
+    """Trains the seeds of one program together: one seed, or all of them vmapped."""
+
+    def __init__(self, program: Program, members: list[Member], interrupts: Interrupts, reporter: Reporter):
+        self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
+        self.config = program.config
+        run = self.config.run
+        self.evaluator = None
+        if run.eval_episodes:
+            self.evaluator = Evaluator(program.env, run.eval_episodes, False, self.config.env.max_episode_steps)
+        self.seconds = 0.0
+        self.steps_done = 0
+        self.saved_at = -1
+
+    def run(self, state: TrainState) -> list[Result]:
+        """From ``state`` to the end, or to the border at which an interruption was asked for."""
+        batch, total = self.config.batch_size, self.config.total_updates
+        update = steps_to_int(self.program.member(state, 0).learner.steps) // batch
+        self.saved_at = update if update else -1
+        per_update = 0.0
+        snapshot = None
+        try:
+            if update < total:
+                self.reporter.compiling()
+                self.interrupts.call(self.program.compile, state)
+            while update < total and self.interrupts.requested is None:
+                count = self._until_border(update, per_update)
+                # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
+                snapshot = (update, copy_of(state)) if not per_update or per_update * count > SNAPSHOT_SECONDS else None
+                state, per_update = self._advance(state, update, count)
+                update += count
+                snapshot = None
+                self._at_border(state, update)
+        except AbandonedError:
+            # The call that is still running cannot be ended from outside: save what stands, and leave it behind.
+            if snapshot is not None:
+                self._save(snapshot[1], snapshot[0])
+            elif update:
+                self._save(state, update)
+            self._leave(update)
+        if self.interrupts.requested is not None and update < total:
+            self._save(state, update)
+            self.reporter.stopped(self._stop_message(update))
+        return self._results()
+
+    def _until_border(self, update: int, per_update: float) -> int:
+        """How many updates the next call does: about a second of them, but not beyond a row, evaluation or checkpoint."""
+        wanted = max(1, int(CALL_SECONDS / per_update)) if per_update else 1
+        borders = [self.config.total_updates, update + self.program.capacity - len(self.members[0].window)]
+        borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates)]
+        return max(1, min(wanted, min(borders) - update, self.program.capacity))
+
+    @property
+    def eval_updates(self) -> int:
+        """Updates between evaluations."""
+        every = self.config.run.eval_every
+        return max(1, round(every / self.config.batch_size) if every else self.config.total_updates // 10)
+
+    @property
+    def checkpoint_updates(self) -> int:
+        """Updates between checkpoints."""
+        every = self.config.run.checkpoint_every
+        return max(1, round(every / self.config.batch_size)) if every else self.eval_updates
+
+    def _advance(self, state: TrainState, update: int, count: int) -> tuple[TrainState, float]:
+        started = time.monotonic()
+        state, metrics = self.interrupts.call(self.program.advance, state, count)
+        seconds = time.monotonic() - started
+        self.seconds += seconds
+        self.steps_done += count * self.config.batch_size * len(self.members)
+        for i, member in enumerate(self.members):
+            rows = {name: x[i] for name, x in metrics.items()}
+            self._stop_where_bad(member, rows, update)
+            member.window.add(rows)
+        recent = [m.window.recent_return for m in self.members if m.window.recent_return is not None]
+        recent_return = sum(recent) / len(recent) if recent else None
+        speed = count * self.config.batch_size * len(self.members) / seconds
+        self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
+        return state, seconds / count
+
+    def _stop_where_bad(self, member: Member, rows: dict[str, Any], update: int) -> None:
+        """Raise ``TrainingError`` naming the first source of NaN or infinity: what comes later follows from it."""
+        for i in range(len(rows["bad/loss"])):
+            bad = [source for source in BAD_SOURCES if rows[f"bad/{source}"][i]]
+            if bad:
+                step = (update + i) * self.config.batch_size
+                kept = checkpoint.steps(member.checkpoints)
+                stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
+                hint = {
+                    "observation": "the environment returned it: look at its reset and step",
+                    "reward": "the environment returned it: look at its step",
+                    "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
+                    "parameters": "lower learning_rate or max_grad_norm",
+                }[bad[0]]
+                raise TrainingError(
+                    f"NaN or infinity in the {bad[0]} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "
+                    f"({hint}). Training has stopped; {stands}."
+                )
+
+    def _at_border(self, state: TrainState, update: int) -> None:
+        """Write the row, evaluate, save: whatever falls on this update."""
+        step, last = update * self.config.batch_size, update == self.config.total_updates
+        evaluate = self.evaluator is not None and (last or update % self.eval_updates == 0)
+        if len(self.members[0].window) >= self.program.capacity or evaluate or last:
+            for member in self.members:
+                speed = self.steps_done / self.seconds
+                timing = {"time/steps_per_second": speed, "time/seconds": self.seconds}
+                member.write(step, {**member.window.merge(), **timing})
+        improved = self._evaluate(state, step) if evaluate else False
+        if last or improved or update % self.checkpoint_updates == 0:
+            self._save(state, update)
+
+    def _evaluate(self, state: TrainState, step: int) -> bool:
+        """Evaluate every member on the same fixed environment seeds; whether any is better than ever."""
+        assert self.evaluator is not None
+        improved = False
+        for i, member in enumerate(self.members):
+            policy = self.program.member(state, i).learner.policy
+            episodes = self.interrupts.call(self.evaluator, policy, member.config.run.seed, SELECTION_STREAM)
+            if episodes.unfinished:
+                self.reporter.warned(f"{episodes.unfinished} episodes of the evaluation did not end: set max_episode_steps.")
+            summary = episodes.summary()
+            member.last_evaluation = {"step": step, **summary}
+            names = ("mean_return", "std_return", "iqm_return", "mean_length", "success_rate")
+            member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
+            if member.best is None or summary["mean_return"] > member.best["mean_return"]:
+                member.best, improved = {"step": step, "mean_return": summary["mean_return"]}, True
+        self.reporter.evaluated(step, [m.last_evaluation for m in self.members if m.last_evaluation])
+        return improved
+
+    def _save(self, state: TrainState, update: int) -> None:
+        if update == self.saved_at:
+            return
+        for i, member in enumerate(self.members):
+            member.save(update * self.config.batch_size, self.program.member(state, i))
+        self.saved_at = update
+
+    def _stop_message(self, update: int) -> str:
+        step = update * self.config.batch_size
+        where = self.members[0].run_dir if len(self.members) == 1 else self.members[0].run_dir.parent
+        return f"Stopped at step {step}, saved. Go on with: proximo train --resume {where}"
+
+    def _leave(self, update: int) -> None:
+        saved = max(self.saved_at, 0)
+        self.reporter.stopped(self._stop_message(saved) if saved else "Stopped before the first update: nothing to save.")
+        for member in self.members:
+            member.close()
+        os._exit(128 + (self.interrupts.requested or 0))
+
+    def _results(self) -> list[Result]:
+        results = []
+        for member in self.members:
+            evaluation = member.last_evaluation
+            results.append(
+                Result(
+                    run_dir=member.run_dir,
+                    steps=self.steps_done // len(self.members),
+                    seconds=self.seconds,
+                    compile_seconds=self.program.compile_seconds,
+                    steps_per_second=self.steps_done / self.seconds if self.seconds else 0.0,
+                    mean_return=evaluation["mean_return"] if evaluation else member.window.recent_return,
+                    interrupted=self.interrupts.requested,
+                )
+            )
+        return results
+
+
+@contextlib.contextmanager
+def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
+    """Members of ``run_dirs``, locked and with open sinks; closed and unlocked in the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        for run_dir in run_dirs:
+            stack.enter_context(RunLock(run_dir))
+        members = [Member(run_dir, config, resumed_at) for run_dir, config in zip(run_dirs, configs, strict=True)]
+        for member in members:
+            stack.callback(member.close)
+        yield members
+
+
+def describe(program: Program) -> dict[str, Any]:
+    """Facts for the banner: spaces, network, parameters, arithmetic of the batch, device."""
+    config, env = program.config, program.env
+    policy = jax.eval_shape(program.driver.init_policy, jax.random.key(0))
+    from proximo.ppo.state import split_policy
+
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(split_policy(policy)[0]))
+    network = config.network
+    memory = "" if network.memory == "none" else f" → {network.memory} {network.memory_size}×{network.memory_layers}"
+    rows = config.batch_size // config.ppo.num_minibatches
+    devices = jax.devices()
+    return {
+        "observation": str(env.observation_space),
+        "action": str(env.action_space),
+        "network": f"{type(policy.torsos[0].encoder).__name__} {list(network.hidden_sizes)}{memory}, {network.towers} towers",
+        "parameters": parameters,
+        "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
+        f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {rows}"
+        + (f", sequences of {config.sequence_length}" if network.memory != "none" else ""),
+        "updates": config.total_updates,
+        "device": f"{devices[0].device_kind} ({devices[0].platform}), {os.cpu_count()} cores",
+    }

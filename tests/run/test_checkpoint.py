@@ -1,0 +1,484 @@
+"""Checkpoints: what is saved comes back bit for bit, damage is always noticed, a crash at any moment costs nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from proximo.errors import CheckpointError
+from proximo.run import checkpoint, directory
+
+SRC = Path(checkpoint.__file__).parents[2]
+
+
+class Cell(eqx.Module):
+    weight: jax.Array
+    activation: object
+    size: int = eqx.field(static=True)
+
+
+class State(eqx.Module):
+    cells: tuple[Cell, ...]
+    extra: dict[str, object]
+    key: jax.Array
+    keys: jax.Array
+
+
+class Crash(BaseException):
+    """The process ends here: no handler of ours may count on running."""
+
+
+def make_state(seed: int, size: int = 3) -> State:
+    draw = jax.random.key(seed)
+    cells = tuple(Cell(jax.random.normal(jax.random.fold_in(draw, i), (size, 2)), jnp.tanh, size) for i in range(2))
+    extra = {
+        "bf16": jax.random.normal(draw, (5,), jnp.bfloat16),
+        "steps": jnp.array([2**32 - 1, seed], jnp.uint32),
+        "healthy": jnp.array(seed % 2 == 0),
+        "scalar": jnp.float32(seed) + 0.1,
+        "empty": jnp.zeros((0, 4)),
+        "pixels": jnp.arange(6, dtype=jnp.uint8).reshape(2, 3),
+        "host": np.array([1e-300, np.pi, np.nan]),
+        "transposed": np.arange(6, dtype=np.int64).reshape(2, 3).T,
+        "a.b": jnp.ones(1),
+        "a": {"b": jnp.zeros(1)},
+        "nothing": None,
+    }
+    return State(cells, extra, jax.random.fold_in(draw, 7), jax.random.split(jax.random.key(seed, impl="rbg"), 3))
+
+
+def raw(tree: object) -> dict[str, tuple[str, tuple, bytes]]:
+    """Each leaf as type, shape and bytes: equal only when the bits are."""
+
+    def bits(leaf):
+        data = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        return str(leaf.dtype), leaf.shape, np.asarray(data).tobytes()
+
+    return {name: bits(leaf) for name, leaf in checkpoint.flatten(tree).items()}
+
+
+def constant(value: int) -> dict[str, np.ndarray]:
+    """A state whose every element tells which save it is from."""
+    return {"a": np.full(50, value), "b": np.full((3, 4), value, np.float32)}
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
+    state = make_state(4)
+    path = checkpoint.save(tmp_path, 12, state, {})
+    loaded = checkpoint.load(path, make_state(5))
+    assert path == tmp_path / "12"
+    assert raw(loaded) == raw(state)
+    assert jax.tree.structure(loaded) == jax.tree.structure(state)
+    assert isinstance(loaded.extra["host"], np.ndarray) and isinstance(loaded.extra["scalar"], jax.Array)
+
+
+def test_loaded_keys_draw_the_same_numbers_with_their_own_implementation(tmp_path):
+    state = make_state(4)
+    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, state, {}), make_state(5))
+    assert str(jax.random.key_impl(loaded.keys)) == "rbg"
+    assert (jax.random.uniform(loaded.key, (4,)) == jax.random.uniform(state.key, (4,))).all()
+
+
+def test_shape_structs_are_a_template_and_static_parts_come_from_it(tmp_path):
+    state = make_state(4)
+    template = eqx.filter_eval_shape(make_state, 0)
+    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, state, {}), template)
+    assert isinstance(checkpoint.flatten(template)["key"], jax.ShapeDtypeStruct)
+    assert raw(loaded)["key"] == raw(state)["key"] and raw(loaded)["extra.bf16"] == raw(state)["extra.bf16"]
+    assert loaded.cells[1].activation is jnp.tanh and loaded.cells[1].size == 3
+
+
+def test_a_loaded_numpy_leaf_can_be_written_to(tmp_path):
+    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, constant(3), {}), constant(0))
+    loaded["a"][0] = 9
+    assert loaded["a"][:2].tolist() == [9, 3]
+
+
+def test_leaf_names_are_dotted_and_distinct():
+    names = list(checkpoint.flatten(make_state(0)))
+    assert "cells.1.weight" in names and "extra.a.b" in names and 'extra."a.b"' in names
+    assert not any("activation" in name or "size" in name for name in names)
+    assert list(checkpoint.flatten(jnp.ones(2))) == ["value"]
+
+
+def test_a_leaf_that_cannot_be_stored_is_named(tmp_path):
+    with pytest.raises(TypeError, match=r"^wide has the type complex128"):
+        checkpoint.save(tmp_path, 1, {"wide": np.ones(2, np.complex128)}, {})
+    assert checkpoint.steps(tmp_path) == []
+
+
+def test_metadata_describes_the_leaves_and_holds_the_callers_information(tmp_path):
+    path = checkpoint.save(tmp_path, 7, make_state(1), {"return": float("nan"), "steps": np.int64(7), "note": {"a": [1.5]}})
+    meta = checkpoint.verify(path)
+    assert meta["step"] == 7
+    assert meta["info"] == {"return": None, "steps": 7, "note": {"a": [1.5]}}
+    assert meta["leaves"]["extra.bf16"] == {"dtype": "bfloat16", "shape": [5], "stored": "uint16"}
+    assert meta["leaves"]["keys"] == {"dtype": "key", "shape": [3], "stored": "uint32"}
+    assert meta["keys"] == {"key": "threefry2x32", "keys": "rbg"}
+    assert meta["versions"] == {"jax": jax.__version__, "numpy": np.__version__}
+
+
+def test_numpy_and_safetensors_alone_can_read_a_checkpoint(tmp_path):
+    state = make_state(3)
+    path = checkpoint.save(tmp_path, 1, state, {})
+    program = """
+        import json, sys, hashlib
+        from safetensors.numpy import load_file
+        folder = sys.argv[1]
+        meta = json.load(open(folder + "/meta.json"))
+        arrays = load_file(folder + "/state.safetensors")
+        digest = hashlib.sha256(open(folder + "/state.safetensors", "rb").read()).hexdigest()
+        assert digest == meta["files"]["state.safetensors"]["sha256"]
+        assert set(arrays) == set(meta["leaves"])
+        assert all(arrays[name].dtype.name == leaf["stored"] for name, leaf in meta["leaves"].items())
+        print(json.dumps({"jax": "jax" in sys.modules, "weight": arrays["cells.0.weight"].tolist()}))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), path], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"jax": False, "weight": np.asarray(state.cells[0].weight).tolist()}
+
+
+def test_equal_states_make_equal_files(tmp_path):
+    paths = [checkpoint.save(tmp_path / name, 1, make_state(2), {"a": 1}) for name in ("one", "two")]
+    for name in (checkpoint.STATE, checkpoint.META):
+        assert (paths[0] / name).read_bytes() == (paths[1] / name).read_bytes()
+
+
+def test_any_flipped_bit_of_the_metadata_is_noticed(tmp_path):
+    path = checkpoint.save(tmp_path, 1, constant(1), {"note": "x y"})
+    good = (path / checkpoint.META).read_bytes()
+    for byte in range(len(good)):
+        flip(path / checkpoint.META, byte, byte % 8)
+        with pytest.raises(CheckpointError):
+            checkpoint.verify(path)
+        (path / checkpoint.META).write_bytes(good)
+    checkpoint.verify(path)
+
+
+def test_any_flipped_bit_of_the_state_is_noticed_and_both_hashes_are_named(tmp_path):
+    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    expected = checkpoint.verify(path)["files"][checkpoint.STATE]["sha256"]
+    for byte in range(0, (path / checkpoint.STATE).stat().st_size, 7):
+        flip(path / checkpoint.STATE, byte, byte % 8)
+        with pytest.raises(CheckpointError, match=rf"state.safetensors has the sha256 [0-9a-f]{{64}}, expected {expected}"):
+            checkpoint.load(path, constant(0))
+        flip(path / checkpoint.STATE, byte, byte % 8)
+    checkpoint.verify(path)
+
+
+def test_truncated_and_missing_files_are_named(tmp_path):
+    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    state, meta = path / checkpoint.STATE, path / checkpoint.META
+    whole = state.read_bytes()
+    state.write_bytes(whole[:100])
+    with pytest.raises(CheckpointError, match=f"state.safetensors has 100 bytes, expected {len(whole)}"):
+        checkpoint.verify(path)
+    state.unlink()
+    with pytest.raises(CheckpointError, match="cannot read state.safetensors"):
+        checkpoint.verify(path)
+    meta.write_bytes(meta.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match="meta.json is not valid JSON"):
+        checkpoint.verify(path)
+
+
+def test_spaces_added_to_the_metadata_are_noticed(tmp_path):
+    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    meta = path / checkpoint.META
+    meta.write_bytes(meta.read_bytes().replace(b": ", b":  ", 1))
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.verify(path)
+
+
+def rewrite_meta(path: Path, **changes: object) -> None:
+    """Change meta.json and make its own hash right again: what another program would have written."""
+    content = json.loads((path / checkpoint.META).read_bytes())
+    content.pop("sha256")
+    content.update(changes)
+    content["sha256"] = checkpoint._hash(checkpoint._render(content))
+    (path / checkpoint.META).write_bytes(checkpoint._render(content))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format_version": 2}, "unsupported format version 2; this proximo reads version 1"),
+        ({"format": "orbax"}, "not a proximo checkpoint: its format is 'orbax'"),
+        ({"leaves": None}, "not a proximo checkpoint: meta.json lacks leaves"),
+        ({"files": {}}, "not a proximo checkpoint: meta.json lacks state.safetensors"),
+    ],
+)
+def test_foreign_and_future_checkpoints_are_told_from_damaged_ones(tmp_path, changes, words):
+    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    rewrite_meta(path, **changes)
+    with pytest.raises(CheckpointError, match=words):
+        checkpoint.verify(path)
+
+
+@pytest.mark.parametrize("text", ['{"model": "other"}', "[1, 2]", '{"a": NaN}'])
+def test_other_json_is_foreign(tmp_path, text):
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "meta.json").write_text(text)
+    with pytest.raises(CheckpointError, match="not a proximo checkpoint: meta.json does not say format"):
+        checkpoint.verify(tmp_path / "5")
+
+
+def test_a_missing_checkpoint_is_answered_with_the_steps_there_are(tmp_path):
+    for step in (100, 20):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    with pytest.raises(CheckpointError, match=r"no checkpoint .*/7; the steps saved in .*: 20, 100\."):
+        checkpoint.verify(tmp_path / "7")
+
+
+def test_missing_and_unexpected_leaves_are_named_with_the_likely_cause(tmp_path):
+    path = checkpoint.save(tmp_path, 1, {"a": np.ones(2), "lstm": np.ones(2)}, {})
+    with pytest.raises(CheckpointError, match=r"lacks 'gru' \(1 in all\) and has, beyond them, 'lstm' .*other network settings"):
+        checkpoint.load(path, {"a": np.ones(2), "gru": np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"a": jnp.ones((3, 2)), "key": jax.random.key(0)}, r"a has the shape \(2,\), these settings need \(3, 2\)"),
+        ({"a": jnp.ones(2, jnp.bfloat16), "key": jax.random.key(0)}, "a has the type float32, these settings need bfloat16"),
+        ({"a": jnp.ones(2), "key": jax.random.key(0, impl="rbg")}, r"key has the type key<fry>, these settings need key<rbg>"),
+        ({"a": jnp.ones(2), "key": jnp.ones(2, jnp.uint32)}, r"key has the (shape|type)"),
+        ({"a": jax.random.key(0), "key": jax.random.key(0)}, "a has the shape"),
+    ],
+)
+def test_another_shape_or_type_is_refused(tmp_path, template, words):
+    path = checkpoint.save(tmp_path, 1, {"a": jnp.ones(2), "key": jax.random.key(0)}, {})
+    with pytest.raises(CheckpointError, match=words):
+        checkpoint.load(path, template)
+
+
+def test_steps_are_sorted_as_numbers_and_ignore_everything_else(tmp_path):
+    for step in (100, 9, 20):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    for name in (".saving-300-1", "007", "notes", "-3"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "400").write_text("a file")
+    assert checkpoint.steps(tmp_path) == [9, 20, 100]
+    assert checkpoint.steps(tmp_path / "nowhere") == []
+
+
+def test_newest_valid_passes_over_damaged_ones_and_says_so(tmp_path):
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    flip(tmp_path / "3" / checkpoint.STATE, 300, 1)
+    (tmp_path / "2" / checkpoint.META).unlink()
+    path, warnings = checkpoint.newest_valid(tmp_path)
+    assert path == tmp_path / "1"
+    assert len(warnings) == 2 and "/3 is damaged" in warnings[0] and "/2 is not a proximo checkpoint" in warnings[1]
+
+
+def test_without_a_valid_checkpoint_nothing_is_returned(tmp_path):
+    with pytest.raises(CheckpointError, match="no valid checkpoint in .* None was saved yet"):
+        checkpoint.newest_valid(tmp_path)
+    checkpoint.save(tmp_path, 1, constant(1), {})
+    flip(tmp_path / "1" / checkpoint.STATE, 300, 1)
+    with pytest.raises(CheckpointError, match="no valid checkpoint in .*/1 is damaged"):
+        checkpoint.newest_valid(tmp_path)
+
+
+def test_prune_keeps_the_newest_and_the_protected_and_clears_leftovers(tmp_path):
+    for step in (1, 2, 3, 4, 5):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    for name in (".saving-6-99", ".removing-0", ".replaced-5"):
+        (tmp_path / name).mkdir()
+    checkpoint.prune(tmp_path, keep=2, protect={1, 77})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4", "5"]
+    checkpoint.prune(tmp_path, keep=9, protect=set())
+    assert checkpoint.steps(tmp_path) == [1, 4, 5]
+
+
+def test_a_crash_while_pruning_leaves_nothing_that_looks_damaged(tmp_path, monkeypatch):
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    real = shutil.rmtree
+
+    def half(path, **kwargs):
+        (Path(path) / checkpoint.META).unlink()
+        raise Crash
+
+    monkeypatch.setattr(shutil, "rmtree", half)
+    with pytest.raises(Crash):
+        checkpoint.prune(tmp_path, keep=2, protect=set())
+    monkeypatch.setattr(shutil, "rmtree", real)
+    assert checkpoint.steps(tmp_path) == [2, 3]
+    checkpoint.prune(tmp_path, keep=2, protect=set())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_discard_after_removes_what_lies_beyond_the_resumed_step(tmp_path):
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    assert checkpoint.discard_after(tmp_path, 1) == [2, 3]
+    assert checkpoint.steps(tmp_path) == [1]
+
+
+def test_a_reader_between_the_two_renames_of_a_replacement_does_not_stop_it(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path, 5, constant(1), {})
+    real, interrupted = os.rename, []
+
+    def rename(source, target):
+        real(source, target)
+        if Path(target).name == ".replaced-5" and not interrupted:
+            interrupted.append(True)
+            assert checkpoint.steps(tmp_path) == [5]
+
+    monkeypatch.setattr(os, "rename", rename)
+    path = checkpoint.save(tmp_path, 5, constant(2), {})
+    assert interrupted and checkpoint.load(path, constant(0))["a"][0] == 2
+
+
+def crash_at(monkeypatch, count: int, error: type[BaseException]) -> None:
+    """Let the ``count``-th call that reaches the disk raise instead, and every later one too."""
+    calls = {"n": 0}
+
+    def dying(real):
+        def call(*args, **kwargs):
+            calls["n"] += 1
+            if calls["n"] >= count:
+                raise error(28, "No space left on device")
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in ("rename", "replace", "fsync", "mkdir"):
+        monkeypatch.setattr(os, name, dying(getattr(os, name)))
+
+
+@pytest.mark.parametrize("error", [Crash, OSError])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monkeypatch, step, error):
+    finished, count = False, 0
+    while not finished:
+        count += 1
+        folder = tmp_path / str(count)
+        checkpoint.save(folder, 1, constant(1), {})
+        with monkeypatch.context() as patched:
+            crash_at(patched, count, error)
+            try:
+                checkpoint.save(folder, step, constant(2), {})
+                finished = True
+            except (Crash, CheckpointError):
+                pass
+        path, warnings = checkpoint.newest_valid(folder)
+        assert warnings == []
+        found = checkpoint.load(path, constant(0))["a"]
+        assert found[0] == (2 if finished else found[0]) and (found == found[0]).all() and found[0] in (1, 2)
+        # The next process goes on as if nothing had happened.
+        checkpoint.save(folder, step, constant(3), {})
+        checkpoint.prune(folder, keep=1, protect=set())
+        assert [path.name for path in folder.iterdir()] == [str(step)]
+        assert checkpoint.load(folder / str(step), constant(0))["a"][0] == 3
+    assert count > 6
+
+
+def test_a_full_disk_is_said_in_words_and_leaves_no_rubbish(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path, 1, constant(1), {})
+    with monkeypatch.context() as patched:
+        crash_at(patched, 2, OSError)
+        with pytest.raises(CheckpointError, match=r"Cannot write checkpoint .*/2 \(No space left on device\)"):
+            checkpoint.save(tmp_path, 2, constant(2), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_kill_9_while_saving_never_costs_the_last_good_checkpoint(tmp_path):
+    # One process imports JAX and forks the savers before any backend has started its threads.
+    program = """
+        import mmap, os, random, signal, struct, sys, time
+        from pathlib import Path
+        import numpy as np
+        from proximo.run import checkpoint
+        rng, folder, counter = random.Random(0), Path(sys.argv[1]), mmap.mmap(-1, 8)
+        state = lambda value: {"a": np.full(50_000, value), "b": np.full(3, value)}
+        saved = lambda: struct.unpack("q", counter[:])[0]
+        kinds, trials, begin = set(), 0, time.monotonic()
+        checkpoint.save(folder, 0, state(0), {"value": 0})
+        one_save = time.monotonic() - begin
+        # At least one kill must have fallen into a save, or nothing is tested.
+        while trials < 3 or ".saving" not in kinds or (trials < 20 and time.monotonic() - begin < 4):
+            trials, goal = trials + 1, saved() + 2
+            child = os.fork()
+            if child == 0:
+                for value in range(saved() + 1, 10**6):
+                    checkpoint.save(folder, value % 3, state(value), {"value": value})
+                    counter[:] = struct.pack("q", value)
+            while saved() < goal:
+                time.sleep(0.0005)
+            time.sleep(rng.uniform(0, one_save))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            kinds |= {path.name.split("-")[0] for path in folder.glob(".*")}
+            values = []
+            for step in checkpoint.steps(folder):
+                loaded, info = checkpoint.load(folder / str(step), state(0)), checkpoint.verify(folder / str(step))["info"]
+                values.append(info["value"])
+                assert (loaded["a"] == values[-1]).all() and (loaded["b"] == values[-1]).all()
+            assert {saved(), saved() - 1} <= set(values), (saved(), values)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "checkpoints")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_best_checkpoint_is_a_relative_link_that_moves(tmp_path):
+    for step in (3, 12):
+        checkpoint.save(tmp_path / "checkpoints", step, constant(step), {})
+    assert checkpoint.best_step(tmp_path) is None
+    checkpoint.mark_best(tmp_path, 3)
+    os.symlink("left by a crash", tmp_path / f".best-{os.getpid()}")
+    checkpoint.mark_best(tmp_path, 12)
+    assert os.readlink(tmp_path / "best") == "checkpoints/12"
+    assert checkpoint.best_step(tmp_path) == 12
+    assert checkpoint.verify(tmp_path / "best")["step"] == 12
+
+
+def test_where_links_are_not_permitted_best_is_a_text_file(tmp_path, monkeypatch):
+    for step in (3, 12):
+        checkpoint.save(tmp_path / "checkpoints", step, constant(step), {})
+    checkpoint.mark_best(tmp_path, 3)
+
+    def refuse(*args, **kwargs):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    checkpoint.mark_best(tmp_path, 12)
+    assert not (tmp_path / "best").is_symlink() and (tmp_path / "best").read_text() == "checkpoints/12\n"
+    assert checkpoint.best_step(tmp_path) == 12
+    monkeypatch.undo()
+    checkpoint.mark_best(tmp_path, 3)
+    assert (tmp_path / "best").is_symlink() and checkpoint.best_step(tmp_path) == 3
+
+
+def test_best_must_exist_and_point_at_a_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError, match="Cannot mark step 8 as best: there is no checkpoint"):
+        checkpoint.mark_best(tmp_path, 8)
+    (tmp_path / "best").write_text("../elsewhere")
+    with pytest.raises(CheckpointError, match="points at '../elsewhere', expected checkpoints/<step>"):
+        checkpoint.best_step(tmp_path)
+
+
+def test_a_checkpoint_holds_no_pickle(tmp_path):
+    path = checkpoint.save(tmp_path, 1, make_state(1), {})
+    assert sorted(file.name for file in path.iterdir()) == [checkpoint.META, checkpoint.STATE]
+    assert set(safetensors.numpy.load_file(path / checkpoint.STATE)) == set(checkpoint.verify(path)["leaves"])
+    for module in (checkpoint, directory):
+        assert "import pickle" not in Path(module.__file__).read_text()

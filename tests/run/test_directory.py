@@ -1,0 +1,297 @@
+"""The run directory: made once, found by any of its names, locked against a second writer, described truthfully."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from proximo.config import Config, from_mapping, override
+from proximo.errors import CheckpointError, RunDirectoryError
+from proximo.run import directory
+
+SRC = Path(directory.__file__).parents[2]
+CONFIG = override(
+    Config(), {"id": "gymnax:CartPole-v1", "hidden_sizes": (32, 16), "learning_rate": "linear(3e-4, 0)", "gamma": 0.9}
+)
+
+
+def start(runs_dir: Path, env: str, name: str, started: str) -> Path:
+    """A run that was started at ``started``."""
+    run_dir = directory.create(runs_dir, env, name)
+    directory.write_start_files(run_dir, CONFIG, "proximo train", {"started": started})
+    return run_dir
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three ordinary runs and a group of two seeds, the group started last."""
+    start(tmp_path, "gymnax:CartPole-v1", "baseline", "2026-03-01")
+    start(tmp_path, "gymnax:CartPole-v1", "wide", "2026-03-03")
+    start(tmp_path, "Pong", "baseline", "2026-03-02")
+    for seed in (10, 9):
+        start(tmp_path / "Pong", "many", f"seed-{seed}", f"2026-04-{seed:02d}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("env_id", "folder"),
+    [
+        ("gymnax:CartPole-v1", "gymnax-CartPole-v1"),
+        ("ALE/Pong-v5", "ALE-Pong-v5"),
+        ("my_package.module:MyEnv", "my_package.module-MyEnv"),
+        ("../../etc:x y", "-..-etc-x-y"),
+    ],
+)
+def test_the_environments_name_becomes_a_safe_folder(tmp_path, env_id, folder):
+    assert directory.create(tmp_path, env_id, "a") == tmp_path / folder / "a"
+    assert (tmp_path / folder / "a").is_dir()
+
+
+def test_a_nameless_run_is_named_by_its_time_and_never_clashes(tmp_path, monkeypatch):
+    class Frozen(directory.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 20, 21, 30, 5, tzinfo=tz)
+
+    monkeypatch.setattr(directory, "datetime", Frozen)
+    names = [directory.create(tmp_path, "E", "").name for _ in range(3)]
+    assert names == ["2026-11-20_21-30-05", "2026-11-20_21-30-05-2", "2026-11-20_21-30-05-3"]
+
+
+def test_a_name_that_is_taken_is_refused_with_both_ways_out(tmp_path):
+    taken = directory.create(tmp_path, "E", "a")
+    with pytest.raises(RunDirectoryError, match=f"{taken} exists already: continue it with `--resume {taken}`, or .*--name"):
+        directory.create(tmp_path, "E", "a")
+
+
+def test_a_runs_dir_that_cannot_be_made_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match=r"Cannot make .*Not a directory.*--runs-dir"):
+        directory.create(tmp_path / "file", "E", "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "which"),
+    [
+        ("wide", "gymnax-CartPole-v1/wide", "last"),
+        ("wide@best", "gymnax-CartPole-v1/wide", "best"),
+        ("wide@last", "gymnax-CartPole-v1/wide", "last"),
+        ("wide@5000", "gymnax-CartPole-v1/wide", 5000),
+        ("wide@1_000", "gymnax-CartPole-v1/wide", 1000),
+        ("Pong/baseline@best", "Pong/baseline", "best"),
+        ("Pong/many/seed-9", "Pong/many/seed-9", "last"),
+        ("many@best", "Pong/many", "best"),
+        ("last", "Pong/many", "last"),
+        ("last@7", "Pong/many", 7),
+    ],
+)
+def test_each_form_of_run_is_resolved(runs, text, found, which):
+    assert directory.resolve(text, runs) == (runs / found, which)
+
+
+def test_a_path_is_resolved_whatever_the_runs_dir(runs, monkeypatch):
+    monkeypatch.chdir(runs / "Pong")
+    assert directory.resolve("baseline@best", Path("nowhere")) == (Path("baseline"), "best")
+    absolute = str(runs / "Pong" / "baseline")
+    assert directory.resolve(f"{absolute}/@12", Path("nowhere")) == (Path(absolute), 12)
+
+
+def test_an_at_sign_inside_a_path_is_no_suffix(runs):
+    odd = runs / "Pong" / "me@home"
+    (runs / "Pong" / "baseline").rename(odd)
+    assert directory.resolve(str(odd), runs) == (odd, "last")
+    assert directory.resolve(f"{odd}@best", runs) == (odd, "best")
+
+
+def test_last_goes_by_the_start_and_not_by_the_last_change(runs):
+    os.utime(runs / "Pong" / "baseline" / "config.yaml", (2e9, 2e9))
+    for member in directory.members(runs / "Pong" / "many"):
+        (member / "config.yaml").unlink()
+        (member / "system.json").unlink()
+        os.utime(member, (1, 1))
+    assert directory.resolve("last", runs)[0] == runs / "gymnax-CartPole-v1" / "wide"
+
+
+def test_an_ambiguous_name_lists_its_runs(runs):
+    with pytest.raises(CheckpointError, match="'baseline' fits 2 runs: Pong/baseline, gymnax-CartPole-v1/baseline"):
+        directory.resolve("baseline", runs)
+
+
+def test_an_unknown_name_says_where_it_was_sought_and_what_is_near(runs):
+    with pytest.raises(CheckpointError, match=rf"No run 'wid': .* among the 4 runs in {runs} \(did you mean 'wide'\?\)"):
+        directory.resolve("wid", runs)
+
+
+def test_a_folder_that_is_no_run_and_an_empty_name_are_refused(runs):
+    with pytest.raises(CheckpointError, match="is a folder without config.yaml"):
+        directory.resolve(str(runs / "Pong"), runs)
+    with pytest.raises(CheckpointError, match="No run ''"):
+        directory.resolve("@best", runs)
+
+
+def test_last_without_any_run_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=f"There is no run in {tmp_path}"):
+        directory.resolve("last", tmp_path)
+
+
+def test_an_unknown_suffix_names_the_known_ones(runs):
+    with pytest.raises(CheckpointError, match=r"expected best, last or a step, found 'bset' \(did you mean 'best'\?\)"):
+        directory.resolve("wide@bset", runs)
+
+
+def test_members_of_a_group_are_sorted_by_seed(runs):
+    group = runs / "Pong" / "many"
+    (group / "seed-report").mkdir()
+    assert directory.is_group(group) and not directory.is_group(runs / "Pong" / "baseline")
+    assert [path.name for path in directory.members(group)] == ["seed-9", "seed-10"]
+    assert directory.members(runs / "Pong" / "baseline") == []
+
+
+def test_the_saved_config_is_a_valid_config_file_and_comes_back_equal(tmp_path):
+    directory.write_start_files(tmp_path, CONFIG, "proximo train x", {"python": "3"})
+    text = (tmp_path / "config.yaml").read_text()
+    assert text.startswith("# ") and "--config" in text.splitlines()[0]
+    assert from_mapping(yaml.safe_load(text), Config(), "x") == CONFIG
+    assert directory.read_config(tmp_path) == CONFIG != Config()
+    assert list(yaml.safe_load(text)) == [field.name for field in dataclasses.fields(Config)]
+
+
+def test_the_start_files_hold_the_command_and_the_system(tmp_path):
+    directory.write_start_files(tmp_path, CONFIG, "proximo train x", {"count": np.int64(3)})
+    assert (tmp_path / "command.txt").read_text() == "proximo train x\n"
+    assert json.loads((tmp_path / "system.json").read_bytes())["count"] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["command.txt", "config.yaml", "system.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "Cannot read .*config.yaml .*is .* a run directory"),
+        ("env: [1", "is damaged, it is not valid YAML"),
+        ("env: {num_envz: 3}", "Unknown setting 'num_envz'.*another version of proximo"),
+        ("", "expected groups of settings"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_a_worded_error(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(CheckpointError, match=words):
+        directory.read_config(tmp_path)
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_content(tmp_path, monkeypatch, operation):
+    directory.write_atomic(tmp_path / "a", "old")
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, operation, fail)
+    with pytest.raises(OSError, match="No space left"):
+        directory.write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of ``tmp_path``."""
+    program = f"""
+        import pathlib, time
+        from proximo.run.directory import RunLock
+        with RunLock(pathlib.Path({str(tmp_path)!r})):
+            print("locked", flush=True)
+            time.sleep(60)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_lock_held_by_another_process_names_it_and_its_death_frees_it(tmp_path, holder):
+    with pytest.raises(RunDirectoryError, match=rf"in use by process {holder.pid} on \S+ \(since 20.*--name"):
+        directory.RunLock(tmp_path).__enter__()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert json.loads((tmp_path / ".lock.json").read_bytes())["pid"] == holder.pid
+    with directory.RunLock(tmp_path):
+        assert json.loads((tmp_path / ".lock.json").read_bytes())["pid"] == os.getpid()
+
+
+def test_a_released_lock_can_be_taken_again_and_a_held_one_not(tmp_path):
+    with directory.RunLock(tmp_path):
+        (tmp_path / ".lock.json").write_text("{torn")
+        with pytest.raises(RunDirectoryError, match="in use by another process"):
+            directory.RunLock(tmp_path).__enter__()
+    assert not (tmp_path / ".lock.json").exists()
+    with directory.RunLock(tmp_path):
+        assert (tmp_path / ".lock.json").exists()
+
+
+def test_a_run_directory_that_is_missing_cannot_be_locked(tmp_path):
+    with pytest.raises(RunDirectoryError, match="Cannot lock .*nowhere: there is no such run directory"):
+        directory.RunLock(tmp_path / "nowhere").__enter__()
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_system_information_is_json_and_agrees_with_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+    system = directory.system_info()
+    assert json.loads(json.dumps(system)) == system
+    assert system["versions"]["jax"] == __import__("jax").__version__ and system["environment"]["XLA_FLAGS"].endswith(" ")
+    directory.write_start_files(tmp_path, CONFIG, "", system)
+    assert directory.system_differences(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda s: s["versions"].update(jax="0.0.1"), "jax was 0.0.1 and is"),
+        (lambda s: s.update(cpu_count=999), "the number of CPUs was 999 and is"),
+        (lambda s: s.update(device_kind="abacus"), "the device was abacus and is"),
+        (lambda s: s["environment"].update(NPROC="77"), "NPROC was 77 and is not set now"),
+        (lambda s: s["environment"].update(XLA_FLAGS="--xla_old"), "XLA_FLAGS was --xla_old and is"),
+    ],
+)
+def test_each_difference_that_changes_bits_is_a_sentence(tmp_path, monkeypatch, change, sentence):
+    monkeypatch.delenv("NPROC", raising=False)
+    system = directory.system_info()
+    change(system)
+    directory.write_start_files(tmp_path, CONFIG, "", system)
+    (found,) = directory.system_differences(tmp_path)
+    assert found.startswith(sentence) and found.endswith("the resumed run may differ in its last bits.")
+
+
+def test_a_harmless_difference_is_none(tmp_path):
+    system = directory.system_info()
+    system["environment"]["JAX_COMPILATION_CACHE_DIR"] = "/elsewhere"
+    directory.write_start_files(tmp_path, CONFIG, "", system)
+    assert directory.system_differences(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
+def test_a_missing_or_damaged_record_of_the_system_is_said(tmp_path, content):
+    if content is not None:
+        (tmp_path / "system.json").write_text(content)
+    (found,) = directory.system_differences(tmp_path)
+    assert "system.json is missing or damaged" in found
+
+
+def test_a_run_is_resolved_without_importing_jax():
+    program = "import sys; from proximo.run import directory; print('jax' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "False\n"

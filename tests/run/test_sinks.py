@@ -1,0 +1,133 @@
+"""Sinks: no row is lost or written twice, whatever a crash left; the lines are strict JSON."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from proximo.errors import CheckpointError
+from proximo.run.sinks import JsonLines, TensorBoard, read_rows, truncate_after
+
+
+def write(path, *steps):
+    sink = JsonLines(path)
+    for step in steps:
+        sink.write(step, {"train/loss": step / 10})
+    sink.close()
+
+
+def strict(line):
+    """Parse as a reader that knows no NaN would."""
+    return json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_rows_come_back_in_order_and_a_second_sink_appends(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1, 2)
+    write(path, 3)
+    assert read_rows(path) == [{"step": step, "train/loss": step / 10} for step in (1, 2, 3)]
+
+
+def test_nan_and_infinity_become_null_and_array_scalars_numbers(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    sink.write(np.int64(5), {"a": float("nan"), "b": np.float32("inf"), "c": np.float32(0.5), "d": -0.0})
+    sink.close()
+    assert strict(path.read_text()) == {"step": 5, "a": None, "b": None, "c": 0.5, "d": 0.0}
+
+
+def test_each_row_is_on_disk_before_the_next(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    for step in (1, 2):
+        sink.write(step, {"a": 1.0})
+        assert [row["step"] for row in read_rows(path)] == list(range(1, step + 1))
+    sink.close()
+
+
+def test_every_torn_last_line_is_dropped_and_the_next_row_is_whole(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1, 2)
+    whole = path.read_bytes()
+    second = whole.index(b"\n") + 1
+    for end in range(second + 1, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        assert [row["step"] for row in read_rows(path)] == [1]
+        write(path, 7)
+        assert [row["step"] for row in read_rows(path)] == [1, 7]
+
+
+def test_a_row_that_lacks_only_its_line_end_is_kept(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    write(path, 2)
+    assert [row["step"] for row in read_rows(path)] == [1, 2]
+
+
+def test_truncation_drops_the_rows_beyond_the_step_and_no_other(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 10, 20, 20, 30, 40)
+    first = path.read_bytes().splitlines()[:3]
+    path.write_bytes(path.read_bytes() + b'{"step": 5')
+    truncate_after(path, 20)
+    assert path.read_bytes().splitlines() == first
+    truncate_after(path, 0)
+    assert read_rows(path) == []
+
+
+def test_a_crash_while_truncating_leaves_all_rows(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1, 2)
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        truncate_after(path, 1)
+    assert [row["step"] for row in read_rows(path)] == [1, 2]
+
+
+@pytest.mark.parametrize("line", ["{broken", "[1]", '{"loss": 1}', "\x00\x00"])
+def test_damage_before_the_last_line_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 2 is no row of metrics"):
+        read_rows(path)
+
+
+def test_a_missing_file_has_no_rows_and_truncating_makes_none(tmp_path):
+    truncate_after(tmp_path / "none.jsonl", 3)
+    assert read_rows(tmp_path / "none.jsonl") == [] and not (tmp_path / "none.jsonl").exists()
+
+
+def events(run_dir):
+    """All scalars in the event files, and the steps from which a reader purges."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    scalars, purges = [], []
+    for file in sorted(run_dir.glob("events.*")):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            length = int.from_bytes(data[at : at + 8], "little")
+            event = Event.FromString(data[at + 12 : at + 12 + length])
+            at += length + 16
+            scalars += [(event.step, value.tag, round(value.simple_value, 3)) for value in event.summary.value]
+            purges += [event.step] if event.session_log.status else []
+    return scalars, purges
+
+
+def test_tensorboard_gets_each_finite_value(tmp_path):
+    sink = TensorBoard(tmp_path)
+    sink.write(10, {"train/loss": 0.5, "train/bad": float("nan")})
+    sink.write(20, {"train/loss": np.float32(0.25)})
+    sink.close()
+    assert events(tmp_path) == ([(10, "train/loss", 0.5), (20, "train/loss", 0.25)], [])
+
+
+def test_a_resumed_tensorboard_hides_what_lies_beyond_its_start(tmp_path):
+    sink = TensorBoard(tmp_path, purge_step=20)
+    sink.close()
+    assert events(tmp_path)[1] == [20]
