@@ -27,7 +27,8 @@ import proximo
 from proximo import config as settings
 from proximo import presets
 from proximo.drivers import make_train
-from proximo.envs import make
+from proximo.envs import make_env
+from proximo.run import make_config
 from proximo.run.evaluate import JUDGEMENT_STREAM, Evaluator
 
 JUDGEMENT_SEEDS = 1_000_000
@@ -68,20 +69,10 @@ def parse_seeds(text: str) -> list[int]:
     return [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
 
 
-def resolve(env_id: str) -> settings.Config:
-    """The settings that ``proximo train ENV_ID`` starts from."""
-    groups = presets.load(env_id)
-    if groups is None:
-        raise SystemExit(f"No preset for {env_id}; there are presets for {', '.join(presets.names())}.")
-    groups.pop("provenance", None)
-    preset = settings.from_mapping(groups, settings.Config(), f"preset {env_id}")
-    return settings.validate(settings.override(preset, {"id": env_id}))
-
-
 def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
     """Train and judge every seed; the record that the results file keeps."""
-    task, config = TASKS.get(env_id), resolve(env_id)
-    env = make(env_id, config.env.env_settings)
+    task, config = TASKS.get(env_id), make_config(env_id)
+    env = make_env(env_id, config.env.env_settings)
     start = time.perf_counter()
     train = jax.jit(make_train(config, env)).lower(jax.random.key(0)).compile()
     compile_seconds = time.perf_counter() - start
@@ -160,10 +151,13 @@ def main() -> None:
     parser.add_argument("env_ids", nargs="+", metavar="ENV_ID")
     parser.add_argument("--seeds", type=parse_seeds, default="0-9", help="as 0-9 or 0-4,7")
     parser.add_argument("--episodes", type=int, default=500, help="that judge each final policy")
-    parser.add_argument("--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay")
+    parser.add_argument(
+        "--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay"
+    )
     arguments = parser.parse_args()
-    # The CPU runtime can deadlock on few cores when calls are queued while a program runs.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    missing = [env_id for env_id in arguments.env_ids if env_id not in presets.names()]
+    if missing:
+        parser.error(f"no preset for {', '.join(missing)}; there are presets for {', '.join(presets.names())}")
     results = {}
     for env_id in arguments.env_ids:
         results[env_id] = measure(env_id, arguments.seeds, arguments.episodes)

@@ -7,34 +7,44 @@ import sys
 import warnings
 from pathlib import Path
 
-REMEDY_VARIABLE = "JAX_CPU_ENABLE_ASYNC_DISPATCH"
+REMEDY_VARIABLE = "NPROC"
+SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def prevent_deadlock() -> None:
-    """Switch off asynchronous dispatch on the CPU, unless the user has decided on it himself.
+    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC`` himself.
 
-    XLA's CPU runtime can hang for ever on a machine with few cores: work that was dispatched asynchronously occupies the
-    pool's threads and waits for work that needs one (docs/decisions/0002-deadlock.md has the measurements). Called when
-    proximo is imported; warns when JAX has started already, because the setting then has no effect.
+    With a pool of one or two threads the runtime can hang for ever: each thread runs a piece of a program and waits for
+    other pieces, for which no thread is left (docs/decisions/0002-deadlock.md has the measurements). Called when proximo is
+    imported; warns when JAX has started already, because the pool then has its size.
     """
-    if REMEDY_VARIABLE in os.environ:
+    if cores() >= SAFE_THREADS or REMEDY_VARIABLE in os.environ:
         return
-    if "jax" not in sys.modules:
-        os.environ[REMEDY_VARIABLE] = "false"
-        return
-    import jax
-    from jax._src import xla_bridge
-
-    if not xla_bridge.backends_are_initialized():
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-    elif jax.default_backend() == "cpu" and getattr(jax.config, "jax_cpu_enable_async_dispatch", True):
+    if _jax_has_started():
         warnings.warn(
-            "JAX was started before proximo was imported, so that a remedy against a deadlock of its CPU runtime could not be "
-            f"set: import proximo before the first JAX computation, or set {REMEDY_VARIABLE}=false.",
+            "JAX was started before proximo was imported, so that a remedy against a deadlock of its CPU runtime on few cores "
+            f"could not be set: import proximo before the first JAX computation, or set {REMEDY_VARIABLE}={SAFE_THREADS}.",
             RuntimeWarning,
             stacklevel=3,
         )
+        return
+    os.environ[REMEDY_VARIABLE] = str(SAFE_THREADS)
+
+
+def _jax_has_started() -> bool:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bridge.backends_are_initialized()
+
+
+def threads() -> int:
+    """Threads of the CPU runtime's pool, as far as they were set or follow from the cores."""
+    return int(os.environ.get(REMEDY_VARIABLE) or cores())
 
 
 def cache_folder() -> Path:

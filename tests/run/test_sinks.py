@@ -32,7 +32,7 @@ def test_rows_come_back_in_order_and_a_second_sink_appends(tmp_path):
 def test_nan_and_infinity_become_null_and_array_scalars_numbers(tmp_path):
     path = tmp_path / "metrics.jsonl"
     sink = JsonLines(path)
-    sink.write(np.int64(5), {"a": float("nan"), "b": np.float32("inf"), "c": np.float32(0.5), "d": -0.0})
+    sink.write(5, {"a": float("nan"), "b": np.float32("inf"), "c": np.float32(0.5), "d": -0.0})
     sink.close()
     assert strict(path.read_text()) == {"step": 5, "a": None, "b": None, "c": 0.5, "d": 0.0}
 
@@ -77,6 +77,17 @@ def test_truncation_drops_the_rows_beyond_the_step_and_no_other(tmp_path):
     assert read_rows(path) == []
 
 
+def test_rows_written_after_a_truncation_are_kept_though_the_sink_was_open_before(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 10, 20)
+    sink = JsonLines(path)
+    sink.write(30, {})
+    truncate_after(path, 10)
+    sink.write(15, {})
+    sink.close()
+    assert [row["step"] for row in read_rows(path)] == [10, 15]
+
+
 def test_a_crash_while_truncating_leaves_all_rows(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     write(path, 1, 2)
@@ -100,7 +111,8 @@ def test_damage_before_the_last_line_is_named(tmp_path, line):
 
 def test_a_missing_file_has_no_rows_and_truncating_makes_none(tmp_path):
     truncate_after(tmp_path / "none.jsonl", 3)
-    assert read_rows(tmp_path / "none.jsonl") == [] and not (tmp_path / "none.jsonl").exists()
+    assert read_rows(tmp_path / "none.jsonl") == []
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def events(run_dir):

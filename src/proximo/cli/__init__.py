@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Exit code 0: fine; 2: the user's mistake, in one sentence; 1: ours."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # a user's own `module:Class` lies where he stands
+        sys.path.append(os.getcwd())  # a user's own `module:Class` lies where he stands
     try:
         return _dispatch(arguments)
     except ProximoError as error:

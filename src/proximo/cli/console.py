@@ -65,12 +65,11 @@ class LineReporter(QuietReporter):
         self.recent: float | None = None
         self.evaluation: float | None = None
         self._started = self._printed = 0.0
-        self._begun_at: int | None = None
+        self._announced = False
 
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         self.total, self.run_dirs = config.total_updates * config.batch_size, run_dirs
-        self._begun_at = facts.get("resumed_at", 0)
-        self.steps = self._begun_at or 0
+        self.steps = facts.get("resumed_at", 0)
         where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
         seeds = f", {len(run_dirs)} seeds ({config.run.seeds_mode})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
@@ -86,7 +85,9 @@ class LineReporter(QuietReporter):
             self.console.print(f"{name:>12}  {text}", markup=False)
 
     def compiling(self) -> None:
-        self.console.print("compiling…")
+        if not self._announced:
+            self.console.print("compiling…")
+        self._announced = True
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         now = time.monotonic()

@@ -55,16 +55,13 @@ def _device() -> dict[str, Any]:
 def _deadlock() -> dict[str, Any]:
     import jax
 
+    from proximo.runtime import REMEDY_VARIABLE, SAFE_THREADS, threads
+
     if jax.default_backend() != "cpu":
         return _check("deadlock remedy", True, "not needed on this device")
-    active = not jax.config.jax_cpu_enable_async_dispatch
-    few = (os.cpu_count() or 1) <= 4
-    says = (
-        "asynchronous dispatch is off"
-        if active
-        else "asynchronous dispatch is on: JAX may hang on few cores; unset JAX_CPU_ENABLE_ASYNC_DISPATCH"
-    )
-    return _check("deadlock remedy", active or not few, says)
+    enough = threads() >= SAFE_THREADS
+    hint = "" if enough else f": JAX may hang with fewer than {SAFE_THREADS}; set {REMEDY_VARIABLE}={SAFE_THREADS}"
+    return _check("deadlock remedy", enough, f"the CPU runtime has {threads()} threads{hint}")
 
 
 def _cache() -> dict[str, Any]:

@@ -45,6 +45,10 @@ def listing() -> dict[str, list[str]]:
 
 def describe(env_id: str) -> dict[str, str]:
     """The spaces of an environment, in words; what stands in the way where it cannot be trained."""
+    from proximo.envs.jax.gymnax import DOWNLOADS
+
+    if env_id.partition(":")[2] in DOWNLOADS:
+        return {"observation": "known after its download", "action": ""}
     try:
         env = make_env(env_id)
     except EnvError as error:

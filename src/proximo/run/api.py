@@ -128,6 +128,13 @@ def _rewind(member: Any, step: int) -> None:
     checkpoint.discard_after(member.checkpoints, step)
     info = checkpoint.verify(member.checkpoints / str(step))["info"]
     member.best, member.last_evaluation = info["best"], info["evaluation"]
+    best = member.best and int(member.best["step"])
+    if best in checkpoint.steps(member.checkpoints):
+        checkpoint.mark_best(member.run_dir, best)
+    else:
+        # It was discarded just now, or pruned when a better one came: what comes next is the best again.
+        member.best = None
+        checkpoint.unmark_best(member.run_dir)
 
 
 def _common_step(run_dirs: list[Path], which: directory.Which, reporter: Reporter) -> int:

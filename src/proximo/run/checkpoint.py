@@ -316,6 +316,11 @@ def mark_best(run_dir: Path, step: int) -> None:
     sync_folder(run_dir)
 
 
+def unmark_best(run_dir: Path) -> None:
+    """Remove ``RUN/best``."""
+    (run_dir / "best").unlink(missing_ok=True)
+
+
 def best_step(run_dir: Path) -> int | None:
     """The step that ``RUN/best`` points at, or None. Raises ``CheckpointError`` when it points at no checkpoint's name."""
     best = run_dir / "best"

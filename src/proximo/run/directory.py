@@ -240,7 +240,7 @@ def _processor() -> str:
 
 def system_info() -> dict[str, Any]:
     """What this run computes on, as JSON: Python, platform, CPUs, thread variables, versions, devices."""
-    import jax  # only here: a run must be found by its name without the second that importing jax takes
+    import jax  # only here: the rest of this file finds runs, and needs no JAX
 
     devices, cpu_count = jax.devices(), os.cpu_count()
     variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 from proximo.errors import CheckpointError
 from proximo.run.directory import plain, write_atomic
@@ -15,7 +15,7 @@ from proximo.run.directory import plain, write_atomic
 class Sink(Protocol):
     """Takes rows of metrics. ``step`` counts environment steps, and names are grouped as in ``train/loss``."""
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Record ``values`` at ``step``."""
         ...
 
@@ -59,21 +59,22 @@ def truncate_after(path: Path, step: float) -> None:
 
 
 class JsonLines:
-    """One JSON object a row, appended to ``path`` and flushed; NaN and infinity become null."""
+    """One JSON object a row, appended to ``path``; NaN and infinity become null."""
 
     def __init__(self, path: Path):
+        self._path = path
         # A torn last line would swallow the first new row.
         truncate_after(path, math.inf)
-        self._file = open(path, "a", encoding="utf-8")
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Append the row."""
-        self._file.write(json.dumps(plain({"step": int(step), **values}), allow_nan=False) + "\n")
-        self._file.flush()
+        line = json.dumps(plain({"step": int(step), **values}), allow_nan=False) + "\n"
+        # Opened for each row: a file held open would be the old one after truncate_after has put another in its place.
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(line)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Nothing is held open."""
 
 
 class TensorBoard:
@@ -84,7 +85,7 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(run_dir), purge_step=purge_step)
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Add a scalar for each finite value; TensorBoard cannot draw the others."""
         for name, value in values.items():
             if math.isfinite(value):

@@ -255,9 +255,8 @@ def describe(program: Program) -> dict[str, Any]:
     """Facts for the banner: spaces, network, parameters, arithmetic of the batch, device."""
     config, env = program.config, program.env
     policy = jax.eval_shape(program.driver.init_policy, jax.random.key(0))
-    from proximo.ppo.state import split_policy
-
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(split_policy(policy)[0]))
+    normalizer = sum(leaf.size for leaf in jax.tree.leaves(policy.normalizer))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(policy)) - normalizer
     network = config.network
     memory = "" if network.memory == "none" else f" → {network.memory} {network.memory_size}×{network.memory_layers}"
     rows = config.batch_size // config.ppo.num_minibatches

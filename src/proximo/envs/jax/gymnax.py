@@ -11,6 +11,9 @@ from proximo.envs.settings import replace_params
 from proximo.errors import EnvError, nearest
 from proximo.spaces import from_any
 
+# Fetches its data from the internet when it is made.
+DOWNLOADS = ("MNISTBandit-bsuite",)
+
 
 def names() -> list[str]:
     """The ids that gymnax has registered."""
@@ -29,7 +32,10 @@ class GymnaxEnvironment:
             raise EnvError(
                 f"gymnax has no environment {name!r}{nearest(name, gymnax.registered_envs)}; `proximo envs` lists them."
             )
-        self.env, params = gymnax.make(name)
+        try:
+            self.env, params = gymnax.make(name)
+        except Exception as error:
+            raise EnvError(f"gymnax could not make {name!r}: {type(error).__name__}: {error}") from error
         self.default_params = replace_params(params, settings, f"gymnax:{name}")
         self.observation_space = from_any(self.env.observation_space(params), "observation")
         self.action_space = from_any(self.env.action_space(params), "action")

@@ -1,0 +1,10 @@
+"""For every test: shapes are checked against their annotations, and compiled programs are kept for the next run."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("proximo", "shape_checker.check")
+
+import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
+from proximo.runtime import enable_compilation_cache  # noqa: E402
+
+enable_compilation_cache()

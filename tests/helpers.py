@@ -1,0 +1,126 @@
+"""What several test modules share: small settings, trainers that are compiled once, comparisons, a count of compilations."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proximo.config import Config, override
+from proximo.drivers import DeviceDriver
+from proximo.networks import ActorCritic, make_policy
+from proximo.spaces import Box, Discrete, Space
+from proximo.types import TrainState
+
+import toys
+
+SMALL = {
+    "id": "toys:RandomEnds", "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "total_steps": 3200,
+    "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True,
+}  # fmt: skip
+MEMORIES: dict[str, dict[str, Any]] = {
+    "none": {"memory": "none"},
+    "gru": {"memory": "gru"},
+    "lstm": {"memory": "lstm"},
+    "two layers": {"memory": "gru", "memory_layers": 2},
+}
+
+
+def small_config(**settings: Any) -> Config:
+    """Settings that compile and run in seconds."""
+    return override(Config(), {**SMALL, **settings})
+
+
+def small_driver(env: Any = None, seeds_axis: bool = False, **settings: Any) -> DeviceDriver:
+    """A device driver on a toy environment."""
+    return DeviceDriver(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
+
+
+class Trainer(NamedTuple):
+    """A driver with its compiled ``advance(state, num_updates)``, of at most four updates a call."""
+
+    driver: DeviceDriver
+    advance: Callable
+
+    def init(self, seed: int) -> TrainState:
+        return self.driver.init(jax.random.key(seed))
+
+
+CAPACITY = 4
+
+
+@functools.cache
+def trainer(memory: str = "none") -> Trainer:
+    """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
+    driver = small_driver(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
+    program = jax.jit(driver.advance, static_argnums=2)
+    return Trainer(driver, lambda state, updates: program(state, jnp.uint32(updates), CAPACITY))
+
+
+def small_policy(
+    observation_space: Space, towers: str = "shared", action_space: Space | None = None, **settings: Any
+) -> ActorCritic:
+    """A policy whose biases and heads are not near zero, so that a part that is left out is seen."""
+    network = small_config(towers=towers, **settings).network
+    normalize = isinstance(observation_space, Box) and observation_space.dtype == "float32"
+    return shaken(make_policy(jax.random.key(0), observation_space, action_space or Discrete(3), network, normalize))
+
+
+def shaken(tree: Any, scale: float = 0.3) -> Any:
+    """``tree`` with random numbers added to all its floating-point leaves (shrunk for wide ones); variances stay positive."""
+    leaves, structure = jax.tree.flatten(tree)
+    rng = np.random.default_rng(0)
+
+    def shake(x: Any) -> Any:
+        if not (isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)):
+            return x
+        width = int(np.prod(x.shape[:-1])) or 1
+        return x + (
+            scale * np.abs(rng.normal(size=x.shape)) ** 0.5 * rng.choice([-1, 1], x.shape) / max(1, width / 8) ** 0.5
+        ).astype(x.dtype)
+
+    return jax.tree.unflatten(structure, [shake(x) for x in leaves])
+
+
+def cast(tree: Any, dtype: str) -> Any:
+    """All floating-point leaves in ``dtype``."""
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+def precision(dtype: str) -> contextlib.AbstractContextManager:
+    """In float64, JAX's 64-bit mode."""
+    return jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
+
+
+def difference(a: Any, b: Any) -> jax.Array:
+    """Largest difference of two pytrees, relative to the size of ``b`` (plus one)."""
+    worst = [jnp.max(jnp.abs(x - y) / (1.0 + jnp.abs(y))) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+    return jnp.max(jnp.stack(worst)) if worst else jnp.zeros(())
+
+
+def bits(tree: Any) -> list[bytes]:
+    """Every leaf as raw bytes."""
+
+    def raw(x: Any) -> bytes:
+        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x).tobytes()
+
+    return [raw(x) for x in jax.tree.leaves(tree)]
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The list that is yielded grows with every program that XLA is asked to compile (or to fetch from its cache)."""
+    seen: list[str] = []
+
+    def listen(event: str, duration: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

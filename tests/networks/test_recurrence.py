@@ -1,0 +1,105 @@
+"""The gradient of the recurrences is written by hand; automatic differentiation of a plain scan says what it must be."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks.memory import GRU, LSTM
+
+from helpers import difference, shaken
+
+CELLS = {"gru": GRU, "lstm": LSTM}
+STEPS, ENVS, FEATURES, SIZE = 11, 3, 4, 5
+
+
+def plain_scan(cell, state, x, first, valid):
+    """The recurrence one ``step`` after the other, whose gradient JAX derives."""
+    return jax.lax.scan(lambda s, row: cell.step(s, *row), state, (x, first, valid))
+
+
+def gradients(way, cell, state, x, first, valid):
+    rng = np.random.default_rng(5)
+    weight = jnp.asarray(rng.normal(size=(STEPS, ENVS, SIZE)), jnp.float32)
+
+    def objective(cell, state, x):
+        last, outputs = way(cell, state, x, first, valid)
+        return jnp.sum(weight * jnp.sin(outputs)) + sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(last))
+
+    return jax.grad(objective, argnums=(0, 1, 2))(cell, state, x)
+
+
+@functools.cache
+def errors(name):
+    rng = np.random.default_rng(4)
+    cell = shaken(CELLS[name].create(jax.random.key(0), FEATURES, SIZE))
+    state = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), m.dtype), cell.init(ENVS))
+    x = jnp.asarray(rng.normal(size=(STEPS, ENVS, FEATURES)), jnp.float32)
+    first = jnp.asarray(rng.random((STEPS, ENVS)) < 0.2).at[0].set(jnp.array([True, False, False]))
+    valid = jnp.asarray(rng.random((STEPS, ENVS)) > 0.2)
+
+    @jax.jit
+    def measure(cell, state, x):
+        expected = gradients(plain_scan, cell, state, x, first, valid)
+        by_hand = functools.partial(gradients, type(cell).unroll, cell, state, x)
+        return {
+            "law": difference(by_hand(first, valid), expected),
+            "first shifted by one": difference(by_hand(jnp.roll(first, 1, 0), valid), expected),
+            "resets ignored": difference(by_hand(jnp.zeros_like(first), valid), expected),
+            "filler rows as data": difference(by_hand(first, jnp.ones_like(valid)), expected),
+        }
+
+    return jax.device_get(measure(cell, state, x))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_gradient_by_hand_equals_automatic_differentiation(cell):
+    assert errors(cell)["law"] < 1e-5
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_comparison_of_gradients_detects_mutations(cell):
+    assert min(error for name, error in errors(cell).items() if name != "law") > 1e-2
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def one_row(name):
+    cell = shaken(CELLS[name].create(jax.random.key(1), FEATURES, SIZE))
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(ENVS, FEATURES)).astype(np.float32)
+    state = jax.tree.map(lambda m: rng.normal(size=m.shape).astype(np.float32), cell.init(ENVS))
+    after, output = cell.step(jax.tree.map(jnp.asarray, state), jnp.asarray(x), jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool))
+    from_x = x @ np.asarray(cell.input.weight) + np.asarray(cell.input.bias)
+    weight, bias = np.asarray(cell.recurrent.weight), np.asarray(cell.recurrent.bias)
+    return state, from_x, weight, bias, after, output
+
+
+def test_gru_follows_cho_et_al():
+    h, from_x, weight, bias, after, output = one_row("gru")
+    reset_x, update_x, candidate_x = np.split(from_x, 3, -1)
+    reset_h, update_h, candidate_h = np.split(h @ weight + bias, 3, -1)
+    update = sigmoid(update_x + update_h)
+    expected = (1 - update) * np.tanh(candidate_x + sigmoid(reset_x + reset_h) * candidate_h) + update * h
+    np.testing.assert_allclose(after, expected, atol=1e-6)
+    assert jnp.array_equal(after, output)
+
+
+def test_lstm_follows_hochreiter_with_an_open_forget_gate():
+    (h, c), from_x, weight, bias, after, output = one_row("lstm")
+    into, forget, out, candidate = np.split(from_x + h @ weight + bias, 4, -1)
+    cell = sigmoid(forget + 1.0) * c + sigmoid(into) * np.tanh(candidate)
+    np.testing.assert_allclose(after[1], cell, atol=1e-6)
+    np.testing.assert_allclose(output, sigmoid(out) * np.tanh(cell), atol=1e-6)
+    assert jnp.array_equal(after[0], output)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_each_gate_starts_orthogonal(name):
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, SIZE)
+    for gate in np.split(np.asarray(cell.recurrent.weight), cell.recurrent.weight.shape[1] // SIZE, axis=1):
+        np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), atol=1e-5)

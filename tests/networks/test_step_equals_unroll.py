@@ -1,0 +1,100 @@
+"""Law: a policy that is stepped through rows says what it says when it is unrolled over them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.spaces import Box, Discrete
+
+from helpers import MEMORIES, cast, difference, precision, small_policy
+
+STEPS, ENVS = 9, 3
+SPACES = {"vector": Box((3,)), "image": Box((36, 36, 1), 0.0, 255.0, "uint8"), "one_hot": Discrete(5)}
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+
+
+def random_observations(encoder, dtype):
+    rng = np.random.default_rng(1)
+    if encoder == "vector":
+        return jnp.asarray(rng.normal(1.0, 2.0, (STEPS, ENVS, 3)), dtype)
+    if encoder == "image":
+        return jnp.asarray(rng.integers(0, 256, (STEPS, ENVS, 36, 36, 1)), jnp.uint8)
+    return jnp.asarray(rng.integers(0, 5, (STEPS, ENVS)), jnp.int32)
+
+
+def random_flags():
+    """Resets and filler rows inside the window, in the first and last row and both at once too."""
+    rng = np.random.default_rng(2)
+    first, valid = rng.random((STEPS, ENVS)) < 0.25, rng.random((STEPS, ENVS)) > 0.25
+    first[0], valid[0], valid[-1] = [True, False, False], [True, True, False], [True, True, False]
+    first[4, 1], valid[4, 1], first[5, 2], valid[5, 2] = True, False, True, True
+    return jnp.asarray(first), jnp.asarray(valid)
+
+
+def laws(policy, memory, observation, first, valid):
+    """The differences of both ways, and of an unroll with each mutation."""
+
+    def row(memory, x):
+        memory, action, log_prob, value = policy.step(memory, *x)
+        return memory, (action, log_prob, value)
+
+    keys = jax.random.split(jax.random.key(7), STEPS)
+    after, (action, log_prob, value) = jax.lax.scan(row, memory, (observation, first, valid, keys))
+
+    def against(memory, first, valid):
+        unrolled, distribution, values = policy.unroll(memory, observation, first, valid)
+        return difference((unrolled, distribution.log_prob(action), values), (after, log_prob, value))
+
+    return {
+        "law": against(memory, first, valid),
+        "first shifted by one": against(memory, jnp.roll(first, 1, 0), valid),
+        "filler rows as data": against(memory, first, jnp.ones_like(valid)),
+        "empty memory at the start": against(policy.init_memory(ENVS), first, valid),
+    }
+
+
+@functools.cache
+def measured(encoder, memory, dtype, towers="shared"):
+    policy = small_policy(SPACES[encoder], towers, **MEMORIES[memory])
+    with precision(dtype):
+        policy, rng = cast(policy, dtype), np.random.default_rng(3)
+        start = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), m.dtype), policy.init_memory(ENVS))
+        return jax.device_get(jax.jit(laws)(policy, start, random_observations(encoder, dtype), *random_flags()))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("encoder", SPACES)
+def test_scan_of_step_equals_unroll(encoder, memory, dtype):
+    assert measured(encoder, memory, dtype)["law"] < TOLERANCE[dtype]
+
+
+def test_scan_of_step_equals_unroll_with_separate_towers():
+    assert measured("vector", "gru", "float32", "separate")["law"] < 1e-5
+
+
+@pytest.mark.parametrize("mutation", ["first shifted by one", "filler rows as data", "empty memory at the start"])
+@pytest.mark.parametrize("memory", [m for m in MEMORIES if m != "none"])
+def test_the_law_detects(memory, mutation):
+    for encoder in SPACES:
+        assert measured(encoder, memory, "float32")[mutation] > 1e-3
+
+
+def test_acting_without_a_key_takes_the_mode():
+    policy = small_policy(SPACES["vector"])
+    observation, (first, valid) = random_observations("vector", "float32"), random_flags()
+    _, action, log_prob, _ = policy.step(policy.init_memory(ENVS), observation[0], first[0], valid[0], None)
+    _, distribution, _ = policy.unroll(policy.init_memory(ENVS), observation[:1], first[:1], valid[:1])
+    assert jnp.array_equal(action, distribution.mode()[0])
+    assert jnp.allclose(log_prob, jnp.max(jax.nn.log_softmax(distribution.logits[0]), -1))
+
+
+def test_the_value_alone_leaves_the_memory_and_equals_that_of_a_step():
+    policy = small_policy(SPACES["vector"], "separate", memory="lstm")
+    memory = jax.tree.map(lambda m: m + 0.5, policy.init_memory(ENVS))
+    observation, first = random_observations("vector", "float32")[0], jnp.array([True, False, False])
+    _, _, _, value = policy.step(memory, observation, first, jnp.ones(ENVS, bool), jax.random.key(0))
+    assert difference(policy.value(memory, observation, first), value) < 1e-6
