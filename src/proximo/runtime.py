@@ -57,6 +57,6 @@ def enable_compilation_cache() -> None:
     """Keep compiled programs for the next start, unless the user has set a cache of his own."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from proximo.math.shuffling import permutation
 
-LENGTHS = (1, 2, 3, 8, 31, 100, 127, 128, 129, 150, 200, 255, 256, 257, 300, 8192, 10_000)
+LENGTHS = (1, 2, 3, 31, 127, 128, 129, 200, 255, 256, 257, 300, 8192, 10_000)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,12 +49,14 @@ def laws(policy, memory, observation, first, valid):
         unrolled, distribution, values = policy.unroll(memory, observation, first, valid)
         return difference((unrolled, distribution.log_prob(action), values), (after, log_prob, value))
 
-    return {
-        "law": against(memory, first, valid),
-        "first shifted by one": against(memory, jnp.roll(first, 1, 0), valid),
-        "filler rows as data": against(memory, first, jnp.ones_like(valid)),
-        "empty memory at the start": against(policy.init_memory(ENVS), first, valid),
+    mutated = {
+        "law": (memory, first, valid),
+        "first shifted by one": (memory, jnp.roll(first, 1, 0), valid),
+        "filler rows as data": (memory, first, jnp.ones_like(valid)),
+        "empty memory at the start": (policy.init_memory(ENVS), first, valid),
     }
+    errors = jax.vmap(against)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *mutated.values()))
+    return dict(zip(mutated, errors, strict=True))
 
 
 @functools.cache
@@ -86,8 +89,9 @@ def test_the_law_detects(memory, mutation):
 def test_acting_without_a_key_takes_the_mode():
     policy = small_policy(SPACES["vector"])
     observation, (first, valid) = random_observations("vector", "float32"), random_flags()
-    _, action, log_prob, _ = policy.step(policy.init_memory(ENVS), observation[0], first[0], valid[0], None)
-    _, distribution, _ = policy.unroll(policy.init_memory(ENVS), observation[:1], first[:1], valid[:1])
+    memory = policy.init_memory(ENVS)
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(memory, observation[0], first[0], valid[0], None)
+    _, distribution, _ = eqx.filter_jit(policy.unroll)(memory, observation[:1], first[:1], valid[:1])
     assert jnp.array_equal(action, distribution.mode()[0])
     assert jnp.allclose(log_prob, jnp.max(jax.nn.log_softmax(distribution.logits[0]), -1))
 
@@ -96,5 +100,5 @@ def test_the_value_alone_leaves_the_memory_and_equals_that_of_a_step():
     policy = small_policy(SPACES["vector"], "separate", memory="lstm")
     memory = jax.tree.map(lambda m: m + 0.5, policy.init_memory(ENVS))
     observation, first = random_observations("vector", "float32")[0], jnp.array([True, False, False])
-    _, _, _, value = policy.step(memory, observation, first, jnp.ones(ENVS, bool), jax.random.key(0))
-    assert difference(policy.value(memory, observation, first), value) < 1e-6
+    _, _, _, value = eqx.filter_jit(policy.step)(memory, observation, first, jnp.ones(ENVS, bool), jax.random.key(0))
+    assert difference(eqx.filter_jit(policy.value)(memory, observation, first), value) < 1e-6

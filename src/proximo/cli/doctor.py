@@ -70,7 +70,7 @@ def _cache() -> dict[str, Any]:
     from proximo.runtime import CACHE_VARIABLE, enable_compilation_cache
 
     enable_compilation_cache()
-    folder = Path(jax.config.jax_compilation_cache_dir or "")
+    folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK)

@@ -42,7 +42,7 @@ def summary(results: list[Any]) -> dict[str, Any]:
     """``{run_dir, steps, seconds, compile_seconds, steps_per_second, mean_return}``; several seeds as ``seeds`` beside the
     parent's, whose figures are their means."""
     names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return")
-    rows = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
+    rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
     if len(rows) == 1:
         return rows[0]
     returns = [row["mean_return"] for row in rows if row["mean_return"] is not None]

@@ -12,7 +12,8 @@ def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
     """``params`` (a dataclass) with ``settings`` in place; raises ``ConfigError`` for a name or a type that does not fit."""
     if not settings:
         return params
-    fields = [f.name for f in dataclasses.fields(params)] if dataclasses.is_dataclass(params) else []
+    is_instance = dataclasses.is_dataclass(params) and not isinstance(params, type)
+    fields = [f.name for f in dataclasses.fields(params)] if is_instance else []
     for name, value in settings.items():
         if name not in fields:
             known = f"; it has {', '.join(fields)}" if fields else "; it has none"

@@ -10,11 +10,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 HIDDEN_GAIN = math.sqrt(2.0)
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+
+
+@jax.custom_jvp
+def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """``tanh x`` with the gradient ``1 - y²``: two operations where JAX's own, exact also where y is nearly 1, takes four."""
+    return jnp.tanh(x)
+
+
+@tanh.defjvp
+def _tanh_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y = tanh(primals[0])
+    return y, tangents[0] * (1.0 - jnp.square(y))
+
+
+ACTIVATIONS = {"tanh": tanh, "relu": jax.nn.relu}
 
 
 class Linear(eqx.Module):
-    """``x W + b``. ``W`` is stored as (in, out): one matrix product for any number of leading axes, no vmap."""
+    """``x W + b``. ``W`` is stored as (in, out): one product of two matrices for any number of leading axes."""
 
     weight: Float[Array, "in_size out_size"]
     bias: Float[Array, " out_size"]
@@ -25,7 +39,9 @@ class Linear(eqx.Module):
         return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
-        return x @ self.weight + self.bias
+        # As matrices: with more axes the gradients of the weights are slow (measured on the CPU, 2 × 64 units: 1.7 times).
+        y = x.reshape((-1, x.shape[-1])) @ self.weight + self.bias
+        return y.reshape((*x.shape[:-1], -1))
 
 
 class MLP(eqx.Module):
