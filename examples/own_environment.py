@@ -13,11 +13,14 @@ from proximo.spaces import Box
 
 
 class Drift:
-    """Reward is minus the distance from the middle; the episode ends as a failure beyond 2."""
+    """Reward is 1 minus the distance from the middle; the episode ends as a failure beyond 2."""
 
     observation_space = Box((2,))
     action_space = Box((1,), -1.0, 1.0)
-    default_params = {"wind": 0.3}
+
+    def __init__(self, wind=0.3):
+        """``--env-settings wind=0.5`` comes in here; ``default_params`` is what ``reset`` and ``step`` get, traced."""
+        self.default_params = {"wind": wind}
 
     def reset(self, key, params):
         """Start somewhere within ±1, with a wind that stays for the episode."""
@@ -31,7 +34,7 @@ class Drift:
         state = {**state, "position": position, "time": state["time"] + 1}
         terminated = jnp.abs(position) > 2.0
         truncated = state["time"] >= 100
-        return state, self._observe(state), -jnp.abs(position), terminated, truncated, {}
+        return state, self._observe(state), 1.0 - jnp.abs(position), terminated, truncated, {}
 
     def _observe(self, state):
         return jnp.stack([state["position"], state["wind"]])

@@ -3,12 +3,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import small_config
 
 from proximo.errors import EnvError
 from proximo.networks.encoders import NatureCNN, OneHotEncoder, VectorEncoder, make_encoder
 from proximo.networks.layers import MLP, Linear
 from proximo.spaces import Box, Discrete
+
+from helpers import small_config
 
 IMAGE = Box((36, 36, 1), 0.0, 255.0, "uint8")
 

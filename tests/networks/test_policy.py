@@ -2,12 +2,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import small_config, small_policy
 
 from proximo.errors import EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead, make_actor
 from proximo.spaces import Box, Discrete
+
+from helpers import small_config, small_policy
 
 
 def gaussian_head(space, mapping="clip", **settings):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,19 +18,41 @@ from proximo.spaces import from_any
 DOWNLOADS = ("MNISTBandit-bsuite",)
 
 
+# What gymnax imports for drawing only: with pandas and scipy behind it half of its import time, and 100 MB.
+DRAWING = ("seaborn", "matplotlib.pyplot")
+
+
+class _Deferred(ModuleType):
+    """Stands for a module that is imported when one of its attributes is first used."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), attribute)
+
+
+def _gymnax() -> ModuleType:
+    """The library, imported when it is first needed, without what it needs for drawing only."""
+    if "gymnax" not in sys.modules:
+        deferred = [name for name in DRAWING if name not in sys.modules]
+        sys.modules.update({name: _Deferred(name) for name in deferred})
+        try:
+            import gymnax  # noqa: F401
+        finally:
+            # Only gymnax holds the stand-ins: whoever imports these modules later gets the real ones.
+            for name in deferred:
+                sys.modules.pop(name, None)
+    return sys.modules["gymnax"]
+
+
 def names() -> list[str]:
     """The ids that gymnax has registered."""
-    import gymnax
-
-    return list(gymnax.registered_envs)
+    return list(_gymnax().registered_envs)
 
 
 class GymnaxEnvironment:
     """An environment of gymnax in proximo's protocol; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
-        import gymnax
-
+        gymnax = _gymnax()
         if name not in gymnax.registered_envs:
             raise EnvError(
                 f"gymnax has no environment {name!r}{nearest(name, gymnax.registered_envs)}; `proximo envs` lists them."
