@@ -2,7 +2,9 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("proximo", "shape_checker.check")
+# Where the annotations have shapes; the files above them handle no arrays of their own.
+SHAPED = ("math", "distributions", "networks", "envs", "ppo", "drivers", "types")
+install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
 from proximo.runtime import enable_compilation_cache  # noqa: E402

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 Observation = PyTree[Shaped[Array, "..."]]
 Memory = PyTree[Array]
-Metrics = dict[str, Float[Array, "*batch"]]
+Metrics = dict[str, Float[Array, "..."]]
 
 
 class Rollout(eqx.Module):
@@ -46,10 +46,10 @@ class Rollout(eqx.Module):
 class Schedule(eqx.Module):
     """``final + (initial - final) (1 - min(progress / fraction, 1)) ** power``, all four traced."""
 
-    initial: Float[Array, "*batch"]
-    final: Float[Array, "*batch"]
-    power: Float[Array, "*batch"]
-    fraction: Float[Array, "*batch"]
+    initial: Float[Array, "..."]
+    final: Float[Array, "..."]
+    power: Float[Array, "..."]
+    fraction: Float[Array, "..."]
 
 
 class Hyperparameters(eqx.Module):
@@ -58,14 +58,14 @@ class Hyperparameters(eqx.Module):
     learning_rate: Schedule
     ent_coef: Schedule
     clip_eps: Schedule
-    gamma: Float[Array, "*batch"]
-    gae_lambda: Float[Array, "*batch"]
-    vf_coef: Float[Array, "*batch"]
-    clip_value_eps: Float[Array, "*batch"]
-    max_grad_norm: Float[Array, "*batch"]
-    target_kl: Float[Array, "*batch"]
-    weight_decay: Float[Array, "*batch"]
-    total_steps: Float[Array, "*batch"]
+    gamma: Float[Array, "..."]
+    gae_lambda: Float[Array, "..."]
+    vf_coef: Float[Array, "..."]
+    clip_value_eps: Float[Array, "..."]
+    max_grad_norm: Float[Array, "..."]
+    target_kl: Float[Array, "..."]
+    weight_decay: Float[Array, "..."]
+    total_steps: Float[Array, "..."]
 
 
 class EpisodeStatistics(eqx.Module):

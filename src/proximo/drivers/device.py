@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 
 from proximo import ppo
 from proximo.config import Config
@@ -155,7 +155,7 @@ class DeviceDriver:
         flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
         return kept, {**{f"train/{k}": v for k, v in metrics.items()}, **episodes, **flags}
 
-    def advance(self, state: TrainState, num_updates: UInt32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """``num_updates <= capacity`` updates, and their metrics in the first rows of arrays of ``capacity`` rows.
 
         The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
@@ -169,7 +169,7 @@ class DeviceDriver:
             state, metrics = self.update(state)
             return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
 
-        return jax.lax.fori_loop(0, num_updates.astype(jnp.int32), body, (state, buffers))
+        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
 
 def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) -> Callable:
@@ -179,7 +179,7 @@ def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) ->
     total = config.total_updates
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return driver.advance(driver.init(key, hyperparameters), jnp.uint32(total), total)
+        return driver.advance(driver.init(key, hyperparameters), jnp.int32(total), total)
 
     return train
 

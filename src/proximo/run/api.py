@@ -49,15 +49,16 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
         directory.write_start_files(run_dir, member, shlex.join(sys.argv), directory.system_info())
     reporter = reporter or Reporter()
     reporter.started(config, run_dirs, facts)
-    return _train_groups(program, run_dirs, members, None, reporter)
+    return _train_groups(program, run_dirs, members, None, reporter, parent)
 
 
 def resume(
     run: str, *, runs_dir: str = "runs", reporter: Reporter | None = None, settings: Mapping[str, Any] | None = None
 ) -> list[Result]:
-    """Go on with ``run`` (a path, a name or ``last``; with ``@best`` or ``@STEP`` from there) from its newest valid checkpoint.
+    """Go on with ``run`` (a path, a name or ``last``; with ``@best`` or ``@STEP`` from there) from its newest valid checkpoint;
+    from the beginning, and saying so, where none was saved yet.
 
-    Raises ``CheckpointError`` when there is none, ``ConfigError`` for settings that a resumed run cannot change.
+    Raises ``CheckpointError`` when none is valid, ``ConfigError`` for settings that a resumed run cannot change.
     """
     settings, reporter = settings or {}, reporter or Reporter()
     enable_compilation_cache()
@@ -73,13 +74,16 @@ def resume(
         )
     for difference in directory.system_differences(run_dirs[0]):
         reporter.warned(difference)
-    step = _common_step(run_dirs, which, reporter)
-    if step >= config.total_updates * config.batch_size:
-        raise ConfigError(f"{path} is complete at step {step}: give a larger --total-steps to go on.")
     stacked = len(run_dirs) > 1 and config.run.seeds_mode == "vmap"
+    steps = _steps_to_resume(run_dirs, which, stacked, reporter)
+    total = config.total_updates * config.batch_size
+    if min(steps) >= total:
+        raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
     program = Program(config, make_env(config.env.id, config.env.env_settings), stacked)
-    reporter.started(config, run_dirs, {**describe(program), "resumed_at": step})
-    return _train_groups(program, run_dirs, configs, step, reporter)
+    left = [i for i, step in enumerate(steps) if step < total]
+    run_dirs, configs, steps = ([x[i] for i in left] for x in (run_dirs, configs, steps))
+    reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
+    return _train_groups(program, run_dirs, configs, steps, reporter, path)
 
 
 def _seed_configs(config: Config) -> list[Config]:
@@ -89,29 +93,33 @@ def _seed_configs(config: Config) -> list[Config]:
 
 
 def _train_groups(
-    program: Program, run_dirs: list[Path], configs: list[Config], step: int | None, reporter: Reporter
+    program: Program, run_dirs: list[Path], configs: list[Config], steps: list[int] | None, reporter: Reporter, path: Path
 ) -> list[Result]:
-    """All seeds together where the program is stacked, else one after the other."""
+    """All seeds together where the program is stacked, else one after the other; ``steps`` are those of a resume of ``path``."""
     size = len(run_dirs) if program.stacked else 1
     results: list[Result] = []
-    with Interrupts() as interrupts:
+    with Interrupts(reporter.stopping) as interrupts:
         for i in range(0, len(run_dirs), size):
             dirs, group = run_dirs[i : i + size], configs[i : i + size]
-            with opened(dirs, group, step) as members:
-                reporter.compiling()
-                if step is None:
-                    state = interrupts.call(program.start, [c.run.seed for c in group])
-                else:
-                    state = interrupts.call(
-                        lambda d=dirs, g=group: program.stack([_restore(program, *x, step) for x in zip(d, g, strict=True)])
-                    )
+            step = steps[i] if steps is not None else 0
+            with opened(dirs, group, None if steps is None else step) as members:
+                if steps is not None:
                     for member in members:
+                        directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
                         _rewind(member, step)
-                results += Training(program, members, interrupts, reporter).run(state)
+                training = Training(program, members, interrupts, reporter, path)
+                results += training.run(lambda d=dirs, g=group, s=step: _state(program, d, g, s), step)
             if interrupts.requested is not None:
                 break
     reporter.finished(results)
     return results
+
+
+def _state(program: Program, run_dirs: list[Path], configs: list[Config], step: int) -> TrainState:
+    """The state at ``step`` of all seeds of the program: the first one, or what their checkpoints hold."""
+    if step == 0:
+        return program.start([config.run.seed for config in configs])
+    return program.stack([_restore(program, *both, step) for both in zip(run_dirs, configs, strict=True)])
 
 
 def _restore(program: Program, run_dir: Path, config: Config, step: int) -> TrainState:
@@ -126,8 +134,9 @@ def _rewind(member: Any, step: int) -> None:
     """Forget what the run wrote beyond ``step``, and remember its best evaluation until then."""
     truncate_after(member.run_dir / "metrics.jsonl", step)
     checkpoint.discard_after(member.checkpoints, step)
-    info = checkpoint.verify(member.checkpoints / str(step))["info"]
-    member.best, member.last_evaluation = info["best"], info["evaluation"]
+    if step:
+        info = checkpoint.verify(member.checkpoints / str(step))["info"]
+        member.best, member.last_evaluation = info["best"], info["evaluation"]
     best = member.best and int(member.best["step"])
     if best in checkpoint.steps(member.checkpoints):
         checkpoint.mark_best(member.run_dir, best)
@@ -137,21 +146,31 @@ def _rewind(member: Any, step: int) -> None:
         checkpoint.unmark_best(member.run_dir)
 
 
-def _common_step(run_dirs: list[Path], which: directory.Which, reporter: Reporter) -> int:
-    """The step that all runs can go on from: ``which``, or the newest valid one."""
-    steps: list[int] = []
+def _steps_to_resume(run_dirs: list[Path], which: directory.Which, together: bool, reporter: Reporter) -> list[int]:
+    """The step that each run goes on from: ``which``, or the newest valid one, or 0 where none was saved yet. One for all
+    where they train ``together``."""
+    steps = [_step_to_resume(run_dir, which, reporter) for run_dir in run_dirs]
+    if not together or len(set(steps)) == 1:
+        return steps
+    common = min(steps)
     for run_dir in run_dirs:
-        path, warnings = _find(run_dir, which)
-        for warning in warnings:
-            reporter.warned(warning)
-        steps.append(int(path.name))
-    step = min(steps)
-    for run_dir in run_dirs:
-        if step not in checkpoint.steps(run_dir / "checkpoints"):
+        saved = checkpoint.steps(run_dir / "checkpoints")
+        # All of them begin again where the very first save was cut short, and only there.
+        if common not in saved and (common > 0 or len(saved) > 1):
             raise CheckpointError(
-                f"{run_dir} has no checkpoint of step {step}, which the other seeds reached: resume the seeds singly."
+                f"{run_dir} has no checkpoint of step {common}, which another seed stands at: resume the seeds singly."
             )
-    return step
+    return [common] * len(run_dirs)
+
+
+def _step_to_resume(run_dir: Path, which: directory.Which, reporter: Reporter) -> int:
+    if which == "last" and not checkpoint.steps(run_dir / "checkpoints"):
+        reporter.warned(f"no checkpoint was saved yet in {run_dir}: it starts from the beginning.")
+        return 0
+    path, warnings = _find(run_dir, which)
+    for warning in warnings:
+        reporter.warned(warning)
+    return int(path.name)
 
 
 def _find(run_dir: Path, which: directory.Which) -> tuple[Path, list[str]]:

@@ -200,13 +200,26 @@ class RunLock:
             return "another process"
 
 
+def _render_config(config: Config) -> str:
+    return _CONFIG_HEADER + yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+
+
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
     """Write config.yaml, command.txt and system.json (with the time of the start, which ``last`` goes by)."""
-    text = yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
     started = datetime.now(UTC).isoformat(timespec="microseconds")
-    write_atomic(run_dir / "config.yaml", _CONFIG_HEADER + text)
+    write_atomic(run_dir / "config.yaml", _render_config(config))
     write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
     write_atomic(run_dir / "system.json", json.dumps({"started": started, **plain(system)}, indent=2) + "\n")
+
+
+def note_resume(run_dir: Path, config: Config, command: str) -> None:
+    """Add ``command`` to command.txt, and make ``config`` the settings that a later resume goes on with."""
+    text = _render_config(config)
+    if (run_dir / "config.yaml").read_text(encoding="utf-8") != text:
+        write_atomic(run_dir / "config.yaml", text)
+    commands = run_dir / "command.txt"
+    before = commands.read_text(encoding="utf-8") if commands.exists() else ""
+    write_atomic(commands, before + command.rstrip("\n") + "\n")
 
 
 def read_config(run_dir: Path) -> Config:

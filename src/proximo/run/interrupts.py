@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,10 +16,15 @@ from proximo.errors import TrainingError
 
 GRACE_SECONDS = 7.0
 STILL_SECONDS = 90.0
+SHOW_CURSOR = "\x1b[?25h"
 
 
 class AbandonedError(Exception):
     """A call was still running when the time that an interrupted run has was over; its result is lost."""
+
+
+class HungError(TrainingError):
+    """The CPU runtime hangs. A process that exits in the ordinary way would wait for it for ever."""
 
 
 class Interrupts:
@@ -26,10 +32,12 @@ class Interrupts:
 
     A compiled program holds the thread that called it and Python's signal handlers wait for it. So ``call`` runs it in
     a thread of its own and the main thread keeps watch. Outside the main thread signals are left as they are.
+    ``notify`` is called once, when a request to stop is first seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notify: Callable[[], None] = lambda: None) -> None:
         self.requested: int | None = None
+        self._notify: Callable[[], None] | None = notify
         self._asked_at = 0.0
         self._previous: dict[int, Any] = {}
 
@@ -45,13 +53,16 @@ class Interrupts:
 
     def _handle(self, number: int, _frame: object) -> None:
         if self.requested is not None:
+            if sys.stderr is not None and sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table has hidden it
             os._exit(128 + number)
         self.requested, self._asked_at = number, time.monotonic()
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """``function(*arguments)``; raises ``AbandonedError`` when it outlasts a request to stop by ``GRACE_SECONDS``, and
-        ``TrainingError`` when this process has used no CPU time for ``STILL_SECONDS`` (a deadlock of the CPU runtime)."""
+    def call(self, function: Callable[..., Any], *arguments: Any, grace: float | None = None) -> Any:
+        """``function(*arguments)``; raises ``AbandonedError`` when it outlasts a request to stop by ``grace`` seconds (None:
+        ``GRACE_SECONDS``), and ``HungError`` when this process has used no CPU time for ``STILL_SECONDS``."""
         outcome: dict[str, Any] = {}
+        grace = GRACE_SECONDS if grace is None else grace
 
         def work() -> None:
             try:
@@ -64,12 +75,19 @@ class Interrupts:
         watch = _CpuWatch()
         while thread.is_alive():
             thread.join(0.05 if self.requested is None else 0.01)
-            if self.requested is not None and time.monotonic() - self._asked_at > GRACE_SECONDS and thread.is_alive():
-                raise AbandonedError
+            if self.requested is not None and thread.is_alive():
+                self._notify_once()
+                if time.monotonic() - self._asked_at > grace:
+                    raise AbandonedError
             watch.check()
         if "error" in outcome:
             raise outcome["error"]
         return outcome["result"]
+
+    def _notify_once(self) -> None:
+        notify, self._notify = self._notify, None
+        if notify is not None:
+            notify()
 
 
 class _CpuWatch:
@@ -77,15 +95,18 @@ class _CpuWatch:
 
     def __init__(self) -> None:
         self._used, self._since = time.process_time(), time.monotonic()
+        self._seen = self._since
         self._on_cpu = jax.default_backend() == "cpu"
 
     def check(self) -> None:
         used, now = time.process_time(), time.monotonic()
+        stopped = now - self._seen > 5.0  # this thread stood still too: Ctrl-Z, or a machine that slept
+        self._seen = now
         # The watching itself costs about 1 ms a second.
-        if not self._on_cpu or used - self._used > 0.02 * (now - self._since) + 0.05:
+        if not self._on_cpu or stopped or used - self._used > 0.02 * (now - self._since) + 0.05:
             self._used, self._since = used, now
         elif now - self._since > STILL_SECONDS:
-            raise TrainingError(
+            raise HungError(
                 f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint stands; go on "
                 "with --resume. `proximo doctor` says whether the remedy against this deadlock is active."
             )

@@ -19,6 +19,9 @@ class Reporter:
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         """A training begins; ``facts`` describes spaces, network and device in words."""
 
+    def begun(self, run_dirs: list[Path], steps: int) -> None:
+        """These seeds train together from ``steps`` on: all at once where they are vmapped, else one after the other."""
+
     def compiling(self) -> None:
         """A program is being compiled."""
 
@@ -30,6 +33,9 @@ class Reporter:
 
     def warned(self, message: str) -> None:
         """Something is odd but training goes on."""
+
+    def stopping(self) -> None:
+        """The user has asked to stop, and what runs just now is finished first."""
 
     def stopped(self, message: str) -> None:
         """Training ends before its time."""

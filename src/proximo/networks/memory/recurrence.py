@@ -27,6 +27,10 @@ def hidden(state: State) -> Float[Array, "N H"]:
     return state[0] if isinstance(state, tuple) else state
 
 
+def _add_hidden(state: State, h: Float[Array, "N H"]) -> State:
+    return (state[0] + h, *state[1:]) if isinstance(state, tuple) else state + h
+
+
 def _zeros_like(state: State) -> State:
     return jax.tree.map(jnp.zeros_like, state)
 
@@ -43,14 +47,17 @@ def recur_step(gates: Gates, weight: Array, bias: Array, state: State, x: Array,
 
 
 def _forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, first: Array, valid: Array) -> tuple:
-    def step(state: State, row: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array, Array]]:
+    """The last state; the states after all rows; the hidden parts projected."""
+
+    def step(state: State, row: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
         x_t, first_t, valid_t = row
         before = select(first_t, _zeros_like(state), state)
         h_projected = hidden(before) @ weight + bias
         state = advance(gates, x_t, h_projected, before, valid_t)
-        return state, (before, h_projected, hidden(state))
+        return state, (state, h_projected)
 
-    return jax.lax.scan(step, state, (x, first, valid), unroll=UNROLL)
+    last, (states, h_projected) = jax.lax.scan(step, state, (x, first, valid), unroll=UNROLL)
+    return last, states, h_projected
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -64,32 +71,46 @@ def recur(
     valid: Bool[Array, "T N"],
 ) -> tuple[State, Float[Array, "T N H"]]:
     """Scan ``recur_step`` over time: the last state and the hidden part of every state."""
-    state, (_, _, outputs) = _forward(gates, weight, bias, state, x, first, valid)
-    return state, outputs
+    last, states, _ = _forward(gates, weight, bias, state, x, first, valid)
+    return last, hidden(states)
 
 
 def _recur_forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, first: Array, valid: Array) -> tuple:
-    state, (before, h_projected, outputs) = _forward(gates, weight, bias, state, x, first, valid)
-    return (state, outputs), (weight, before, h_projected, x, first, valid)
+    last, states, h_projected = _forward(gates, weight, bias, state, x, first, valid)
+    return (last, hidden(states)), (weight, state, states, h_projected, x, first, valid)
 
 
 def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
-    weight, before, h_projected, x, first, valid = residuals
+    weight, state, states, h_projected, x, first, valid = residuals
     d_last, d_outputs = cotangents
+    previous = jax.tree.map(lambda s, all: jnp.concatenate([s[None], all[:-1]]), state, states)
+    before = select(first, _zeros_like(previous), previous)
 
-    def step(d_state: State, row: tuple) -> tuple[State, tuple[Array, Array]]:
-        before_t, h_projected_t, x_t, first_t, valid_t, d_output = row
-        _, pull_back = jax.vjp(lambda x, hp, s: advance(gates, x, hp, s, valid_t), x_t, h_projected_t, before_t)
-        d_state = (d_state[0] + d_output, *d_state[1:]) if isinstance(d_state, tuple) else d_state + d_output
-        d_x, d_projected, d_before = pull_back(d_state)
-        d_hidden = d_projected @ weight.T
-        d_before = (d_before[0] + d_hidden, *d_before[1:]) if isinstance(d_before, tuple) else d_before + d_hidden
-        return select(first_t, _zeros_like(d_before), d_before), (d_x, d_projected)
+    # The gates are element-wise: each unit's derivatives, at all rows at once, are the gradients of ones.
+    _, pull_back = jax.vjp(lambda x, hp, s: advance(gates, x, hp, s, valid), x, h_projected, before)
+    parts, structure = jax.tree.flatten(states)
+    units = [[jnp.ones_like(p) if i == j else jnp.zeros_like(p) for j, p in enumerate(parts)] for i in range(len(parts))]
+    by_x, by_h, by_state = zip(*(pull_back(structure.unflatten(unit)) for unit in units), strict=True)
 
-    rows = (before, h_projected, x, first, valid, d_outputs)
-    d_state, (d_x, d_projected) = jax.lax.scan(step, d_last, rows, reverse=True, unroll=UNROLL)
-    d_weight = jnp.einsum("tnh,tng->hg", hidden(before), d_projected)
-    return d_weight, d_projected.sum((0, 1)), d_state, d_x, None, None
+    def times(d_state: State, derivatives: tuple[Array, ...]) -> Array:
+        """``Σ_i d_state_i · derivative_i``, the state repeated for each gate."""
+        d_parts = jax.tree.leaves(d_state)
+        repeat = derivatives[0].shape[-1] // d_parts[0].shape[-1]
+        return sum(
+            jnp.concatenate([d] * repeat, axis=-1) * derivative for d, derivative in zip(d_parts, derivatives, strict=True)
+        )
+
+    def step(d_state: State, row: tuple) -> tuple[State, State]:
+        by_h_t, by_state_t, first_t, d_output = row
+        d_state = _add_hidden(d_state, d_output)
+        d_before = jax.tree.map(lambda *derivatives: times(d_state, derivatives), *by_state_t)
+        d_before = _add_hidden(d_before, times(d_state, by_h_t) @ weight.T)
+        return select(first_t, _zeros_like(d_before), d_before), d_state
+
+    d_state, d_states = jax.lax.scan(step, d_last, (by_h, by_state, first, d_outputs), reverse=True, unroll=UNROLL)
+    d_projected = times(d_states, by_h).reshape((-1, weight.shape[1]))
+    d_weight = hidden(before).reshape((-1, weight.shape[0])).T @ d_projected
+    return d_weight, d_projected.sum(0), d_state, times(d_states, by_x), None, None
 
 
 recur.defvjp(_recur_forward, _recur_backward)
