@@ -57,7 +57,7 @@ def trainer(memory: str = "none") -> Trainer:
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
     driver = small_driver(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
     program = jax.jit(driver.advance, static_argnums=2)
-    return Trainer(driver, lambda state, updates: program(state, jnp.uint32(updates), CAPACITY))
+    return Trainer(driver, lambda state, updates: program(state, jnp.int32(updates), CAPACITY))
 
 
 def small_policy(

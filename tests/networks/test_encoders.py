@@ -82,3 +82,8 @@ def test_an_mlp_is_its_layers_by_hand():
     out = MLP((layer,), "relu")(jnp.array([1.0, 1.0]))
     assert out.tolist() == [3.5, 0.0]
     assert MLP((layer,), "tanh")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([0.998178, -0.761594], abs=1e-5)
+
+
+def test_an_mlp_reads_bytes_as_zero_to_one():
+    encoder, _ = encoder_for(Box((4,), 0.0, 255.0, "uint8"), hidden_sizes=())
+    assert jnp.max(encoder(jnp.full((1, 4), 255, jnp.uint8))) == pytest.approx(1.0)

@@ -79,16 +79,20 @@ def test_separate_towers_share_no_parameter():
         assert touched[1] == 0.0
 
 
-@pytest.mark.parametrize("space", [Box((3,)), Discrete(5)])
+@pytest.mark.parametrize("space", [Box((3,)), Discrete(5), Box((3,), 0.0, 255.0, "uint8")])
 @pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
-def test_bfloat16_computation_stays_near_float32_and_gives_float32(space, memory):
-    observation = jnp.ones((4, 2, 3)) if isinstance(space, Box) else jnp.ones((4, 2), jnp.int32)
+def test_bfloat16_computation_serves_every_observation_and_gives_float32(space, memory):
+    policy = small_policy(space, memory=memory, compute_dtype="bfloat16")
+    shape, dtype = ((4, 2, 3), space.dtype) if isinstance(space, Box) else ((4, 2), "int32")
     first = jnp.zeros((4, 2), bool)
-    values = {}
+    after, _, value = jax.eval_shape(lambda x: policy.unroll(policy.init_memory(2), x, first, first), jnp.zeros(shape, dtype))
+    assert {leaf.dtype for leaf in jax.tree.leaves((after, value))} == {jnp.dtype("float32")}
+
+
+def test_bfloat16_computation_stays_near_float32():
+    values, first = {}, jnp.zeros((4, 2), bool)
     for dtype in ("float32", "bfloat16"):
-        policy = small_policy(space, memory=memory, compute_dtype=dtype)
-        after, _, value = jax.jit(lambda policy: policy.unroll(policy.init_memory(2), observation, first, ~first))(policy)
-        assert {leaf.dtype for leaf in jax.tree.leaves((after, value))} == {jnp.dtype("float32")}
-        values[dtype] = value
+        policy = small_policy(Box((3,)), memory="gru", compute_dtype=dtype)
+        values[dtype] = jax.jit(lambda p: p.unroll(p.init_memory(2), jnp.ones((4, 2, 3)), first, ~first))(policy)[2]
     np.testing.assert_allclose(values["bfloat16"], values["float32"], atol=0.1)
     assert not jnp.array_equal(values["bfloat16"], values["float32"])

@@ -12,7 +12,7 @@ from proximo.spaces import Box, Discrete
 
 from helpers import MEMORIES, cast, difference, precision, small_policy
 
-STEPS, ENVS = 9, 3
+STEPS, ENVS = 7, 3
 SPACES = {"vector": Box((3,)), "image": Box((36, 36, 1), 0.0, 255.0, "uint8"), "one_hot": Discrete(5)}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 

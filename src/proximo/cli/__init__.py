@@ -56,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"proximo: {error}", file=sys.stderr)
         return 2
     except TrainingError as error:
-        print(f"proximo: {error}", file=sys.stderr)
+        print(f"proximo: {error}", file=sys.stderr, flush=True)
+        if getattr(error, "ends_process", False):
+            os._exit(1)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

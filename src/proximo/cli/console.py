@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,8 @@ PLAIN_SECONDS = 10.0
 
 @contextlib.contextmanager
 def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
-    """A reporter for ``stream``: silent but for warnings, live, or plain lines."""
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr."""
+    console = Console(file=sys.stderr if quiet else stream, highlight=False, soft_wrap=True)
     if quiet:
         yield QuietReporter(console)
     elif console.is_terminal:
@@ -60,17 +61,21 @@ class LineReporter(QuietReporter):
     def __init__(self, console: Console):
         super().__init__(console)
         self.total = self.steps = 0
-        self.run_dirs: list[Path] = []
+        self.where = Path()
+        self.group = ""
+        """Which seed trains, where they train one after the other."""
+        self.seeds_together = self.seeds_left = 1
+        self.seeds, self.tensorboard = 1, True
         self.speed = 0.0
         self.recent: float | None = None
         self.evaluation: float | None = None
-        self._started = self._printed = 0.0
+        self._printed = 0.0
         self._announced = False
 
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
-        self.total, self.run_dirs = config.total_updates * config.batch_size, run_dirs
-        self.steps = facts.get("resumed_at", 0)
-        where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
+        self.total, self.seeds, self.seeds_left = config.total_updates * config.batch_size, len(run_dirs), len(run_dirs)
+        self.tensorboard = config.run.tensorboard
+        self.where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
         seeds = f", {len(run_dirs)} seeds ({config.run.seeds_mode})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
         rows = {
@@ -79,10 +84,16 @@ class LineReporter(QuietReporter):
             "batch": facts["batch"],
             "training": f"{self.total:,} steps in {facts['updates']:,} updates{seeds}{resumed}",
             "device": facts["device"],
-            "run": str(where),
+            "run": str(self.where),
         }
         for name, text in rows.items():
             self.console.print(f"{name:>12}  {text}", markup=False)
+
+    def begun(self, run_dirs: list[Path], steps: int) -> None:
+        self.steps, self.recent, self.evaluation = steps, None, None
+        self.seeds_together = len(run_dirs)
+        self.seeds_left -= len(run_dirs)
+        self.group = run_dirs[0].name if self.seeds > len(run_dirs) else ""
 
     def compiling(self) -> None:
         if not self._announced:
@@ -91,7 +102,6 @@ class LineReporter(QuietReporter):
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         now = time.monotonic()
-        self._started = self._started or now
         self._printed = self._printed or now
         self.steps, self.recent = steps, recent_return
         self.speed = steps_per_second if not self.speed else 0.7 * self.speed + 0.3 * steps_per_second
@@ -104,14 +114,19 @@ class LineReporter(QuietReporter):
 
     def line(self) -> str:
         """Where the training stands."""
-        parts = [f"step {self.steps:,} of {self.total:,}", f"return {_number(self.recent)}", f"{self.speed:,.0f} steps/s"]
+        parts = [self.group] if self.group else []
+        parts += [f"step {self.steps:,} of {self.total:,}", f"return {_number(self.recent)}", f"{self.speed:,.0f} steps/s"]
         parts += [f"{_duration(self.seconds_left)} left", f"evaluated {_number(self.evaluation)}"]
         return " · ".join(parts)
 
     @property
     def seconds_left(self) -> float:
-        """Estimate by the present speed; the seeds of one program advance together."""
-        return (self.total - self.steps) * len(self.run_dirs) / self.speed if self.speed else 0.0
+        """Estimate by the present speed, for the seeds that train together and those that wait."""
+        steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
+        return steps / self.speed if self.speed else 0.0
+
+    def stopping(self) -> None:
+        self.console.print("stopping: the running update is finished and saved first (Ctrl-C again: at once)")
 
     def finished(self, results: list[Any]) -> None:
         if not results or any(r.interrupted for r in results):
@@ -123,8 +138,9 @@ class LineReporter(QuietReporter):
                 f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
                 markup=False,
             )
-        run = results[0].run_dir
-        self.console.print(f"Next:  proximo eval {run} --episodes 100\n       tensorboard --logdir {run}", markup=False)
+        self.console.print(f"Next:  proximo eval {self.where} --episodes 100", markup=False)
+        if self.tensorboard:
+            self.console.print(f"       tensorboard --logdir {self.where}", markup=False)
 
 
 class LiveReporter(LineReporter):
@@ -149,6 +165,10 @@ class LiveReporter(LineReporter):
         self._state = "compiling…"
         self._live.refresh()
 
+    def stopping(self) -> None:
+        self._state = "stopping…"
+        self._live.refresh()
+
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         self._printed = time.monotonic()  # no plain lines here
         self._state = "training"
@@ -166,5 +186,12 @@ class LiveReporter(LineReporter):
         table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
         done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
         left = _duration(self.seconds_left) if self.speed else "–"
-        table.add_row(self._state, done, _number(self.recent), _number(self.evaluation), f"{self.speed:,.0f}", left)
+        table.add_row(
+            " ".join(filter(None, (self.group, self._state))),
+            done,
+            _number(self.recent),
+            _number(self.evaluation),
+            f"{self.speed:,.0f}",
+            left,
+        )
         return table

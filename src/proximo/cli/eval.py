@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> int:
             print(f"warning: {episodes.unfinished} episodes did not end and count as they stood.", file=sys.stderr)
         results[str(run_dir)] = {"step": policy.step, **episodes.summary()}
     if options.json:
-        print(json.dumps(as_json(results)))
+        print(json.dumps(directory.plain(as_json(results)), allow_nan=False))
         return 0
     for name, summary in results.items():
         print(_sentence(name, summary))

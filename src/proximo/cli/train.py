@@ -19,21 +19,24 @@ def run(arguments: list[str]) -> int:
     # Imported only now: help and mistakes in flags must not wait for JAX.
     from proximo.cli.console import make_reporter
     from proximo.run import make_config, resume, train
+    from proximo.run.directory import plain
     from proximo.run.settings import shortened
 
     # With --json nothing but the object stands on stdout.
     stream = sys.stderr if options.json else sys.stdout
     with make_reporter(stream, options.quiet) as reporter:
         if options.resume:
-            if options.env or options.config or options.smoke:
-                raise UsageError("--resume goes on with a run as it is: give no environment, --config or --smoke beside it.")
+            if options.env or options.config or options.smoke or options.no_preset:
+                raise UsageError(
+                    "--resume goes on with a run as it is: give no environment, --config, --no-preset or --smoke beside it."
+                )
             runs_dir = settings.pop("runs_dir", "runs")
             results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, settings=settings)
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
-        print(json.dumps(summary(results)))
+        print(json.dumps(plain(summary(results)), allow_nan=False))
     interrupted = next((r.interrupted for r in results if r.interrupted), None)
     return 128 + interrupted if interrupted else 0
 
@@ -78,7 +81,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--smoke", action="store_true", help="three updates only, to see that everything works")
-    parser.add_argument("--quiet", action="store_true", help="print nothing while training")
+    parser.add_argument("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
     parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
     for group in GROUPS:
         section = parser.add_argument_group(f"{group} settings")

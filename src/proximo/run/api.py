@@ -13,15 +13,16 @@ import jax
 import jax.numpy as jnp
 
 from proximo.config import Config, override
-from proximo.envs import JaxEnvironment, make_env
+from proximo.envs import JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory
-from proximo.run.evaluate import JUDGEMENT_STREAM, Episodes, Evaluator
+from proximo.run.evaluate import JUDGEMENT_STREAM, Episodes, make_evaluator
 from proximo.run.interrupts import Interrupts
 from proximo.run.program import Program
 from proximo.run.progress import Reporter
+from proximo.run.reuse import environment
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.training import Result, Training, describe, opened
@@ -37,9 +38,8 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     """
     config = override(config, settings) if config is not None else make_config(env, settings)
     enable_compilation_cache()
-    environment = make_env(config.env.id, config.env.env_settings)
     stacked = config.run.seeds > 1 and config.run.seeds_mode == "vmap"
-    program = Program(config, environment, stacked)
+    program = Program(config, environment(config), stacked)
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name)
     members = _seed_configs(config)
@@ -79,7 +79,7 @@ def resume(
     total = config.total_updates * config.batch_size
     if min(steps) >= total:
         raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
-    program = Program(config, make_env(config.env.id, config.env.env_settings), stacked)
+    program = Program(config, environment(config), stacked)
     left = [i for i, step in enumerate(steps) if step < total]
     run_dirs, configs, steps = ([x[i] for i in left] for x in (run_dirs, configs, steps))
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
@@ -209,7 +209,7 @@ def load_policy(run: str, runs_dir: str = "runs") -> Policy:
             f"{path} holds several seeds ({names}): name one of them, as {path / directory.members(path)[0].name}."
         )
     config = directory.read_config(path)
-    env = make_env(config.env.id, config.env.env_settings)
+    env = environment(config)
     found, warnings = _find(path, which)
     state = checkpoint.load(found, Program(config, env, stacked=False).template())
     return Policy(jax.tree.map(jnp.asarray, state.learner.policy), env, config, int(found.name), tuple(warnings))
@@ -226,5 +226,5 @@ def evaluate(
     if episodes < 1:
         raise ConfigError(f"episodes = {episodes}: expected at least 1.")
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
-    evaluator = Evaluator(policy.env, episodes, stochastic, policy.config.env.max_episode_steps)
+    evaluator = make_evaluator(policy.env, episodes, stochastic, policy.config.env.max_episode_steps)
     return evaluator(policy.network, seed, JUDGEMENT_STREAM)

@@ -26,6 +26,8 @@ class AbandonedError(Exception):
 class HungError(TrainingError):
     """The CPU runtime hangs. A process that exits in the ordinary way would wait for it for ever."""
 
+    ends_process = True
+
 
 class Interrupts:
     """Context manager: the first SIGINT or SIGTERM asks to stop (``requested``), a second one ends the process at once.

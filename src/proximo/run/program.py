@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -13,11 +14,25 @@ from proximo.config import Config
 from proximo.drivers import DeviceDriver
 from proximo.drivers.vector import SEEDS_AXIS
 from proximo.envs.protocol import JaxEnvironment
+from proximo.ppo import make_hyperparameters
+from proximo.run.evaluate import make_evaluator
+from proximo.run.reuse import program_key, reuse
 from proximo.types import Metrics, TrainState
 
 
+class _Compiled:
+    """The functions of all programs that differ in traced numbers only. ``advance`` has one for each number of seeds."""
+
+    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
+        self.env = env  # the key holds its id, which must not go to another object
+        self.driver = DeviceDriver(config, env, seeds_axis=stacked)
+        self.start = jax.jit(self.driver.init_seeds if stacked else self.driver.init)
+        self.advance: dict[int, Any] = {}
+
+
 class Program:
-    """``start`` makes states, ``advance`` trains them; both are compiled once, for the settings of ``config``.
+    """``start`` makes states, ``advance`` trains them, ``evaluator`` (None where no evaluation is wanted) plays their
+    policies; each is compiled once, and found again by a later program of this process that it fits.
 
     With ``stacked`` every leaf of the state has a leading axis of seeds; ``member`` takes one out and ``stack`` joins.
     """
@@ -28,7 +43,9 @@ class Program:
         self.capacity = config.updates_per_call
         self.compile_seconds = 0.0
         self._advance: Any = None
-        self._start = jax.jit(self.driver.init_seeds if stacked else self.driver.init)
+        self._compiled: _Compiled = reuse(program_key(config, env, stacked), lambda: _Compiled(config, env, stacked))
+        episodes, limit = config.run.eval_episodes, config.env.max_episode_steps
+        self.evaluator = make_evaluator(env, episodes, False, limit) if episodes else None
 
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed."""
@@ -38,23 +55,36 @@ class Program:
         """The state before the first step, of each seed."""
         started = time.monotonic()
         keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
-        state = jax.block_until_ready(self._start(keys))
+        state = self._compiled.start(keys)
+        # Those in the compiled function are of the settings that it was compiled for.
+        hyperparameters = jax.tree.map(
+            lambda x, like: jnp.full(like.shape, x, like.dtype),
+            make_hyperparameters(self.config.ppo),
+            state.learner.hyperparameters,
+        )
+        learner = dataclasses.replace(state.learner, hyperparameters=hyperparameters)
+        state = jax.block_until_ready(dataclasses.replace(state, learner=learner))
         self.compile_seconds += time.monotonic() - started
         return state
 
     def compile(self, state: TrainState) -> None:
-        """Compile ``advance``, once."""
-        if self._advance is not None:
-            return
+        """Compile ``advance``, unless it was already."""
         started = time.monotonic()
+        seeds = state.healthy.size
+        if seeds not in self._compiled.advance:
+            self._compiled.advance[seeds] = self._compile(state)
+        self._advance = self._compiled.advance[seeds]
+        self.compile_seconds += time.monotonic() - started
+
+    def _compile(self, state: TrainState) -> Any:
+        driver, capacity = self._compiled.driver, self.capacity
 
         def advance(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
-            return self.driver.advance(state, num_updates, self.capacity)
+            return driver.advance(state, num_updates, capacity)
 
         function = jax.vmap(advance, in_axes=(0, None), axis_name=SEEDS_AXIS) if self.stacked else advance
         with jax.default_matmul_precision(self.config.run.matmul_precision):
-            self._advance = jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)).compile()
-        self.compile_seconds += time.monotonic() - started
+            return jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)).compile()
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """``num_updates <= capacity`` updates; metrics of shape (seeds, num_updates). ``state`` is used up."""

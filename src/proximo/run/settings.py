@@ -27,6 +27,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"Cannot read --config {path} ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if mapping is None:  # nothing but comments
+        return {}
     if not isinstance(mapping, dict):
         raise ConfigError(f"{path}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
     mapping.pop("provenance", None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 
@@ -16,12 +17,13 @@ from proximo.drivers.device import BAD_SOURCES
 from proximo.errors import TrainingError
 from proximo.run import checkpoint
 from proximo.run.directory import RunLock
-from proximo.run.evaluate import SELECTION_STREAM, Evaluator
+from proximo.run.evaluate import SELECTION_STREAM
 from proximo.run.interrupts import AbandonedError, Interrupts
 from proximo.run.program import Program, copy_of
 from proximo.run.progress import Reporter, Window
 from proximo.run.sinks import JsonLines, Sink, TensorBoard
-from proximo.types import TrainState, steps_to_int
+from proximo.runtime import cores
+from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
 SNAPSHOT_SECONDS = 3.0
@@ -29,7 +31,8 @@ SNAPSHOT_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Result:
-    """What a training gave. ``mean_return`` is the last evaluation's, or without any that of the last episodes."""
+    """What a training gave: the steps of this session, without those before a resume, and the seconds of its updates.
+    ``mean_return`` is the last evaluation's, or without any that of the last episodes."""
 
     run_dir: Path
     steps: int
@@ -73,44 +76,44 @@ class Member:
 
 
 class Training:
-    """Trains the seeds of one program together: one seed, or all of them vmapped."""
+    """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes."""
 
-    def __init__(self, program: Program, members: list[Member], interrupts: Interrupts, reporter: Reporter):
+    def __init__(self, program: Program, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
+        self.path = path
         self.config = program.config
-        run = self.config.run
-        self.evaluator = None
-        if run.eval_episodes:
-            self.evaluator = Evaluator(program.env, run.eval_episodes, False, self.config.env.max_episode_steps)
         self.seconds = 0.0
         self.steps_done = 0
         self.saved_at = -1
 
-    def run(self, state: TrainState) -> list[Result]:
-        """From ``state`` to the end, or to the border at which an interruption was asked for."""
-        batch, total = self.config.batch_size, self.config.total_updates
-        update = steps_to_int(self.program.member(state, 0).learner.steps) // batch
+    def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
+        """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
+        update, total = step // self.config.batch_size, self.config.total_updates
         self.saved_at = update if update else -1
-        per_update = 0.0
-        snapshot = None
+        self.reporter.begun([member.run_dir for member in self.members], step)
+        self.reporter.compiling()
         try:
-            if update < total:
-                self.reporter.compiling()
-                self.interrupts.call(self.program.compile, state)
+            # Nothing is lost when these are cut short.
+            state = self.interrupts.call(make_state, grace=0.0)
+            self.interrupts.call(self.program.compile, state, grace=0.0)
+        except AbandonedError:
+            self._leave(update)
+        per_update = 0.0
+        standing: tuple[TrainState, int] | None = None
+        try:
             while update < total and self.interrupts.requested is None:
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
-                snapshot = (update, copy_of(state)) if not per_update or per_update * count > SNAPSHOT_SECONDS else None
+                standing = (copy_of(state), update) if not per_update or per_update * count > SNAPSHOT_SECONDS else None
                 state, per_update = self._advance(state, update, count)
                 update += count
-                snapshot = None
+                standing = (state, update)
                 self._at_border(state, update)
         except AbandonedError:
             # The call that is still running cannot be ended from outside: save what stands, and leave it behind.
-            if snapshot is not None:
-                self._save(snapshot[1], snapshot[0])
-            elif update:
-                self._save(state, update)
+            if standing is not None:
+                update = standing[1]
+                self._save(*standing)
             self._leave(update)
         if self.interrupts.requested is not None and update < total:
             self._save(state, update)
@@ -174,23 +177,30 @@ class Training:
     def _at_border(self, state: TrainState, update: int) -> None:
         """Write the row, evaluate, save: whatever falls on this update."""
         step, last = update * self.config.batch_size, update == self.config.total_updates
-        evaluate = self.evaluator is not None and (last or update % self.eval_updates == 0)
-        if len(self.members[0].window) >= self.program.capacity or evaluate or last:
-            for member in self.members:
+        evaluate = self.program.evaluator is not None and (last or update % self.eval_updates == 0)
+        save = last or update % self.checkpoint_updates == 0
+        if len(self.members[0].window) >= self.program.capacity or evaluate or save:
+            self._write_rows(step)
+        improved = self._evaluate(state, step) if evaluate else False
+        if save or improved:
+            self._save(state, update)
+
+    def _write_rows(self, step: int) -> None:
+        """A row of what has happened since the last one, for each seed."""
+        for member in self.members:
+            if len(member.window):
                 speed = self.steps_done / self.seconds
                 timing = {"time/steps_per_second": speed, "time/seconds": self.seconds}
                 member.write(step, {**member.window.merge(), **timing})
-        improved = self._evaluate(state, step) if evaluate else False
-        if last or improved or update % self.checkpoint_updates == 0:
-            self._save(state, update)
 
     def _evaluate(self, state: TrainState, step: int) -> bool:
         """Evaluate every member on the same fixed environment seeds; whether any is better than ever."""
-        assert self.evaluator is not None
+        evaluator = self.program.evaluator
+        assert evaluator is not None
         improved = False
         for i, member in enumerate(self.members):
             policy = self.program.member(state, i).learner.policy
-            episodes = self.interrupts.call(self.evaluator, policy, member.config.run.seed, SELECTION_STREAM)
+            episodes = self.interrupts.call(evaluator, policy, member.config.run.seed, SELECTION_STREAM)
             if episodes.unfinished:
                 self.reporter.warned(f"{episodes.unfinished} episodes of the evaluation did not end: set max_episode_steps.")
             summary = episodes.summary()
@@ -203,20 +213,23 @@ class Training:
         return improved
 
     def _save(self, state: TrainState, update: int) -> None:
+        """Checkpoint every member, and write what a resumed run could not tell any more."""
         if update == self.saved_at:
             return
+        self._write_rows(update * self.config.batch_size)
         for i, member in enumerate(self.members):
             member.save(update * self.config.batch_size, self.program.member(state, i))
         self.saved_at = update
 
     def _stop_message(self, update: int) -> str:
-        step = update * self.config.batch_size
-        where = self.members[0].run_dir if len(self.members) == 1 else self.members[0].run_dir.parent
-        return f"Stopped at step {step}, saved. Go on with: proximo train --resume {where}"
+        if update == self.config.total_updates:
+            return f"Stopped at step {update * self.config.batch_size}, the last one, saved but not evaluated: proximo eval {self.path}"
+        saved = f"at step {update * self.config.batch_size}, saved" if update else "before the first update"
+        return f"Stopped {saved}. Go on with: proximo train --resume {self.path}"
 
-    def _leave(self, update: int) -> None:
-        saved = max(self.saved_at, 0)
-        self.reporter.stopped(self._stop_message(saved) if saved else "Stopped before the first update: nothing to save.")
+    def _leave(self, update: int) -> NoReturn:
+        """End the process although a call is still running in it."""
+        self.reporter.stopped(self._stop_message(max(self.saved_at, 0)))
         for member in self.members:
             member.close()
         os._exit(128 + (self.interrupts.requested or 0))
@@ -260,15 +273,23 @@ def describe(program: Program) -> dict[str, Any]:
     network = config.network
     memory = "" if network.memory == "none" else f" → {network.memory} {network.memory_size}×{network.memory_layers}"
     rows = config.batch_size // config.ppo.num_minibatches
-    devices = jax.devices()
+    encoder = type(policy.torsos[0].encoder).__name__
+    layers = (
+        f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
+        if hasattr(policy.torsos[0].encoder, "mlp")
+        else encoder
+    )
+    towers = "one tower for policy and value" if network.towers == "shared" else "a tower each for policy and value"
+    device = jax.devices()[0]
+    name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
-        "network": f"{type(policy.torsos[0].encoder).__name__} {list(network.hidden_sizes)}{memory}, {network.towers} towers",
+        "network": f"{layers}{memory}, {towers}",
         "parameters": parameters,
         "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
         f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {rows}"
         + (f", sequences of {config.sequence_length}" if network.memory != "none" else ""),
         "updates": config.total_updates,
-        "device": f"{devices[0].device_kind} ({devices[0].platform}), {os.cpu_count()} cores",
+        "device": f"{name}, {cores()} cores",
     }

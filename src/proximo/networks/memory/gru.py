@@ -18,7 +18,7 @@ class GRU(Recurrent):
         return 3
 
     @staticmethod
-    def gates(x: Float[Array, "N G"], h: Float[Array, "N G"], state: Float[Array, "N H"]) -> Float[Array, "N H"]:
+    def gates(x: Float[Array, "*rows G"], h: Float[Array, "*rows G"], state: Float[Array, "*rows H"]) -> Float[Array, "*rows H"]:
         split = 2 * state.shape[-1]
         reset, update = jnp.split(jax.nn.sigmoid(x[..., :split] + h[..., :split]), 2, axis=-1)
         candidate = jnp.tanh(x[..., split:] + reset * h[..., split:])

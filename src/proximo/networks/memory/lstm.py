@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from proximo.networks.memory.recurrent import Recurrent
 
-LSTMState = tuple[Float[Array, "N H"], Float[Array, "N H"]]
+LSTMState = tuple[Float[Array, "*rows H"], Float[Array, "*rows H"]]
 
 
 class LSTM(Recurrent):
@@ -21,7 +21,7 @@ class LSTM(Recurrent):
         return 4
 
     @staticmethod
-    def gates(x: Float[Array, "N G"], h: Float[Array, "N G"], state: LSTMState) -> LSTMState:
+    def gates(x: Float[Array, "*rows G"], h: Float[Array, "*rows G"], state: LSTMState) -> LSTMState:
         into, forget, out, candidate = jnp.split(x + h, 4, axis=-1)
         cell = jax.nn.sigmoid(forget + 1.0) * state[1] + jax.nn.sigmoid(into) * jnp.tanh(candidate)
         return jax.nn.sigmoid(out) * jnp.tanh(cell), cell

@@ -34,7 +34,7 @@ class MemoryCell(eqx.Module):
         """``T`` rows: the state after the last one, and their outputs."""
 
 
-def select(condition: Bool[Array, " N"], this: PyTree, other: PyTree) -> PyTree:
+def select(condition: Bool[Array, "*rows"], this: PyTree, other: PyTree) -> PyTree:
     """Leaf by leaf, rows of ``this`` where ``condition`` holds, else of ``other``."""
 
     def pick(a: Array, b: Array) -> Array:

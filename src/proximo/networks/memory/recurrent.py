@@ -39,8 +39,8 @@ class Recurrent(MemoryCell):
 
     @staticmethod
     @abc.abstractmethod
-    def gates(x: Float[Array, "N G"], h: Float[Array, "N G"], state: Any) -> Any:
-        """The state after a row, from the projected input, the projected hidden part and the state before."""
+    def gates(x: Float[Array, "*rows G"], h: Float[Array, "*rows G"], state: Any) -> Any:
+        """Unit by unit: the state after a row, from the projected input, the projected hidden part and the state before."""
 
     @property
     def size(self) -> int:

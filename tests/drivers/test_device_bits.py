@@ -1,0 +1,72 @@
+"""Bit for bit: how a training is divided into calls changes nothing, and its seed decides all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers import CAPACITY, bits, trainer
+
+KINDS = ["none", "gru"]
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_three_updates_in_one_call_equal_three_calls(memory):
+    t = trainer(memory)
+    together, metrics = t.advance(t.init(0), 3)
+    state, rows = t.init(0), []
+    for _ in range(3):
+        state, row = t.advance(state, 1)
+        rows.append(row)
+    assert bits(together) == bits(state)
+    for name, column in metrics.items():
+        assert column[:3].tobytes() == np.stack([row[name][0] for row in rows]).tobytes()
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_n_plus_m_updates_equal_n_then_m(memory):
+    t = trainer(memory)
+    whole, _ = t.advance(t.init(1), 4)
+    half, _ = t.advance(t.init(1), 2)
+    # Through the host and back, as a checkpoint goes.
+    saved = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)), half)
+    resumed, _ = t.advance(saved, 2)
+    assert bits(whole) == bits(resumed)
+    assert bits(whole) != bits(half)
+
+
+def test_a_state_without_its_memory_does_not_continue_bit_for_bit():
+    t = trainer("gru")
+    whole, _ = t.advance(t.init(1), 4)
+    half, _ = t.advance(t.init(1), 2)
+    half.collector.__dict__["memory"] = jax.tree.map(jnp.zeros_like, half.collector.memory)
+    forgotten, _ = t.advance(half, 2)
+    assert bits(whole) != bits(forgotten)
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_one_seed_repeats_and_two_differ(memory):
+    t = trainer(memory)
+    one, again, other = (t.advance(t.init(seed), 2)[0] for seed in (5, 5, 6))
+    assert bits(one) == bits(again)
+    assert bits(one.learner.policy.actor) != bits(other.learner.policy.actor)
+    assert bits(one.collector.observation) != bits(other.collector.observation)
+
+
+def test_environments_differ_among_each_other():
+    t = trainer("none")
+    observation = np.asarray(t.init(0).collector.observation)
+    assert len(np.unique(observation, axis=0)) == len(observation)
+
+
+def test_metrics_beyond_the_updates_made_stay_zero():
+    t = trainer("none")
+    _, metrics = t.advance(t.init(0), 3)
+    assert metrics["train/loss"].shape == (CAPACITY,)
+    assert metrics["train/loss"][3] == 0.0
+    assert jnp.all(metrics["train/loss"][:3] != 0.0)
+
+
+def test_updates_count_their_steps():
+    t = trainer("none")
+    assert t.advance(t.init(0), 3)[0].learner.steps.tolist() == [96, 0]

@@ -1,0 +1,91 @@
+"""An environment is held against the protocol before anything is compiled."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from proximo.drivers import vector
+from proximo.errors import EnvError
+from proximo.spaces import Box, Discrete
+
+from helpers import small_driver
+from toys import Counting
+
+
+class Variant(Counting):
+    """``Counting`` with one mistake."""
+
+    def __init__(self, **parts):
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def step_with(change):
+    """A step whose result is changed."""
+    return lambda key, state, action, params: change(Counting().step(key, state, action, params))
+
+
+MISTAKES = {
+    "an observation of another shape than the space": (
+        {"observation_space": Box((3,))},
+        r"reset returns an observation of shape \(2,\): its observation space is Box\(3,\)",
+    ),
+    "an observation of another shape after a step": (
+        {"step": step_with(lambda r: (r[0], r[1][None], *r[2:]))},
+        r"step returns an observation of shape \(1, 2\)",
+    ),
+    "five results": ({"step": step_with(lambda r: r[:5])}, r"returns tuple of 5: expected \(state, observation, reward,"),
+    "a reward with an axis": (
+        {"step": step_with(lambda r: (*r[:2], r[2][None], *r[3:]))},
+        r"reward of shape \(1,\): expected a single number",
+    ),
+    "a termination with an axis": (
+        {"step": step_with(lambda r: (*r[:3], r[3][None], *r[4:]))},
+        r"terminated of shape \(1,\)",
+    ),
+    "a state of another structure": ({"step": step_with(lambda r: (r[0][0], *r[1:]))}, r"state of another structure"),
+    "an observation of a discrete space with an axis": (
+        {"observation_space": Discrete(4)},
+        r"observation of shape \(2,\): its observation space is Discrete\(4\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_an_environment_is_named(mistake):
+    parts, message = MISTAKES[mistake]
+    with pytest.raises(EnvError, match=message):
+        small_driver(Variant(**parts))
+
+
+def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
+    vector.check_env(Variant(step=step_with(lambda r: (r[0], r[1], 1.0, False, False, {}))), "variant")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: ((r[0][0] + 0.5, r[0][1]), *r[1:]),
+        lambda r: ((jnp.stack([r[0][0]] * 2), r[0][1]), *r[1:]),
+    ],
+    ids=["an integer that becomes a fraction", "a number that becomes an array"],
+)
+def test_a_state_that_changes_its_kind_is_an_error_and_not_cut_to_fit(change):
+    with pytest.raises(EnvError, match="state"):
+        small_driver(Variant(step=step_with(change)))
+
+
+def test_rows_are_computed_only_where_some_environment_needs_them():
+    runs = []
+
+    def compute():
+        jax.debug.callback(lambda: runs.append(1))
+        return jnp.array([1.0, 2.0])
+
+    where = jax.jit(lambda condition: vector.where_any(condition, compute, jnp.zeros(2), False))
+    assert where(jnp.array([False, False])).tolist() == [0.0, 0.0]
+    jax.effects_barrier()
+    assert runs == []
+    assert where(jnp.array([False, True])).tolist() == [0.0, 2.0]
+    jax.effects_barrier()
+    assert runs == [1]

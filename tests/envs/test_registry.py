@@ -1,0 +1,169 @@
+"""From an id to an environment, and what is said when there is none."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.envs import JaxEnvironment, listing, make_env
+from proximo.envs.registry import check_protocol, from_class
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+
+import toys
+
+
+def test_a_user_environment_is_made_from_module_and_class():
+    env = make_env("toys:RandomEnds")
+    assert type(env) is toys.RandomEnds
+    assert isinstance(env, JaxEnvironment)
+
+
+def test_listed_ids_can_be_made():
+    ids = listing()
+    assert "gymnax:CartPole-v1" in ids["gymnax"]
+    assert "proximo:PocMemory" in ids["proximo"]
+    for env_id in ("gymnax:CartPole-v1", "gymnax:Pendulum-v1", *ids["proximo"]):
+        assert isinstance(make_env(env_id), JaxEnvironment)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("CartPole-v1", r"its JAX twin is 'gymnax:CartPole-v1'"),
+        ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
+        ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
+        ("proximo:PocMemry", r"proximo has no task 'PocMemry' \(did you mean 'PocMemory'\?\); it has PocMemory"),
+        ("gymnx:CartPole-v1", r"no library or module 'gymnx' .* \(did you mean 'gymnax'\?\)"),
+        ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
+        ("no_such.module:Env", r"no library or module 'no_such.module'"),
+        ("", r"Unknown environment ''.*expected an id of the form gymnax:NAME"),
+    ],
+)
+def test_an_unknown_id_is_an_error_with_the_nearest_name(env_id, message):
+    with pytest.raises(EnvError, match=message):
+        make_env(env_id)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("proximo:PocMemory", {"max_step": 3}, r"has no parameter 'max_step' \(did you mean 'max_steps'\?\)"),
+        ("proximo:PocMemory", {"max_steps": "many"}, r"max_steps = 'many': expected a number"),
+        (
+            "gymnax:Pendulum-v1",
+            {"max_torqe": 1.0},
+            r"gymnax:Pendulum-v1 has no parameter 'max_torqe' \(did you mean 'max_torque'\?\)",
+        ),
+        ("toys:RandomEnds", {"size": 3}, r"toys:RandomEnds takes no argument 'size'"),
+    ],
+)
+def test_a_setting_that_an_environment_does_not_have_is_an_error(env_id, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_env(env_id, settings)
+
+
+def test_settings_reach_the_parameters_of_a_library_environment():
+    assert make_env("gymnax:Pendulum-v1", {"max_torque": 3.5}).default_params.max_torque == 3.5
+
+
+class Minimal:
+    """The protocol without parameters; ``size`` is an argument of its own."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, size=2):
+        self.observation_space = Box((size,))
+
+    def reset(self, key, params):
+        return jnp.int32(0), jnp.zeros(self.observation_space.shape)
+
+    def step(self, key, state, action, params):
+        return state, jnp.zeros(self.observation_space.shape), 1.0, False, False, {}
+
+
+def test_settings_are_arguments_of_a_user_environment():
+    env = from_class(Minimal, {"size": 5}, "minimal")
+    assert env.observation_space == Box((5,))
+    assert env.default_params == ()
+
+
+class GymnasiumLike(Minimal):
+    def step(self, action):
+        return None
+
+
+class Flat:
+    observation_space = Box((1,))
+
+
+def test_a_class_without_the_protocol_is_an_error_that_says_what_lacks():
+    with pytest.raises(EnvError, match=r"flat is no JAX environment: it lacks action_space, reset, step"):
+        check_protocol(Flat(), "flat")
+
+
+def test_a_gymnasium_environment_is_recognised():
+    with pytest.raises(EnvError, match=r"step takes 1 arguments, expected 4.*looks like a Gymnasium environment"):
+        check_protocol(GymnasiumLike(), "like")
+
+
+def test_a_space_of_another_kind_is_an_error_that_names_it():
+    env = Minimal()
+    env.action_space = "left or right"
+    with pytest.raises(EnvError, match=r"The action space 'left or right' is not supported"):
+        check_protocol(env, "minimal")
+
+
+class FrozenEnvironment(eqx.Module):
+    """A user's environment as an Equinox module: it cannot be given attributes."""
+
+    observation_space = Box((1,))
+    action_space = Discrete(2)
+
+    def reset(self, key, params):
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step(self, key, state, action, params):
+        return state, jnp.zeros(1), 1.0, False, False, {}
+
+
+def test_an_immutable_environment_without_parameters_is_accepted():
+    env = from_class(FrozenEnvironment, {}, "frozen")
+    assert env.default_params == ()
+
+
+def rollout_of(env, action, steps):
+    params = jax.tree.map(jnp.asarray, env.default_params)
+
+    def run(key):
+        state, _ = env.reset(key, params)
+        return jax.lax.scan(
+            lambda s, k: (lambda r: (r[0], r[1:5]))(env.step(k, s, action, params)), state, jax.random.split(key, steps)
+        )[1]
+
+    return [np.asarray(x) for x in jax.jit(run)(jax.random.key(0))]
+
+
+def test_gymnax_is_not_reset_inside_and_its_time_limit_truncates():
+    observation, _, terminated, truncated = rollout_of(make_env("gymnax:MountainCar-v0"), jnp.int32(1), 205)
+    assert np.flatnonzero(truncated)[0] == 199
+    assert not terminated.any()
+    # An autoreset would jump to another start.
+    assert np.abs(np.diff(observation[:, 0])).max() < 0.07
+
+
+def test_gymnax_terminates_where_the_pole_falls():
+    _, reward, terminated, truncated = rollout_of(make_env("gymnax:CartPole-v1"), jnp.int32(1), 15)
+    assert 5 < np.flatnonzero(terminated)[0] < 15
+    assert not truncated.any()
+    assert reward[0] == 1.0
+
+
+def test_a_step_that_terminates_at_the_time_limit_is_not_truncated():
+    _, _, terminated, _ = rollout_of(make_env("gymnax:CartPole-v1"), jnp.int32(1), 15)
+    end = int(np.flatnonzero(terminated)[0]) + 1
+    at_limit = make_env("gymnax:CartPole-v1", {"max_steps_in_episode": end})
+    _, _, terminated, truncated = rollout_of(at_limit, jnp.int32(1), end)
+    assert terminated[-1]
+    assert not truncated[-1]

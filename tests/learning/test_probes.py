@@ -1,0 +1,115 @@
+"""Each probe environment is solved in seconds; an untrained policy, or one that lacks the part in question, misses it."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from learning import probes
+from proximo.drivers import make_train
+
+from helpers import small_config
+
+pytestmark = pytest.mark.learning
+GAMMA = 0.9
+
+
+@functools.cache
+def trained(env, updates=60, **settings):
+    """The policy before and after, and the metrics, of a training of 128 steps an update."""
+    defaults = {
+        "num_envs": 16,
+        "num_steps": 8,
+        "num_epochs": 4,
+        "learning_rate": 1e-2,
+        "gamma": GAMMA,
+        "normalize_observation": False,
+    }
+    config = small_config(**{**defaults, **settings, "total_steps": updates * 128})
+    run = jax.jit(lambda key: make_train(config, env())(key))
+    state, metrics = run(jax.random.key(0))
+    assert bool(state.healthy)
+    return state.learner.policy, jax.device_get(metrics)
+
+
+def said(policy, observations):
+    """Distribution and value at single observations."""
+    rows = jnp.asarray(observations, jnp.float32).reshape(1, -1, 1)
+    first = jnp.ones(rows.shape[:2], bool)
+    _, distribution, value = eqx.filter_jit(lambda p: p.unroll(p.init_memory(rows.shape[1]), rows, first, first))(policy)
+    return distribution, np.asarray(value[0])
+
+
+def probability_of_one(policy, observations):
+    distribution, _ = said(policy, observations)
+    return np.asarray(jax.nn.softmax(distribution.logits[0])[:, 1])
+
+
+def last(metrics, name, updates=5):
+    return float(metrics[name][-updates:].mean())
+
+
+def test_a_value_of_one_step_is_learned():
+    policy, _ = trained(probes.OneStepValue)
+    assert said(policy, [0.0])[1] == pytest.approx([1.0], abs=0.05)
+
+
+def test_values_follow_the_observation():
+    policy, metrics = trained(probes.ObservationValue)
+    assert said(policy, [1.0, -1.0])[1] == pytest.approx([1.0, -1.0], abs=0.1)
+    assert last(metrics, "train/explained_variance") > 0.95
+
+
+def test_a_reward_is_discounted_over_two_steps():
+    policy, _ = trained(probes.DiscountOverTwoSteps, gamma=0.5)
+    assert said(policy, [0.0, 1.0])[1] == pytest.approx([0.5, 1.0], abs=0.08)
+
+
+def test_the_paid_action_is_found():
+    policy, _ = trained(probes.ActionReward)
+    assert probability_of_one(policy, [0.0]) > 0.95
+
+
+def test_the_action_follows_the_observation():
+    policy, metrics = trained(probes.ObservationAndAction)
+    assert probability_of_one(policy, [1.0, -1.0]) == pytest.approx([1.0, 0.0], abs=0.05)
+    assert last(metrics, "rollout/success_rate") > 0.95
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_one_bit_is_remembered(memory):
+    _, metrics = trained(probes.OneBitOfMemory, memory=memory, updates=100)
+    assert last(metrics, "rollout/success_rate") > 0.95
+
+
+def test_one_bit_is_not_solved_without_memory():
+    _, metrics = trained(probes.OneBitOfMemory, updates=100)
+    assert last(metrics, "rollout/success_rate", 20) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_truncated_task_of_constant_reward_is_worth_r_over_one_minus_gamma():
+    policy, _ = trained(probes.ConstantReward, updates=150)
+    assert said(policy, [0.0])[1] == pytest.approx([10.0], abs=1.0)
+
+
+def test_the_same_task_with_its_limit_as_a_failure_is_worth_much_less():
+    policy, _ = trained(probes.FailureEveryFourSteps, updates=150)
+    # The mean of 1, 1.9, 2.71, 3.439
+    assert said(policy, [0.0])[1] == pytest.approx([2.26], abs=0.4)
+
+
+def test_a_continuous_target_is_hit():
+    policy, metrics = trained(probes.ContinuousTarget, updates=100, log_std_init=-1.0)
+    distribution, _ = said(policy, [1.0, -1.0])
+    assert np.asarray(distribution.mode()[0, :, 0]) == pytest.approx([0.5, -0.5], abs=0.12)
+    assert last(metrics, "rollout/return_mean") > -0.15
+
+
+def test_an_untrained_policy_misses_every_threshold():
+    policy, metrics = trained(probes.ObservationAndAction, learning_rate=0)
+    assert probability_of_one(policy, [1.0, -1.0]) == pytest.approx([0.5, 0.5], abs=0.1)
+    assert abs(said(policy, [0.0])[1][0]) < 0.5
+    assert last(metrics, "rollout/success_rate") < 0.7

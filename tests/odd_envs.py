@@ -1,0 +1,123 @@
+"""Environments with a fault, or with a brake that a test can pull; and one that tells success."""
+
+import os
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proximo.spaces import Box, Discrete
+
+import toys
+
+
+class NanObservation(toys.Broken):
+    """NaN in the observation of its 20th step."""
+
+    default_params = {"observation": 20, "reward": -1}  # noqa: RUF012
+
+
+class NanReward(toys.Broken):
+    """NaN as its 20th reward."""
+
+    default_params = {"observation": -1, "reward": 20}  # noqa: RUF012
+
+
+class Endless(toys.Broken):
+    """Never ends, without a fault."""
+
+
+class Braked(toys.RandomEnds):
+    """Each step takes 0.2 s as long as the file ``$BRAKE`` is there; for ever where it says so."""
+
+    def step(self, key, state, action, params):
+        def brake(x):
+            file = Path(os.environ["BRAKE"])
+            if file.exists():
+                time.sleep(1e6 if file.read_text() == "for ever" else 0.2)
+            return np.float32(x)
+
+        result = super().step(key, state, action, params)
+        held = jax.pure_callback(brake, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="sequential")
+        return (*result[:2], held, *result[3:])
+
+
+class Sized(toys.RandomEnds):
+    """Takes an argument; an episode of ``size`` steps, which is a success when it began with a positive draw."""
+
+    default_params = {}  # noqa: RUF012
+
+    def __init__(self, size: int = 5):
+        self.size = size
+
+    def reset(self, key, params):
+        observation = jax.random.normal(key, (3,))
+        return (jnp.int32(0), observation[0] > 0), observation
+
+    def step(self, key, state, action, params):
+        time, good = state[0] + 1, state[1]
+        done = time >= self.size
+        return (time, good), jax.random.normal(key, (3,)), jnp.float32(1), done, False, {"success": good & done}
+
+
+class Mixed(toys.Counting):
+    """Episodes of 1 or 40 steps with equal chance, a reward of 1 a step."""
+
+    default_params = {}  # noqa: RUF012
+
+    def reset(self, key, params):
+        length = jnp.where(jax.random.bernoulli(key), 40, 1)
+        return (jnp.int32(0), length), self._observe(0, length)
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        return (*result[:2], jnp.float32(1), *result[3:])
+
+
+class NoStep:
+    """Lacks ``step``."""
+
+    observation_space, action_space = Box((2,)), Discrete(2)
+
+    def reset(self, key, params):
+        return 0, jnp.zeros(2)
+
+
+class FiveValues(toys.RandomEnds):
+    """Forgets the info."""
+
+    def step(self, key, state, action, params):
+        return super().step(key, state, action, params)[:5]
+
+
+class WrongShape(toys.RandomEnds):
+    """Gives another observation than its space says."""
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.zeros(4)
+
+
+class Dictionary:
+    """A space's class is known by its name."""
+
+
+class OddSpace(toys.RandomEnds):
+    """A space that no policy serves."""
+
+    observation_space = Dictionary()
+
+
+class SwappedReset(toys.RandomEnds):
+    """The observation first, as gymnax has it."""
+
+    def reset(self, key, params):
+        return super().reset(key, params)[::-1]
+
+
+class OneValueReset(toys.RandomEnds):
+    """The observation only."""
+
+    def reset(self, key, params):
+        return jnp.zeros(3)

@@ -1,0 +1,105 @@
+"""Law: in the first minibatch of the first epoch the probability ratio is 1 and the value is the stored one."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from proximo.ppo.batch import cut, make_batch, shuffled, take
+from proximo.ppo.rollouts import observe
+
+from helpers import MEMORIES, cast, difference, precision, shaken, small_driver, trainer
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+CASES = [
+    *[(memory, 4, "float32") for memory in MEMORIES],
+    *[(memory, 4, "float64") for memory in MEMORIES],
+    ("gru", 0, "float32"),
+    ("lstm", 0, "float64"),
+]
+
+
+def recomputed(policy, minibatch):
+    """Largest error of the log-probability and of the value of a minibatch."""
+    _, distribution, value = policy.unroll(minibatch.memory, minibatch.observation, minibatch.first, minibatch.valid)
+    return difference((distribution.log_prob(minibatch.action), value), (minibatch.log_prob, minibatch.value))
+
+
+def after_the_step(policy, batch):
+    """The memories one row late."""
+    memory, *_ = policy.step(
+        batch.memory, *jax.tree.map(lambda x: x[0], (batch.observation, batch.first, batch.valid)), jax.random.key(0)
+    )
+    return dataclasses.replace(batch, memory=memory)
+
+
+def strided(rollout, length):
+    """The batch whose observations were cut by a plain reshape."""
+    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
+    wrong = rollout.observation.reshape((length, -1, *rollout.observation.shape[2:]))
+    return dataclasses.replace(batch, observation=wrong)
+
+
+def measure(driver, state):
+    policy = shaken(state.learner.policy)
+    collector, rollout, _ = driver.collect(policy, state.collector)
+    policy = observe(policy, rollout)
+    _, rollout, _ = driver.collect(policy, collector)
+    length = driver.config.sequence_length
+    batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
+    index = shuffled(jax.random.key(1), batch.first.shape[1], driver.config.ppo.num_minibatches)[0]
+    shifted = dataclasses.replace(rollout, first=jnp.roll(rollout.first, 1, 0))
+    return {
+        "law": recomputed(policy, take(batch, index)),
+        "whole batch": recomputed(policy, batch),
+        "first shifted by one": recomputed(policy, dataclasses.replace(batch, first=cut(shifted.first, length))),
+        "strided reshape": recomputed(policy, strided(rollout, length)),
+        "memory after the step": recomputed(policy, after_the_step(policy, batch)),
+        "normaliser updated too early": recomputed(observe(policy, rollout), batch),
+        "resets": jnp.sum(rollout.first[1:]),
+    }
+
+
+@functools.cache
+def measured(memory, length, dtype):
+    driver = small_driver(**MEMORIES[memory], sequence_length=length)
+    state = driver.init(jax.random.key(0))
+    with precision(dtype):
+        return jax.device_get(jax.jit(lambda state: measure(driver, state))(cast(state, dtype)))
+
+
+@pytest.mark.parametrize(("memory", "length", "dtype"), CASES)
+def test_the_first_minibatch_has_ratio_one_and_the_stored_values(memory, length, dtype):
+    errors = measured(memory, length, dtype)
+    assert errors["resets"] > 3
+    assert errors["law"] < TOLERANCE[dtype]
+    assert errors["whole batch"] < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("memory", [m for m in MEMORIES if m != "none"])
+@pytest.mark.parametrize(
+    "mutation", ["first shifted by one", "strided reshape", "memory after the step", "normaliser updated too early"]
+)
+def test_the_law_detects(memory, mutation):
+    assert measured(memory, 4, "float32")[mutation] > 1e-3
+
+
+def test_the_law_detects_an_early_normaliser_without_memory():
+    assert measured("none", 4, "float32")["normaliser updated too early"] > 1e-3
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_every_minibatch_of_an_update_has_ratio_one_while_nothing_is_learned(memory):
+    t = trainer(memory)
+    state = t.init(0)
+    rate = jax.tree.map(jnp.zeros_like, state.learner.hyperparameters.learning_rate)
+    rate = dataclasses.replace(rate, fraction=jnp.ones(()))
+    hyperparameters = dataclasses.replace(state.learner.hyperparameters, learning_rate=rate)
+    state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
+    _, still = t.advance(state, 4)
+    for name in ("train/ratio_min", "train/ratio_max"):
+        assert still[name].tolist() == pytest.approx([1.0] * 4, abs=1e-5)
+    _, moving = t.advance(t.init(0), 4)
+    assert jnp.all(moving["train/ratio_max"] > 1.001)

@@ -1,0 +1,60 @@
+"""Law: no gradient crosses the border of a sequence, nor a reset."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.ppo.batch import cut, join, stack_memory
+from proximo.spaces import Box
+
+from helpers import small_policy
+
+STEPS, ENVS = 8, 2
+
+
+def influence(memory, first, length):
+    """How much the value of row ``t`` depends on the observation of row ``s``: (t, s), for the first environment."""
+    policy = small_policy(Box((3,)), memory=memory)
+    rng = np.random.default_rng(0)
+    observation = jnp.asarray(rng.normal(size=(STEPS, ENVS, 3)), jnp.float32)
+    pieces = STEPS // length
+    memories = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=(pieces, *m.shape)), jnp.float32), policy.init_memory(ENVS))
+
+    def values(observation):
+        rows = [cut(x, length) for x in (observation, first, jnp.ones_like(first))]
+        _, _, value = policy.unroll(stack_memory(memories), *rows)
+        return join(value, ENVS)[:, 0]
+
+    return np.abs(jax.jit(jax.jacrev(values))(observation)[:, :, 0]).max(-1)
+
+
+def flags(*resets):
+    return jnp.zeros((STEPS, ENVS), bool).at[jnp.array(resets, int), 0].set(True)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_no_gradient_crosses_the_border_of_a_sequence(memory):
+    matrix = influence(memory, flags(), 4)
+    assert np.all(matrix[4:, :4] == 0.0)
+    assert np.all(matrix[np.tril_indices(4)] > 0.0)
+    assert np.all(matrix[4:, 4:][np.tril_indices(4)] > 0.0)
+
+
+def test_the_gradient_crosses_that_border_where_the_sequence_is_whole():
+    assert np.all(influence("gru", flags(), 8)[4:, :4] > 0.0)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_no_gradient_crosses_a_reset(memory):
+    matrix = influence(memory, flags(3), 8)
+    assert np.all(matrix[3:, :3] == 0.0)
+    assert np.all(matrix[3:, 3:][np.tril_indices(5)] > 0.0)
+
+
+def test_a_reset_one_row_late_lets_the_gradient_cross():
+    assert influence("gru", flags(4), 8)[3, 2] > 0.0
+
+
+def test_no_row_sees_the_future():
+    assert np.all(influence("gru", flags(3), 8)[np.triu_indices(STEPS, 1)] == 0.0)

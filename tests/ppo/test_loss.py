@@ -1,0 +1,148 @@
+"""The loss and the optimizer against numbers worked out by hand."""
+
+import dataclasses
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks import make_policy
+from proximo.ppo import init_learner, make_hyperparameters
+from proximo.ppo.algorithm import loss, normalize
+from proximo.ppo.batch import Batch
+from proximo.ppo.state import make_optimizer
+from proximo.spaces import Box, Discrete
+
+from helpers import small_config
+
+BY_HAND = {
+    "policy_loss": -1.1,
+    "value_loss": 0.3125,
+    "entropy": 0.5623351,
+    "approx_kl": 0.1438410,
+    "clip_fraction": 1.0,
+    "ratio_min": 0.5,
+    "ratio_max": 1.5,
+    "loss": -0.9999835,
+}
+
+
+@functools.cache
+def learner(**settings):
+    """A policy that always gives probabilities (¾, ¼) and value ½."""
+    config = small_config(
+        hidden_sizes=(), normalize_advantage="none", normalize_observation=False, vf_coef=0.5, ent_coef=0.1, **settings
+    )
+    policy = jax.tree.map(jnp.zeros_like, make_policy(jax.random.key(0), Box((1,)), Discrete(2), config.network, False))
+    policy = eqx.tree_at(lambda p: p.actor.readout.output.bias, policy, jnp.array([math.log(3.0), 0.0]))
+    policy = eqx.tree_at(lambda p: p.critic.output.bias, policy, jnp.array([0.5]))
+    return init_learner(jax.random.key(0), policy, config, make_hyperparameters(config.ppo))
+
+
+def two_rows(fillers=0):
+    """Ratios 1.5 and 0.5 with advantages 1 and 2; then filler rows of garbage."""
+
+    def rows(values, garbage):
+        return jnp.array([[*values, *[garbage] * fillers]])
+
+    return Batch(
+        observation=rows((0.3, -0.7), 1e3)[..., None],
+        first=rows((True, True), False),
+        action=rows((0, 1), 1),
+        log_prob=rows((math.log(0.5), math.log(0.5)), -20.0),
+        value=rows((0.2, 0.4), 1e3),
+        advantage=rows((1.0, 2.0), 1e4),
+        target=rows((1.5, 0.0), -1e4),
+        valid=rows((True, True), False),
+        memory=((),),
+    )
+
+
+@functools.cache
+def value_and_gradient(fillers=0, **settings):
+    state, batch = learner(**settings), two_rows(fillers)
+    return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch, batch), has_aux=True))(state.policy)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_loss_by_hand(name):
+    (_, metrics), _ = value_and_gradient()
+    assert float(metrics[name]) == pytest.approx(BY_HAND[name], abs=2e-6)
+
+
+def test_gradient_of_the_loss_by_hand():
+    _, gradient = value_and_gradient()
+    # Row 1 is clipped (no gradient); row 2: -r A / 2 · ∇log p₂ = -½ (-¾, ¾). Entropy: ∂S/∂l₁ = -p₁ p₂ ln 3.
+    policy_part, entropy_part = 0.375, 0.1 * 0.75 * 0.25 * math.log(3.0)
+    expected = [policy_part + entropy_part, -policy_part - entropy_part]
+    assert gradient.actor.readout.output.bias.tolist() == pytest.approx(expected, abs=1e-6)
+    # ½ · mean(½ - 1.5, ½ - 0)
+    assert gradient.critic.output.bias.tolist() == pytest.approx([-0.125], abs=1e-6)
+
+
+def test_clipped_value_loss_enters_the_loss_by_hand():
+    # Row 1: V moves from .2 to .5, at most .1: ½ (.3 - 1.5)² = .72; row 2: .4 → .5 within .1: ½ .5² = .125
+    (_, metrics), _ = value_and_gradient(clip_value_eps=0.1)
+    assert float(metrics["value_loss"]) == pytest.approx(0.4225, abs=1e-6)
+
+
+def test_filler_rows_change_neither_loss_nor_gradient():
+    (_, metrics), gradient = value_and_gradient()
+    (_, filled), filled_gradient = value_and_gradient(fillers=3)
+    for name in ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"):
+        assert float(filled[name]) == pytest.approx(float(metrics[name]), abs=1e-6)
+    for a, b in zip(jax.tree.leaves(filled_gradient), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_filler_rows_taken_as_data_would_be_seen():
+    state, batch = learner(), two_rows(fillers=1)
+    wrong = dataclasses.replace(batch, valid=jnp.ones_like(batch.valid))
+    assert abs(float(loss(state.policy, state, wrong, wrong)[0]) - BY_HAND["loss"]) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"), [("none", [1.0, 3.0]), ("minibatch", [-1.0, 1.0]), ("batch", [-0.7071068, 0.7071068])]
+)
+def test_advantages_are_normalised_over_what_is_asked(over, expected):
+    minibatch = dataclasses.replace(two_rows(1), advantage=jnp.array([[1.0, 3.0, 1e4]]))
+    # The whole batch has mean 2 and variance 2 over its valid rows.
+    batch = dataclasses.replace(two_rows(1), advantage=jnp.array([[2 - 2**0.5, 2 + 2**0.5, -1e4]]))
+    assert normalize(minibatch, batch, over)[0, :2].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def adam(gradients, **settings):
+    config = small_config(max_grad_norm=0.5, **settings)
+    state = init_learner(jax.random.key(0), learner().policy, config, make_hyperparameters(config.ppo))
+    optimizer, parameters = make_optimizer(state.hyperparameters, state.plan), jnp.array([2.0, -1.0])
+    moments = optimizer.init(parameters)
+    for gradient in gradients:
+        direction, moments = optimizer.update(jnp.array(gradient), moments, parameters)
+    return direction.tolist()
+
+
+def test_adam_clips_the_global_norm_then_steps_by_hand():
+    # (3, 4) has norm 5, clipped to (.3, .4); first step: g / (|g| + 1e-5)
+    assert adam([[3.0, 4.0]]) == pytest.approx([0.3 / 0.30001, 0.4 / 0.40001], abs=1.5e-5)
+
+
+def test_a_gradient_below_the_norm_is_not_changed():
+    # Element-wise or unconditional scaling would give another ratio: ε = 1e-5 makes small gradients tell.
+    assert adam([[1e-5, 3e-5]]) == pytest.approx([0.5, 0.75], abs=1e-4)
+
+
+def test_the_second_step_of_adam_by_hand():
+    # m = .1 g₂ + .09 g₁, v = .001 g₂² + .000999 g₁², unbiased by .19 and .001999
+    m, v = (0.1 * -0.2 + 0.09 * 0.3) / 0.19, (0.001 * 0.04 + 0.000999 * 0.09) / 0.001999
+    assert m == pytest.approx(0.0368421, abs=1e-6)
+    assert v == pytest.approx(0.0649875, abs=1e-6)
+    assert adam([[0.3, 0.4], [-0.2, 0.1]])[0] == pytest.approx(0.144515, abs=1e-4)
+
+
+def test_adamw_adds_the_decay_outside_of_the_moments():
+    plain, decayed = adam([[0.3, 0.4]]), adam([[0.3, 0.4]], optimizer="adamw", weight_decay=0.1)
+    assert [d - p for d, p in zip(decayed, plain, strict=True)] == pytest.approx([0.2, -0.1], abs=1e-6)

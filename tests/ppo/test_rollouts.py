@@ -1,0 +1,139 @@
+"""What happens to a rollout around the gradient steps: scaling, recomputing, observing, counting, health."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo import ppo
+from proximo.math.statistics import RunningStatistics
+from proximo.ppo.rollouts import health, observe, recompute_values, scale_rewards
+from proximo.ppo.state import RewardScale
+
+from helpers import difference, small_driver, trainer
+
+
+@functools.cache
+def collected():
+    t = trainer("gru")
+    state = t.init(0)
+    _, rollout, _ = jax.jit(t.driver.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+def spoiled(rollout):
+    """The same rollout with the last two rows made fillers of garbage."""
+
+    def garbage(x, value):
+        return x.at[-2:].set(value)
+
+    return dataclasses.replace(
+        rollout,
+        observation=garbage(rollout.observation, jnp.nan),
+        reward=garbage(rollout.reward, jnp.inf),
+        valid=garbage(rollout.valid, False),
+    )
+
+
+def test_the_normaliser_sees_exactly_the_valid_rows():
+    learner, rollout = collected()
+    seen = observe(learner.policy, spoiled(rollout)).normalizer
+    rows = np.asarray(rollout.observation)[:-2].reshape(-1, 3)
+    np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(seen.variance, rows.var(0), rtol=1e-4)
+    assert float(seen.count) == len(rows)
+
+
+def test_an_update_leaves_the_normaliser_as_observe_does():
+    # The parameters of the learner move; what the normaliser saw does not depend on them.
+    t = trainer("gru")
+    learner, rollout = collected()
+    after, _ = t.advance(t.init(0), 1)
+    assert difference(after.learner.policy.normalizer, observe(learner.policy, rollout).normalizer) < 1e-6
+    assert float(learner.policy.normalizer.count) == 0.0
+
+
+def rewards(values, terminated, valid, running):
+    """A scale and a rollout of one environment."""
+    learner, rollout = collected()
+    column = functools.partial(jnp.reshape, shape=(-1, 1))
+    steps = len(values)
+    per_row = ("observation", "first", "action", "log_prob", "value", "bootstrap")
+    rollout = dataclasses.replace(
+        rollout,
+        **{name: getattr(rollout, name)[:steps, :1] for name in per_row},
+        **{name: getattr(rollout, name)[:1] for name in ("last_observation", "last_first", "last_value")},
+        reward=column(jnp.array(values)),
+        terminated=column(jnp.array(terminated)),
+        truncated=jnp.zeros((steps, 1), bool),
+        valid=column(jnp.array(valid)),
+        memory=(),
+        last_memory=(),
+    )
+    hyperparameters = dataclasses.replace(learner.hyperparameters, gamma=jnp.array(0.5))
+    scale = RewardScale(RunningStatistics.of_shape(()), jnp.array([running]))
+    return dataclasses.replace(learner, reward_scale=scale, hyperparameters=hyperparameters), rollout
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return_by_hand():
+    # Returns 2·½+1 = 2, 2·½+3 = 4, then a new episode: 2. Their variance is 8/9.
+    state, rollout = rewards([1.0, 3.0, 2.0], [False, True, False], [True] * 3, 2.0)
+    scale, scaled = scale_rewards(state, rollout)
+    assert scaled.reward[:, 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
+    assert scale.running_return.tolist() == [2.0]
+    assert rollout.reward[:, 0].tolist() == [1.0, 3.0, 2.0]
+
+
+def test_filler_rows_do_not_touch_the_scale_of_rewards():
+    state, rollout = rewards([1.0, 3.0, 50.0, 2.0], [False, True, True, False], [True, True, False, True], 2.0)
+    scale, scaled = scale_rewards(state, rollout)
+    assert scaled.reward[jnp.array([0, 1, 3]), 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
+    assert scale.running_return.tolist() == [2.0]
+
+
+def test_scaled_rewards_are_clipped_to_ten():
+    state, rollout = rewards([0.0] * 7 + [100.0], [True] * 8, [True] * 8, 0.0)
+    state = dataclasses.replace(
+        state, reward_scale=RewardScale(RunningStatistics(jnp.array(1e6), jnp.zeros(()), jnp.ones(())), jnp.zeros(1))
+    )
+    assert scale_rewards(state, rollout)[1].reward[-1, 0] == 10.0
+
+
+def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
+    learner, rollout = collected()
+    recompute = jax.jit(recompute_values, static_argnums=2)
+    same = recompute(learner.policy, rollout, 4)
+    assert difference(same.value, rollout.value) < 1e-5
+    assert difference(same.last_value, rollout.last_value) < 1e-5
+    changed = recompute(jax.tree.map(lambda x: 1.1 * x, learner.policy), rollout, 4)
+    assert difference(changed.value, rollout.value) > 1e-3
+    assert difference(changed.last_value, rollout.last_value) > 1e-3
+    assert jnp.array_equal(changed.bootstrap, rollout.bootstrap)
+
+
+def test_an_update_with_recomputed_advantages_differs_from_one_without():
+    _, rollout = collected()
+    learned = {}
+    for recompute in (False, True):
+        driver = small_driver(memory="gru", sequence_length=4, recompute_advantage=recompute, learning_rate=1e-2)
+        learner = driver.init(jax.random.key(0)).learner
+        learned[recompute], _ = jax.jit(ppo.update)(learner, rollout)
+    assert difference(learned[True].policy.critic, learned[False].policy.critic) > 1e-5
+
+
+def test_health_names_the_source_and_ignores_filler_rows():
+    learner, rollout = collected()
+    assert not any(health(spoiled(rollout), jnp.array(0.0), learner).values())
+    nan = jnp.nan
+    cases = {
+        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), 0.0, learner),
+        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), 0.0, learner),
+        "loss": (rollout, nan, learner),
+        "parameters": (rollout, 0.0, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
+    }
+    for source, (rows, loss, state) in cases.items():
+        flags = health(rows, jnp.array(loss), state)
+        assert {name for name, bad in flags.items() if bad} == {source}

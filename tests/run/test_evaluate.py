@@ -1,0 +1,149 @@
+"""Evaluation counts whole episodes, each once, on environments of its own; its statistics are the field's."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import odd_envs
+from proximo.run.evaluate import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator, bootstrap_interval, interquartile_mean
+
+import toys
+from helpers import small_driver
+
+module = importlib.import_module("proximo.run.evaluate")  # the package has a function of that name
+
+
+def policy_for(env, **settings):
+    return small_driver(env, **settings).init_policy(jax.random.key(0))
+
+
+def play(env, episodes, stochastic=False, seed=0, stream=SELECTION_STREAM, **limit):
+    return Evaluator(env, episodes, stochastic, **limit)(policy_for(env), seed, stream)
+
+
+def test_every_episode_is_whole_and_counts_once():
+    result = play(toys.Counting(), 50)
+    lengths = result.length
+    assert len(lengths) == 50
+    assert set(lengths) <= set(range(3, 10))
+    assert len(set(lengths)) > 3
+    np.testing.assert_array_equal(result.episode_return, lengths * (lengths + 1) / 2)
+    assert result.unfinished == 0
+
+
+def test_short_episodes_are_not_favoured():
+    # Counting whatever ends first, as vector environments with autoreset invite to, would find nearly all of them short.
+    result = play(odd_envs.Mixed(), 200)
+    assert set(result.length) == {1, 40}
+    assert 0.4 < (result.length == 40).mean() < 0.6
+
+
+def test_more_episodes_than_play_together_are_all_different(monkeypatch):
+    monkeypatch.setattr(module, "MOST_TOGETHER", 8)
+    result = play(toys.RandomEnds(), 20)
+    assert len(result.episode_return) == 20
+    assert len(set(result.episode_return)) == 20
+
+
+def test_a_limit_truncates_and_is_not_unfinished():
+    result = play(odd_envs.Mixed(), 40, max_episode_steps=7)
+    assert set(result.length) == {1, 7}
+    np.testing.assert_array_equal(result.episode_return, result.length)
+    assert result.unfinished == 0
+
+
+def test_an_episode_that_never_ends_is_told(monkeypatch):
+    monkeypatch.setattr(module, "MOST_STEPS", 30)
+    result = play(odd_envs.Endless(), 3)
+    assert result.unfinished == 3
+    assert set(result.length) == {30}
+
+
+def test_success_is_a_rate_where_the_environment_tells_it_and_else_none():
+    result = play(odd_envs.Sized(4), 300)
+    assert 0.4 < result.summary()["success_rate"] < 0.6
+    assert set(result.length) == {4}
+    assert play(toys.Counting(), 3).summary()["success_rate"] is None
+
+
+def test_the_same_seed_repeats_and_streams_and_seeds_differ():
+    def returns(**where):
+        return play(toys.RandomEnds(), 8, **where).episode_return.tolist()
+
+    assert returns() == returns()
+    # What selects checkpoints in training is not what judges them.
+    assert not set(returns(stream=SELECTION_STREAM)) & set(returns(stream=JUDGEMENT_STREAM))
+    assert not set(returns(seed=0)) & set(returns(seed=1))
+
+
+class ActionIsReward(toys.Counting):
+    """Ten steps, the reward is the action."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        return (*result[:2], action.astype(jnp.float32), result[0][0] >= 10, *result[4:])
+
+    def _observe(self, time, length):
+        return jnp.ones(2)
+
+
+def test_the_greedy_policy_takes_its_mode_and_the_sampled_one_does_not():
+    greedy, sampled = (play(ActionIsReward(), 100, stochastic).episode_return for stochastic in (False, True))
+    assert set(greedy) in ({0.0}, {10.0})
+    assert 3 < sampled.mean() < 7  # a fresh policy is nearly uniform
+    assert sampled.std() > 0.5
+
+
+def test_the_memory_begins_empty_and_is_carried():
+    env = toys.Counting()
+    policy = policy_for(env, memory="gru")
+    seen = []
+    first_step = type(policy).step
+
+    class Spy:
+        init_memory, to_space = policy.init_memory, policy.to_space
+
+        def step(self, memory, observation, first, valid, key):
+            jax.debug.callback(
+                lambda m, f: seen.append((float(m), bool(f))), jnp.abs(jnp.stack(jax.tree.leaves(memory))).sum(), first[0]
+            )
+            return first_step(policy, memory, observation, first, valid, key)
+
+    jax.block_until_ready(Evaluator(env, 2, False)._play_together(Spy(), jax.random.key(0)))
+    jax.effects_barrier()
+    assert seen[0] == (0.0, True)
+    assert len(seen) >= 3
+    assert all(size > 0 and not first for size, first in seen[1:])
+
+
+def test_the_interquartile_mean_is_scipy_s_and_ignores_outliers():
+    x = np.random.default_rng(0).normal(size=100)
+    assert interquartile_mean(x) == pytest.approx(np.sort(x)[25:75].mean())
+    assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
+    assert interquartile_mean(np.r_[x[:99], 1e9]) < 1
+
+
+def test_the_interval_is_the_percentile_bootstrap_of_the_mean():
+    x = np.random.default_rng(1).exponential(size=200)
+    reference = stats.bootstrap((x,), np.mean, n_resamples=9999, method="percentile", rng=np.random.default_rng(2))
+    low, high = reference.confidence_interval
+    width = high - low
+    ours = bootstrap_interval(x)
+    assert ours == pytest.approx([low, high], abs=0.08 * width)
+    assert bootstrap_interval(x) == ours
+    assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
+
+
+def test_the_summary_is_of_the_episodes():
+    result = play(toys.Counting(), 30)
+    summary = result.summary()
+    returns = result.episode_return.astype(np.float64)
+    assert list(summary) == ["episodes", "mean_return", "std_return", "iqm_return", "ci95", "mean_length", "success_rate"]
+    assert summary["mean_return"] == pytest.approx(returns.mean())
+    assert summary["std_return"] == pytest.approx(returns.std())
+    assert summary["mean_length"] == pytest.approx(result.length.mean())
+    assert summary["ci95"][0] < summary["mean_return"] < summary["ci95"][1]

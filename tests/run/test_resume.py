@@ -1,0 +1,237 @@
+"""A resumed run equals the uninterrupted one, bit for bit; whatever stood in the way is said."""
+
+import json
+import shutil
+import signal
+
+import pytest
+import yaml
+
+from commands import BATCH, GRU, SMALL, Process, copied, final_state, rows, train_words, trained
+from proximo.cli import main
+from proximo.cli.console import LineReporter
+from proximo.run import api, checkpoint, directory
+from proximo.run.program import Program
+
+TOTAL = SMALL["total_steps"]
+CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of each kind, all of its checkpoints kept."""
+    folder = tmp_path_factory.mktemp("whole")
+    kinds = {"feed-forward": {}, "gru": GRU}
+    return {name: trained(folder, name, **settings, **CHECKPOINTS) for name, settings in kinds.items()}
+
+
+def resumed(run_dir, which="", *words):
+    assert main(["train", "--resume", f"{run_dir}{which}", *words]) == 0
+    return run_dir
+
+
+@pytest.mark.parametrize("kind", ["feed-forward", "gru"])
+def test_resume_in_a_new_process_equals_the_uninterrupted_run_bit_for_bit(whole, tmp_path, kind):
+    run_dir = copied(whole[kind], tmp_path)
+    borders = checkpoint.steps(run_dir / "checkpoints")
+    assert 3 * BATCH in borders
+    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", "--json") as process:
+        code, out, err = process.end()
+    assert code == 0, err
+    assert json.loads(out)["steps"] == TOTAL - 3 * BATCH
+    assert f"resumed at step {3 * BATCH}" in err
+    assert final_state(run_dir) == final_state(whole[kind])
+    assert rows(run_dir) == rows(whole[kind])
+    assert checkpoint.best_step(run_dir) == checkpoint.best_step(whole[kind])
+
+
+@pytest.mark.parametrize("kind", ["feed-forward", "gru"])
+def test_every_border_is_as_good_as_another(whole, tmp_path, kind):
+    run_dir = copied(whole[kind], tmp_path)
+    for step in checkpoint.steps(run_dir / "checkpoints")[-2::-3]:
+        resumed(run_dir, f"@{step}")
+        assert final_state(run_dir) == final_state(whole[kind]), step
+        assert rows(run_dir) == rows(whole[kind]), step
+
+
+@pytest.mark.parametrize("lost", ["memory", "observation", "key"])
+def test_a_part_of_the_collector_that_is_lost_shows_in_the_bits(whole, tmp_path, monkeypatch, lost):
+    restore = api._restore
+
+    def forgetful(program, run_dir, config, step):
+        state = restore(program, run_dir, config, step)
+        fresh = program.start([0]).collector
+        parts = {name: getattr(fresh if name == lost else state.collector, name) for name in vars(fresh)}
+        return type(state)(state.learner, type(fresh)(**parts), state.healthy)
+
+    monkeypatch.setattr(api, "_restore", forgetful)
+    run_dir = resumed(copied(whole["gru"], tmp_path), f"@{3 * BATCH}")
+    assert final_state(run_dir) != final_state(whole["gru"])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_was_stopped_between_borders_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch, capsys, number, code):
+    update = LineReporter.advanced
+
+    def stop(self, steps, *rest):
+        update(self, steps, *rest)
+        if steps == 5 * BATCH:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(LineReporter, "advanced", stop)
+    assert main(train_words(tmp_path, "feed-forward", **{**CHECKPOINTS, "updates_per_call": 1, "eval_every": 2 * BATCH})) == code
+    monkeypatch.undo()
+    run_dir = tmp_path / "toys-RandomEnds" / "feed-forward"
+    assert capsys.readouterr().out.splitlines()[-1] == f"Stopped at step 160, saved. Go on with: proximo train --resume {run_dir}"
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 5 * BATCH
+    assert rows(run_dir)[-1]["step"] == 5 * BATCH
+    resumed(run_dir)
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
+def test_extending_a_run_warns_and_is_remembered(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    with pytest.raises(AssertionError):
+        resumed(run_dir)
+    assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
+    resumed(run_dir, "", "--total-steps", str(TOTAL + 2 * BATCH))
+    assert f"warning: total_steps {TOTAL} → {TOTAL + 64}: schedules stretch over the new total" in capsys.readouterr().out
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
+    # Going on from an older border needs the new total no second time, and warns no second time.
+    resumed(run_dir, f"@{TOTAL}")
+    assert "warning" not in capsys.readouterr().out
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert len((run_dir / "command.txt").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only checkpoint_every,"),
+        (["--num-envs", "8"], "num_envs cannot change"),
+        (["--seed", "3"], "seed cannot change"),
+        (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),
+        (["--total-step", "9"], "Unknown setting 'total-step' (did you mean 'total_steps'?)"),
+        (["--smoke"], "--resume goes on with a run as it is"),
+        (["--no-preset"], "--resume goes on with a run as it is"),
+        (["toys:RandomEnds"], "--resume goes on with a run as it is"),
+        (["--config", "x.yaml"], "--resume goes on with a run as it is"),
+    ],
+)
+def test_what_a_resumed_run_cannot_change_is_refused(whole, monkeypatch, capsys, words, sentence):
+    monkeypatch.setattr(Program, "start", lambda *_: pytest.fail("computed before it was refused"))
+    monkeypatch.setattr(Program, "_compile", lambda *_: pytest.fail("compiled before it was refused"))
+    before = final_state(whole["gru"])
+    assert main(["train", "--resume", f"{whole['gru']}@{3 * BATCH}", *words]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(f"proximo: {sentence}")
+    assert (out, err.count("\n")) == ("", 1)
+    assert final_state(whole["gru"]) == before
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_newest_checkpoint_is_reported_and_the_older_one_used(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    newest, older = checkpoint.steps(run_dir / "checkpoints")[:-3:-1]
+    flip(run_dir / "checkpoints" / str(newest) / "state.safetensors")
+    assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert "state.safetensors has the sha256" in err
+    assert f"at step {older}:" in out
+    resumed(run_dir)
+    out = capsys.readouterr().out
+    assert "is damaged: state.safetensors has the sha256" in out
+    assert f"resumed at step {older}" in out
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
+def test_without_any_valid_checkpoint_nothing_begins_from_scratch(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    for path in run_dir.glob("checkpoints/*/state.safetensors"):
+        flip(path)
+    assert main(["train", "--resume", str(run_dir)]) == 2
+    assert "There is no valid checkpoint in" in capsys.readouterr().err
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_again_and_says_so(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    shutil.rmtree(run_dir / "checkpoints")
+    assert main(["eval", str(run_dir)]) == 2
+    assert "There is no valid checkpoint" in capsys.readouterr().err
+    resumed(run_dir)
+    assert "warning: no checkpoint was saved yet" in capsys.readouterr().out
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+    assert rows(run_dir) == rows(whole["feed-forward"])
+
+
+def test_another_run_s_checkpoint_is_refused(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    shutil.rmtree(run_dir / "checkpoints")
+    shutil.copytree(whole["feed-forward"] / "checkpoints", run_dir / "checkpoints")
+    for words in (["train", "--resume", f"{run_dir}@{3 * BATCH}"], ["eval", str(run_dir)]):
+        assert main(words) == 2
+        assert "does not hold the leaves that these settings need" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_something_else_is_refused(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    (run_dir / "checkpoints" / "96" / "meta.json").write_text('{"weights": []}')
+    for words in (["train", "--resume", f"{run_dir}@96"], ["eval", f"{run_dir}@96"]):
+        assert main(words) == 2
+        assert "is not a proximo checkpoint: meta.json does not say format" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["train", "--resume"], ["eval"]])
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        ("nowhere", "No run 'nowhere'"),
+        ("last", "There is no run in"),
+        ("{whole}@99", "has no checkpoint of step 99; it has 64, 96"),
+        ("{whole}@bset", "behind @ expected best, last or a step, found 'bset' (did you mean 'best'?)"),
+    ],
+)
+def test_a_run_that_does_not_exist_is_one_sentence(whole, tmp_path, capsys, verb, run, sentence):
+    assert main([*verb, run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_second_process_is_locked_out(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    before = final_state(run_dir)
+    hold = f"import pathlib, time\nfrom proximo.run.directory import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
+    with Process(before=f"{hold}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
+        holder.read_until("held")
+        assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
+        assert f"{run_dir} is in use by process {holder.process.pid}" in capsys.readouterr().err
+        assert final_state(run_dir) == before
+        assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
+    assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 0
+
+
+def test_going_back_beyond_the_best_checkpoint_forgets_it(whole, tmp_path):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    (run_dir / "best").unlink()
+    checkpoint.mark_best(run_dir, TOTAL)
+    resumed(run_dir, f"@{3 * BATCH}")
+    evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run_dir) if "eval/mean_return" in row}
+    assert checkpoint.best_step(run_dir) == max(evaluations, key=evaluations.get)
+
+
+def test_the_saved_settings_are_a_config_that_gives_the_same_run(whole, tmp_path):
+    words = ["train", "--config", str(whole["gru"] / "config.yaml"), "--runs-dir", str(tmp_path), "--name", "again"]
+    assert main(words) == 0
+    again = tmp_path / "toys-RandomEnds" / "again"
+    assert final_state(again) == final_state(whole["gru"])
+    settings = [yaml.safe_load((d / "config.yaml").read_bytes()) for d in (again, whole["gru"])]
+    for mapping in settings:
+        del mapping["run"]["name"], mapping["run"]["runs_dir"]
+    assert settings[0] == settings[1]

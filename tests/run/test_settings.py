@@ -1,0 +1,106 @@
+"""Where a setting comes from: default < preset < file < flag; and what a resumed run may change."""
+
+import pytest
+
+from proximo import presets
+from proximo.config import LEAVES, Config, to_mapping
+from proximo.errors import ConfigError
+from proximo.run.settings import RESUMABLE, changed_for_resume, make_config, read_file, shortened
+
+ENV = "gymnax:CartPole-v1"
+
+
+@pytest.fixture
+def tuned(monkeypatch):
+    """A preset that sets two values."""
+    preset = {"provenance": "made up", "ppo": {"gamma": 0.5, "gae_lambda": 0.5}, "env": {"num_envs": 4}}
+    monkeypatch.setattr(presets, "load", lambda env_id: preset | {} if env_id == ENV else None)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("provenance: mine\nppo: {gae_lambda: 0.6, vf_coef: 0.6}\n")
+    return path
+
+
+def test_a_flag_beats_the_file_that_beats_the_preset_that_beats_the_default(tuned, file):
+    ppo = make_config(ENV, {"vf_coef": "0.7"}, file).ppo
+    assert (ppo.gamma, ppo.gae_lambda, ppo.vf_coef, ppo.clip_value_eps) == (0.5, 0.6, 0.7, Config().ppo.clip_value_eps)
+
+
+def test_without_the_preset_its_values_are_the_defaults(tuned, file):
+    assert make_config(ENV, {}, file, preset=False).ppo.gamma == Config().ppo.gamma
+    assert make_config("proximo:PocMemory", {}, file).env.num_envs == Config().env.num_envs
+
+
+def test_the_file_names_the_environment_and_with_it_the_preset(tuned, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"env: {{id: '{ENV}'}}")
+    assert make_config(file=path).ppo.gamma == 0.5
+    # A flag's environment wins over the file's, and so does its preset.
+    assert make_config("proximo:PocMemory", {}, path).ppo.gamma == Config().ppo.gamma
+
+
+@pytest.mark.parametrize("env_id", presets.names())
+def test_every_preset_is_valid_and_says_where_it_comes_from(env_id):
+    assert make_config(env_id).env.id == env_id
+    assert presets.load(env_id)["provenance"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("- 1", "expected groups of settings .*, found list"),
+        ("7", "found int"),
+        ("ppo: 3", "under 'ppo' expected settings as name: value, found 3"),
+        ("ppo: {gama: 1}", r"Unknown setting 'gama' under 'ppo' in .*did you mean 'gamma'"),
+        ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
+        ("gamma: 1", "gamma stands at the top level; it belongs under `ppo:`"),
+        ("env: {gamma: 1}", "Unknown setting 'gamma' under 'env'"),
+        ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
+        ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),
+        ("network: {memory: gruu}", r"memory = 'gruu': expected one of none, gru, lstm \(did you mean 'gru'\?\)"),
+        ("ppo: [", "is not valid YAML"),
+        ("\udcff", "is not valid YAML"),
+        (None, "Cannot read --config .*No such file"),
+    ],
+)
+def test_a_file_of_a_wrong_type_is_said_in_words(tmp_path, content, words):
+    path = tmp_path / "settings.yaml"
+    if content is not None:
+        path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=words):
+        make_config(ENV, {}, path)
+
+
+def test_a_folder_is_no_config_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"Cannot read --config .*Is a directory"):
+        read_file(tmp_path)
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert make_config(ENV, {}, tmp_path / "empty.yaml") == make_config(ENV)
+
+
+def test_a_trial_keeps_all_settings_but_its_length():
+    config = make_config(ENV, {"num_envs": 4, "num_steps": 8, "num_minibatches": 1})
+    short, whole = to_mapping(shortened(config)), to_mapping(config)
+    assert short["ppo"].pop("total_steps") == 3 * 32
+    assert short["run"].pop("eval_episodes") == 2
+    del whole["ppo"]["total_steps"], whole["run"]["eval_episodes"]
+    assert short == whole
+    off = make_config(ENV, {"eval_episodes": 0})
+    assert shortened(off).run.eval_episodes == 0
+
+
+def test_a_resumed_run_may_change_what_does_not_make_it_another_one():
+    config = make_config(ENV)
+    changed = changed_for_resume(config, {"total_steps": "2e6", "keep_checkpoints": 5})
+    assert (changed.ppo.total_steps, changed.run.keep_checkpoints) == (2_000_000, 5)
+    for name in set(LEAVES) - RESUMABLE:
+        with pytest.raises(ConfigError, match=f"^{name} cannot change when a run is resumed"):
+            changed_for_resume(config, {name: LEAVES[name].default})
+    with pytest.raises(ConfigError, match="clip_range is called clip_eps here"):
+        changed_for_resume(config, {"clip_range": 1})

@@ -1,0 +1,268 @@
+"""The training loop: what it writes, keeps and evaluates; several seeds; faults that end it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import proximo
+from commands import BATCH, GRU, SMALL, copied, final_state, rows, train_words, trained
+from proximo.cli import main
+from proximo.errors import TrainingError
+from proximo.ppo import make_hyperparameters
+from proximo.run import checkpoint, directory, reuse
+from proximo.run.sinks import read_rows
+
+from helpers import compilations
+
+TOTAL = SMALL["total_steps"]
+TRAIN_METRICS = (
+    "policy_loss value_loss entropy approx_kl clip_fraction explained_variance grad_norm learning_rate ratio_min ratio_max"
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with an evaluation at every second update, and TensorBoard events."""
+    return trained(tmp_path_factory.mktemp("run"), "r", tensorboard="true", keep_checkpoints=2)
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Three seeds, vmapped and one after the other."""
+    folder = tmp_path_factory.mktemp("groups")
+    settings = {"seeds": 3, "seed": 5, "checkpoint_every": 4 * BATCH, "keep_checkpoints": 9}
+    return {mode: trained(folder, mode, **settings, seeds_mode=mode) for mode in ("vmap", "serial")}
+
+
+def train(folder, name, **settings):
+    """From Python, as ``trained`` does it from the command line."""
+    return proximo.train(
+        config=proximo.make_config("toys:RandomEnds", {**SMALL, **settings, "runs_dir": str(folder), "name": name}, preset=False)
+    )
+
+
+def test_the_rows_tell_all_that_was_asked_for(run):
+    table = read_rows(run / "metrics.jsonl")
+    training = [row for row in table if "train/policy_loss" in row]
+    assert [row["step"] for row in training] == list(range(2 * BATCH, TOTAL + 1, 2 * BATCH))
+    for row in training:
+        assert {f"train/{name}" for name in TRAIN_METRICS.split()} <= set(row)
+        assert {"rollout/episodes", "rollout/return_mean", "rollout/length_mean", "rollout/success_rate"} <= set(row)
+        assert {"time/steps_per_second", "time/seconds"} <= set(row)
+        assert all(math.isfinite(row[f"train/{name}"]) for name in TRAIN_METRICS.split())
+        assert row["train/ratio_min"] <= 1 <= row["train/ratio_max"]
+        assert not [name for name in row if name.startswith("bad/")]
+    evaluations = [row for row in table if "eval/mean_return" in row]
+    assert [row["step"] for row in evaluations] == [row["step"] for row in training]
+    assert {"eval/std_return", "eval/iqm_return", "eval/mean_length"} <= set(evaluations[0])
+
+
+def test_rows_keep_their_order_and_time_goes_forward(run):
+    table = read_rows(run / "metrics.jsonl")
+    assert [row["step"] for row in table] == sorted(row["step"] for row in table)
+    times = [row["time/seconds"] for row in table if "time/seconds" in row]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+def test_the_newest_checkpoints_and_the_best_are_kept_and_the_best_is_the_best(run):
+    evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run) if "eval/mean_return" in row}
+    best = max(evaluations, key=evaluations.get)
+    assert checkpoint.best_step(run) == best
+    assert set(checkpoint.steps(run / "checkpoints")) == {TOTAL - 2 * BATCH, TOTAL, best}
+    assert proximo.load_policy(f"{run}@best").step == best
+
+
+def test_a_checkpoint_is_the_state_of_its_step(run):
+    arrays = safetensors.numpy.load((run / "checkpoints" / str(TOTAL) / "state.safetensors").read_bytes())
+    assert arrays["learner.steps"].tolist() == [TOTAL, 0]
+    assert arrays["collector.observation"].shape == (4, 3)
+    normalizer = {name: x for name, x in arrays.items() if "normalizer" in name}
+    assert any(np.allclose(x, 3.0, atol=0.5) for x in normalizer.values()), "the mean of the observations is 3"
+
+
+def test_the_policy_of_a_run_acts_and_is_judged_alike_twice(run):
+    policy = proximo.load_policy(str(run))
+    assert (policy.step, policy.config.run.name) == (TOTAL, "r")
+    first, second = proximo.evaluate(policy, 20), proximo.evaluate(str(run), 20)
+    np.testing.assert_array_equal(first.episode_return, second.episode_return)
+
+
+def test_tensorboard_events_are_written_and_can_be_turned_off(run, tmp_path):
+    assert list(run.glob("events.out.tfevents.*"))
+    assert not list(trained(tmp_path, "without").glob("events*"))
+
+
+def test_without_evaluation_there_is_none_not_at_the_end_either(tmp_path):
+    (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH)
+    assert not [row for row in rows(result.run_dir) if "eval/mean_return" in row]
+    assert checkpoint.best_step(result.run_dir) is None
+    assert checkpoint.steps(result.run_dir / "checkpoints") == [12 * BATCH, 18 * BATCH, TOTAL]
+    # Then the return is that of the last episodes of training.
+    assert result.mean_return is not None
+
+
+def test_the_result_counts_what_was_done(tmp_path):
+    (result,) = train(tmp_path, "r", total_steps=TOTAL + 5)
+    assert result.steps == TOTAL
+    assert result.steps_per_second == pytest.approx(TOTAL / result.seconds)
+    assert result.mean_return == rows(result.run_dir)[-1]["eval/mean_return"]
+    assert result.interrupted is None
+
+
+@pytest.mark.parametrize("per_call", [1, 7])
+def test_how_a_run_is_divided_into_calls_does_not_change_its_bits(run, tmp_path, per_call):
+    assert final_state(trained(tmp_path, "r", updates_per_call=per_call, eval_every=5 * BATCH)) == final_state(run)
+
+
+def test_one_seed_repeats_and_another_differs(run, tmp_path):
+    assert final_state(trained(tmp_path, "same")) == final_state(run)
+    assert final_state(trained(tmp_path, "other", seed=1)) != final_state(run)
+
+
+def test_a_second_training_compiles_nothing_even_with_other_numbers(run, tmp_path):
+    train(tmp_path, "first")
+    with compilations() as seen:
+        (result,) = train(tmp_path, "second", learning_rate="linear(1e-2, 0)", gamma=0.9, ent_coef=0.01, max_grad_norm=1, seed=3)
+    assert seen == []
+    assert result.compile_seconds < 1
+    with compilations() as seen:
+        train(tmp_path, "third", num_epochs=3)
+    assert seen
+
+
+def test_a_reused_program_uses_the_numbers_of_its_own_settings(tmp_path, monkeypatch):
+    train(tmp_path, "other", learning_rate=1e-2, gamma=0.9)
+    reused = train(tmp_path, "reused", learning_rate="linear(3e-3, 0)")[0].run_dir
+    monkeypatch.setattr(reuse, "_kept", type(reuse._kept)())
+    assert final_state(reused) == final_state(train(tmp_path, "fresh", learning_rate="linear(3e-3, 0)")[0].run_dir)
+    assert rows(reused)[-2]["train/learning_rate"] == pytest.approx(3e-3 * 0.025, rel=0.5)
+
+
+def test_every_number_that_does_not_part_programs_is_traced():
+    hyperparameters = vars(make_hyperparameters(proximo.make_config("toys:RandomEnds", {}).ppo))
+    assert set(hyperparameters) == reuse._TRACED
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_each_seed_is_an_ordinary_run(groups, mode, capsys):
+    members = directory.members(groups[mode])
+    assert [path.name for path in members] == ["seed-5", "seed-6", "seed-7"]
+    assert len({final_state(path)["learner.key"] for path in members}) == 3
+    for i, member in enumerate(members):
+        config = directory.read_config(member)
+        assert (config.run.seed, config.run.seeds) == (5 + i, 1)
+        assert [row["step"] for row in rows(member) if "train/entropy" in row] == list(range(64, TOTAL + 1, 64))
+    assert main(["eval", str(members[1]), "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 3
+
+
+def test_a_seed_of_a_serial_group_is_the_run_of_that_seed(groups, tmp_path):
+    assert final_state(trained(tmp_path, "six", seed=6)) == final_state(groups["serial"] / "seed-6")
+
+
+def test_a_vmapped_seed_learns_what_the_single_one_does(groups):
+    for name in ("seed-5", "seed-7"):
+        first, second = (rows(groups[mode] / name)[0] for mode in ("vmap", "serial"))
+        assert first["rollout/return_mean"] == pytest.approx(second["rollout/return_mean"], rel=1e-4)
+        assert first["train/value_loss"] == pytest.approx(second["train/value_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_the_parent_is_resumed_bit_for_bit(groups, mode, tmp_path):
+    group = copied(groups[mode], tmp_path)
+    assert main(["train", "--resume", f"{group}@{8 * BATCH}"]) == 0
+    for member in directory.members(group):
+        assert final_state(member) == final_state(groups[mode] / member.name)
+        assert rows(member) == rows(groups[mode] / member.name)
+
+
+def test_a_single_seed_of_a_group_is_resumed(groups, tmp_path):
+    group = copied(groups["serial"], tmp_path)
+    assert main(["train", "--resume", f"{group / 'seed-6'}@{8 * BATCH}"]) == 0
+    assert final_state(group / "seed-6") == final_state(groups["serial"] / "seed-6")
+
+
+def test_a_serial_group_that_was_stopped_resumes_each_seed_where_it_stood(groups, tmp_path, monkeypatch, capsys):
+    group = copied(groups["serial"], tmp_path)
+    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    checkpoint.discard_after(group / "seed-7" / "checkpoints", 0)
+    assert main(["train", "--resume", str(group)]) == 0
+    out = capsys.readouterr().out
+    assert "seed-7: it starts from the beginning" in out
+    assert "seed-5: mean return" not in out, "it was complete"
+    for member in directory.members(group):
+        assert final_state(member) == final_state(groups["serial"] / member.name)
+
+
+def test_a_vmapped_group_goes_on_from_the_step_that_all_have(groups, tmp_path):
+    group = copied(groups["vmap"], tmp_path)
+    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    assert main(["train", "--resume", str(group)]) == 0
+    assert final_state(group / "seed-5") == final_state(groups["vmap"] / "seed-5")
+    assert final_state(group / "seed-6") == final_state(groups["vmap"] / "seed-6")
+
+
+def test_a_vmapped_group_whose_first_save_was_cut_short_begins_again(groups, tmp_path):
+    group = copied(groups["vmap"], tmp_path)
+    for name, step in (("seed-5", 2 * BATCH), ("seed-6", 2 * BATCH), ("seed-7", 0)):
+        checkpoint.discard_after(group / name / "checkpoints", step)
+    assert main(["train", "--resume", str(group)]) == 0
+    assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
+
+
+def test_a_vmapped_group_with_a_seed_that_lost_its_checkpoints_is_left_alone(groups, tmp_path, capsys):
+    group = copied(groups["vmap"], tmp_path)
+    checkpoint.discard_after(group / "seed-6" / "checkpoints", 0)
+    assert main(["train", "--resume", str(group)]) == 2
+    assert "resume the seeds singly" in capsys.readouterr().err
+    assert checkpoint.steps(group / "seed-5" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-5" / "checkpoints")
+
+
+def test_the_parent_is_evaluated_seed_by_seed(groups, capsys):
+    assert main(["eval", f"{groups['vmap']}@best", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 9
+    assert len(result["seeds"]) == 3
+    means = [seed["mean_return"] for seed in result["seeds"].values()]
+    assert result["mean_return"] == pytest.approx(np.mean(means))
+
+
+NO_EVALUATION = {"eval_episodes": 0, "checkpoint_every": BATCH, "normalize_reward": "false", "normalize_observation": "false"}
+
+
+@pytest.mark.parametrize(("env", "source"), [("NanObservation", "observation"), ("NanReward", "reward")])
+def test_nan_from_the_environment_stops_with_its_source_named(tmp_path, capsys, env, source):
+    assert main(train_words(tmp_path, "r", f"odd_envs:{env}", **NO_EVALUATION, updates_per_call=1)) == 1
+    err = capsys.readouterr().err
+    run_dir = tmp_path / f"odd_envs-{env}" / "r"
+    assert f"proximo: NaN or infinity in the {source} between steps 64 and 96 of {run_dir}" in err
+    assert "the environment returned it" in err
+    assert "the checkpoint of step 64 stands" in err
+    assert err.count("\n") == 1
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 64
+    arrays = final_state(run_dir)
+    assert not any(np.isnan(np.frombuffer(x, np.float32)).any() for name, x in arrays.items() if "policy" in name)
+    assert proximo.load_policy(str(run_dir)).step == 64
+
+
+def test_an_absurd_learning_rate_stops_and_the_last_good_checkpoint_stands(tmp_path, capsys):
+    with pytest.raises(TrainingError, match=r"NaN or infinity in the (loss|parameters) .*lower learning_rate") as caught:
+        train(tmp_path, "r", **NO_EVALUATION, learning_rate="polynomial(1e36, 1e-3, 0.01)", max_grad_norm=1e30)
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert "no checkpoint was saved yet" in str(caught.value) or checkpoint.steps(run_dir / "checkpoints")
+
+
+def test_a_fault_in_one_call_of_many_updates_names_the_first_bad_one(tmp_path):
+    settings = {**SMALL, **NO_EVALUATION, "checkpoint_every": 10 * BATCH, "updates_per_call": 8}
+    with pytest.raises(TrainingError, match=r"in the reward between steps 64 and 96 .*no checkpoint was saved yet"):
+        proximo.train("odd_envs:NanReward", **settings, runs_dir=str(tmp_path), name="r")
+
+
+def test_a_run_with_memory_and_its_policy_are_loaded_alike(tmp_path):
+    (result,) = train(tmp_path, "r", **GRU)
+    assert proximo.load_policy(str(result.run_dir)).network.is_recurrent
+    assert result.mean_return is not None

@@ -1,0 +1,177 @@
+"""Settings: layers, types, ranges, and errors that say the fix."""
+
+import pytest
+
+from proximo import config as c
+from proximo.config import Config, coerce, from_mapping, override, to_mapping, validate
+from proximo.errors import ConfigError
+from proximo.schedule_text import ScheduleText
+
+
+def test_names_of_settings_are_unique_over_all_groups():
+    names = [leaf.name for leaf in c.leaves()]
+    assert len(names) == len(set(names)) == len(c.LEAVES)
+
+
+def test_defaults_satisfy_their_own_ranges():
+    for leaf in c.leaves():
+        assert coerce(leaf.name, leaf.default) == leaf.default
+
+
+def test_names_of_other_libraries_lead_to_settings_that_exist():
+    assert set(c.FOREIGN_NAMES.values()) <= set(c.LEAVES) | {"id"}
+    assert not set(c.FOREIGN_NAMES) & set(c.LEAVES)
+
+
+def test_override_replaces_what_is_named_and_nothing_else():
+    changed = override(Config(), {"gamma": 0.9, "hidden_sizes": "32,16", "id": "a:B"})
+    assert (changed.ppo.gamma, changed.network.hidden_sizes, changed.env.id) == (0.9, (32, 16), "a:B")
+    assert override(changed, {"gamma": 0.99, "hidden_sizes": (64, 64), "id": ""}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num_envs", "16", 16),
+        ("total_steps", "1_000_000", 1_000_000),
+        ("total_steps", "1e6", 1_000_000),
+        ("total_steps", 1e6, 1_000_000),
+        ("gamma", "0.9", 0.9),
+        ("gamma", 1, 1.0),
+        ("normalize_reward", "true", True),
+        ("normalize_reward", "off", False),
+        ("hidden_sizes", "64,64", (64, 64)),
+        ("hidden_sizes", [32], (32,)),
+        ("hidden_sizes", "()", ()),
+        ("hidden_sizes", 64, (64,)),
+        ("env_settings", "a=1,b=0.5,c=true,d=x", {"a": 1, "b": 0.5, "c": True, "d": "x"}),
+        ("env_settings", {"a": 1}, {"a": 1}),
+        ("memory", "gru", "gru"),
+        ("learning_rate", 3e-4, ScheduleText("0.0003")),
+        ("learning_rate", "linear(1e-3, 0)", ScheduleText("linear(1e-3, 0)")),
+    ],
+)
+def test_values_are_read_from_text_and_from_python(name, value, expected):
+    got = coerce(name, value)
+    assert got == expected
+    assert type(got) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_envs", "many", r"^num_envs = 'many': expected a whole number\.$"),
+        ("num_envs", 2.5, r"expected a whole number"),
+        ("num_envs", True, r"expected a whole number"),
+        ("num_envs", 0, r"^num_envs = 0: expected at least 1\.$"),
+        ("num_envs", None, r"expected a whole number"),
+        ("gamma", 1.5, r"^gamma = 1.5: expected at most 1\.$"),
+        ("gamma", "x", r"expected a number"),
+        ("gamma", "nan", r"expected a finite number"),
+        ("max_grad_norm", 0, r"expected more than 0"),
+        ("learning_rate", "linear(1e-3)", r"expected a number, linear\(from, to\) or polynomial\(from, to, power\)"),
+        ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
+        ("learning_rate", -1e-3, r"expected at least 0"),
+        ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
+        ("normalize_reward", "perhaps", r"expected true or false"),
+        ("memory", "grru", r"^memory = 'grru': expected one of none, gru, lstm \(did you mean 'gru'\?\)\.$"),
+        ("memory", 3, r"expected one of none, gru, lstm"),
+        ("hidden_sizes", "64,wide", r"expected whole numbers as 64,64"),
+        ("hidden_sizes", "64,0", r"expected at least 1"),
+        ("env_settings", "a", r"expected key=value pairs"),
+        ("name", 3, r"expected text"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_says_what_was_expected(name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        override(Config(), {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("num_env", r"^Unknown setting 'num_env' \(did you mean 'num_envs'\?\)\.$"),
+        ("learning-rat", r"did you mean 'learning_rate'"),
+        ("clip_range", r"^Unknown setting 'clip_range': clip_range is called clip_eps here\.$"),
+        ("lr", r"lr is called learning_rate here"),
+        ("n-steps", r"n_steps is called num_steps here"),
+        ("qqqq", r"^Unknown setting 'qqqq'\.$"),
+    ],
+)
+def test_an_unknown_setting_is_an_error_with_the_nearest_name(name, message):
+    with pytest.raises(ConfigError, match=message):
+        override(Config(), {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ([1], r"file.yaml: expected groups of settings \(env, ppo, network, run\), found list"),
+        ({"pppo": {}}, r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
+        ({"gamma": 0.9}, r"gamma stands at the top level; it belongs under `ppo:`"),
+        ({"ppo": 3}, r"under 'ppo' expected settings as name: value, found 3"),
+        ({"ppo": {"gama": 0.9}}, r"Unknown setting 'gama' under 'ppo' in file.yaml \(did you mean 'gamma'\?\)"),
+        ({"env": {"gamma": 0.9}}, r"Unknown setting 'gamma' under 'env'"),
+        ({"ppo": {"gamma": "x"}}, r"gamma = 'x': expected a number"),
+    ],
+)
+def test_a_mistake_in_a_file_is_an_error_that_names_the_file_or_the_place(mapping, message):
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(mapping, Config(), "file.yaml")
+
+
+def test_resolved_settings_are_themselves_valid_settings():
+    config = override(
+        Config(), {"id": "a:B", "learning_rate": "linear(1e-3,0)", "hidden_sizes": (8,), "env_settings": "a=1", "memory": "gru"}
+    )
+    again = from_mapping(to_mapping(config), Config(), "config.yaml")
+    assert to_mapping(again) == to_mapping(config)
+    assert again.ppo.learning_rate == config.ppo.learning_rate
+    assert again.network == config.network
+
+
+def valid(**settings):
+    return validate(override(Config(), {"id": "a:B", **settings}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"id": ""}, r"No environment given: name one, as in `proximo train gymnax:CartPole-v1`"),
+        (
+            {"num_envs": 4, "num_steps": 10, "num_minibatches": 3},
+            r"num_minibatches = 3 does not divide the 40 rows .*choose a divisor of 40",
+        ),
+        (
+            {"memory": "gru", "num_envs": 4, "num_steps": 16, "sequence_length": 8, "num_minibatches": 3},
+            r"num_minibatches = 3 does not divide the 8 sequences .*/ sequence_length 8\)",
+        ),
+        ({"memory": "gru", "sequence_length": 7}, r"sequence_length = 7 does not divide num_steps = 128"),
+        ({"num_envs": 1, "num_steps": 4, "num_minibatches": 4}, r"A minibatch of one row cannot be normalised"),
+        ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
+        ({"weight_decay": 0.1}, r"weight_decay = 0.1 needs optimizer = adamw"),
+        ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
+        ({"name": "last"}, r"and not 'last'"),
+    ],
+)
+def test_settings_at_odds_are_an_error_that_says_the_fix(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        valid(**settings)
+
+
+def test_without_memory_every_sequence_is_one_row():
+    assert valid(sequence_length=7).sequence_length == 1
+    assert valid(memory="gru").sequence_length == 128
+    assert valid(memory="gru", sequence_length=8).sequence_length == 8
+
+
+def test_training_makes_no_more_steps_than_asked():
+    config = valid(num_envs=4, num_steps=10, total_steps=99)
+    assert config.total_updates * config.batch_size == 80
+
+
+def test_updates_in_a_call_are_a_hundredth_of_the_run_at_most_64():
+    assert valid(total_steps=1024 * 500).updates_per_call == 5
+    assert valid(total_steps=1024 * 50_000).updates_per_call == 64
+    assert valid(total_steps=1024).updates_per_call == 1
+    assert valid(updates_per_call=7).updates_per_call == 7

@@ -1,0 +1,106 @@
+"""Imports go down only: the house of DESIGN.md, enforced."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "proximo"
+
+BASE = {"types", "config", "errors", "spaces", "schedule_text", "runtime"}
+DISTRIBUTIONS = {"distributions", "math"} | BASE
+NETWORKS = {"networks"} | DISTRIBUTIONS
+PPO = {"ppo"} | NETWORKS
+DRIVERS = {"drivers", "envs"} | PPO
+RUN = {"run", "presets"} | DRIVERS
+TOP = {"report", "export", "tune"}
+ALLOWED = {
+    **dict.fromkeys(BASE, BASE),
+    "envs": {"envs", "types", "errors", "spaces"},
+    "math": DISTRIBUTIONS - {"distributions"},
+    "distributions": DISTRIBUTIONS,
+    "networks": NETWORKS,
+    "ppo": PPO,
+    "drivers": DRIVERS,
+    "run": RUN,
+    "presets": BASE,
+    **{name: RUN | {name} for name in TOP},
+    "cli": RUN | TOP | {"cli"},
+}
+PURE = ("math", "distributions", "networks", "ppo")
+FORBIDDEN_IN_PURE = {"gymnasium", "gymnax", "rich", "logging", "tensorboardX", "wandb", "loguru"}
+
+
+def package_of(path):
+    """``envs`` for ``envs/jax/gymnax.py``, ``types`` for ``types.py``; the public face itself may import all."""
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0].removesuffix(".py")
+
+
+def imported(source):
+    """Every module that ``source`` imports, inside functions too, as dotted names; names that are fetched from a package
+    count as its modules (``from proximo import ppo``)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+            if node.module == "proximo":
+                yield from (f"proximo.{alias.name}" for alias in node.names)
+
+
+def upward_imports(source, package):
+    """The parts of proximo that ``source`` must not import in ``package``."""
+    parts = [name.split(".")[1] for name in imported(source) if name.startswith("proximo.")]
+    return sorted({part for part in parts if part not in ALLOWED[package] and not part.startswith("__")})
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_below(path):
+    assert upward_imports(path.read_text(), package_of(path)) == []
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_the_learner_knows_no_environment_library_and_no_logger(package):
+    for path in (SOURCE / package).rglob("*.py"):
+        libraries = {name.split(".")[0] for name in imported(path.read_text())}
+        assert not libraries & FORBIDDEN_IN_PURE, path
+
+
+def test_every_module_has_its_place():
+    assert {package_of(path) for path in FILES} - {"__main__"} <= set(ALLOWED)
+    assert len(FILES) > 30
+
+
+@pytest.mark.parametrize(
+    ("source", "package"),
+    [
+        ("from proximo.ppo import update", "networks"),
+        ("import proximo.drivers.device", "ppo"),
+        ("from proximo import envs", "ppo"),
+        ("def f():\n    from proximo.run import train", "drivers"),
+        ("from proximo.config import Config", "envs"),
+        ("if True:\n    import proximo.cli", "run"),
+    ],
+)
+def test_an_upward_import_is_detected(source, package):
+    assert upward_imports(source, package) != []
+
+
+def test_the_modules_of_the_learner_import_no_environment_library_at_run_time():
+    code = "import proximo.ppo, sys; print([m for m in ('gymnasium', 'gymnax', 'rich') if m in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_the_bare_package_does_not_import_jax():
+    assert run_python("import proximo, sys; print('jax' in sys.modules)") == "False"
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,37 @@
+import pytest
+
+from proximo.schedule_text import ScheduleText
+
+
+@pytest.mark.parametrize(
+    ("text", "initial", "final", "power", "fraction"),
+    [
+        ("3e-4", 3e-4, 3e-4, 1.0, 1.0),
+        ("linear(1e-3, 0)", 1e-3, 0.0, 1.0, 1.0),
+        ("linear( 1 ,0.5, 0.25 )", 1.0, 0.5, 1.0, 0.25),
+        ("polynomial(1, 0, 2)", 1.0, 0.0, 2.0, 1.0),
+        ("polynomial(1, 0, 2, 0.5)", 1.0, 0.0, 2.0, 0.5),
+    ],
+)
+def test_schedules_are_read_from_text(text, initial, final, power, fraction):
+    schedule = ScheduleText(text)
+    assert (schedule.initial, schedule.final, schedule.power, schedule.fraction) == (initial, final, power, fraction)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "linear(1)", "linear(1, 0, 0)", "linear(1, 0, 1.5)", "linear(1, 0, 1, 1)", "polynomial(1, 0)", "polynomial(1, 0, 0)",
+     "polynomial(1, 0, -1)", "linear(1, 0", "cosine(1, 0)", "1, 2"],
+)  # fmt: skip
+def test_other_text_is_no_schedule(text):
+    with pytest.raises(ValueError, match=r"."):
+        ScheduleText(text)
+
+
+def test_a_constant_stands_in_a_file_as_a_number():
+    assert ScheduleText("3e-4").plain() == 3e-4
+    assert ScheduleText("linear(1, 0)").plain() == "linear(1, 0)"
+
+
+def test_two_ways_to_write_one_constant_are_equal():
+    assert ScheduleText("3e-4") == ScheduleText("0.0003")
