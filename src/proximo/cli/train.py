@@ -42,15 +42,15 @@ def run(arguments: list[str]) -> int:
 
 
 def summary(results: list[Any]) -> dict[str, Any]:
-    """``{run_dir, steps, seconds, compile_seconds, steps_per_second, mean_return}``; several seeds as ``seeds`` beside the
-    parent's, whose figures are their means."""
+    """``{run_dir, steps, seconds, compile_seconds, steps_per_second, mean_return}``; several seeds as ``seeds`` beside their
+    parent, whose figures are the means of theirs."""
     names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return")
     rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
     if len(rows) == 1:
         return rows[0]
-    returns = [row["mean_return"] for row in rows if row["mean_return"] is not None]
-    mean = sum(returns) / len(returns) if returns else None
-    return {**rows[0], "run_dir": str(results[0].run_dir.parent), "mean_return": mean, "seeds": rows}
+    figures = {n: [row[n] for row in rows if row[n] is not None] for n in names if n != "run_dir"}
+    means = {n: sum(values) / len(values) if values else None for n, values in figures.items()}
+    return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:

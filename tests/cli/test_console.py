@@ -1,0 +1,239 @@
+"""What a person sees: a table on a terminal, a line every ten seconds elsewhere, nothing when it is to be quiet."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from commands import SMALL
+from proximo.cli import console as module
+from proximo.cli.console import LineReporter, LiveReporter, make_reporter
+from proximo.config import Config, override
+from proximo.run.training import Result
+
+CONFIG = override(
+    Config(), {**{k: v for k, v in SMALL.items() if k != "tensorboard"}, "id": "toys:RandomEnds", "total_steps": 3200}
+)
+FACTS = {
+    "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "device": "cpu, 2 cores",
+}  # fmt: skip
+RUN = Path("runs/e/r")
+SUMMARY = {"mean_return": 12.34}
+
+
+def result(**changes):
+    values = {
+        "run_dir": RUN,
+        "steps": 3200,
+        "seconds": 65.0,
+        "compile_seconds": 4.21,
+        "steps_per_second": 49.2,
+        "mean_return": 12.34,
+    }
+    return Result(**{**values, **changes})
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is set."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def plain():
+    """A reporter of plain lines, and what it has printed."""
+    stream = io.StringIO()
+    return LineReporter(Console(file=stream, soft_wrap=True)), stream
+
+
+def test_the_banner_tells_spaces_network_batch_device_and_directory(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    assert stream.getvalue().splitlines() == [
+        " environment  toys:RandomEnds: Box(3,) float32 → Discrete(2)",
+        "     network  MLP 8 tanh: 1,234 parameters",
+        "       batch  4 environments × 8 steps = 32",
+        "    training  3,200 steps in 100 updates, seed 0",
+        "      device  cpu, 2 cores",
+        "         run  runs/e/r",
+    ]
+
+
+def test_a_line_every_ten_seconds_and_compiling_first(plain, clock):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    reporter.begun([RUN], 0)
+    stream.truncate(stream.seek(0))
+    reporter.compiling()
+    reporter.compiling()
+    assert stream.getvalue() == "compiling…\n"
+    for second in range(1, 36):
+        clock[0] += 1
+        reporter.advanced(32 * second, 32.0, 5.0 + second)
+        if second == 15:
+            reporter.evaluated(32 * second, [SUMMARY, {"mean_return": 10.0}])
+    lines = stream.getvalue().splitlines()[1:]
+    assert lines == [
+        "step 352 of 3,200 · return 16.0 · 32 steps/s · 1:29 left · evaluated –",
+        "step 672 of 3,200 · return 26.0 · 32 steps/s · 1:19 left · evaluated 11.2",
+        "step 992 of 3,200 · return 36.0 · 32 steps/s · 1:09 left · evaluated 11.2",
+    ]
+
+
+def test_the_end_gives_the_result_and_the_next_commands(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    stream.truncate(stream.seek(0))
+    reporter.finished([result()])
+    assert stream.getvalue().splitlines() == [
+        "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s of compiling)",
+        "Next:  proximo eval runs/e/r --episodes 100",
+        "       tensorboard --logdir runs/e/r",
+    ]
+
+
+def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    stream.truncate(stream.seek(0))
+    reporter.stopping()
+    reporter.stopped("Stopped at step 32, saved. Go on with: x")
+    reporter.finished([result(interrupted=2)])
+    assert stream.getvalue().splitlines() == [
+        "stopping: the running update is finished and saved first (Ctrl-C again: at once)",
+        "Stopped at step 32, saved. Go on with: x",
+    ]
+
+
+def test_seeds_one_after_the_other_are_named_and_those_that_wait_count_in_the_time_left(plain, clock):
+    reporter, stream = plain
+    seeds = [RUN / f"seed-{i}" for i in range(3)]
+    reporter.started(override(CONFIG, {"seeds_mode": "serial"}), seeds, FACTS)
+    reporter.begun(seeds[:1], 0)
+    reporter.begun(seeds[1:2], 0)
+    reporter.advanced(1600, 100.0, None)
+    assert reporter.line() == "seed-1 · step 1,600 of 3,200 · return – · 100 steps/s · 0:48 left · evaluated –"
+    reporter.finished([result(run_dir=seed) for seed in seeds])
+    assert "3 seeds (serial)" in stream.getvalue()
+    assert "runs/e/r/seed-2: mean return 12.3" in stream.getvalue()
+    assert "Next:  proximo eval runs/e/r --episodes 100" in stream.getvalue()
+
+
+def test_vmapped_seeds_share_the_speed(plain, clock):
+    reporter, _ = plain
+    seeds = [RUN / f"seed-{i}" for i in range(3)]
+    reporter.started(CONFIG, seeds, FACTS)
+    reporter.begun(seeds, 0)
+    reporter.advanced(1600, 300.0, None)
+    assert reporter.line().startswith("step 1,600 of 3,200")
+    assert "0:16 left" in reporter.line()
+
+
+def test_markup_in_a_name_is_printed_as_it_is(plain):
+    reporter, stream = plain
+    reporter.warned("[red]name[/red] 3")
+    assert stream.getvalue() == "warning: [red]name[/red] 3\n"
+
+
+def test_quiet_says_warnings_and_an_early_stop_on_stderr_only(capsys):
+    stream = io.StringIO()
+    with make_reporter(stream, quiet=True) as reporter:
+        reporter.started(CONFIG, [RUN], FACTS)
+        reporter.begun([RUN], 0)
+        reporter.compiling()
+        reporter.advanced(32, 1.0, 1.0)
+        reporter.evaluated(32, [SUMMARY])
+        reporter.stopping()
+        reporter.finished([result()])
+        assert capsys.readouterr() == ("", "")
+        reporter.warned("odd")
+        reporter.stopped("Stopped.")
+    assert capsys.readouterr() == ("", "warning: odd\nStopped.\n")
+    assert stream.getvalue() == ""
+
+
+class Screen:
+    """What a terminal of 80 columns shows: cursor movements and erased lines are obeyed."""
+
+    def __init__(self):
+        self.stream = io.StringIO()
+        self.console = Console(file=self.stream, force_terminal=True, width=80, height=24, soft_wrap=True, highlight=False,
+                               color_system=None, legacy_windows=False, _environ={})  # fmt: skip
+
+    @property
+    def raw(self):
+        return self.stream.getvalue()
+
+    def lines(self):
+        rows, y, x = [""], 0, 0
+        for part in re.findall(r"\x1b\[[?0-9;]*[a-zA-Z]|\r|\n|[^\x1b\r\n]+", self.raw):
+            if part == "\n":
+                y, x = y + 1, 0
+                rows += [""] * (y + 1 - len(rows))
+            elif part == "\r":
+                x = 0
+            elif part.startswith("\x1b"):
+                count = int(re.sub(r"\D", "", part) or 1)
+                if part.endswith("A"):
+                    y -= count
+                elif part.endswith("K"):
+                    rows[y] = "" if part == "\x1b[2K" else rows[y][:x]
+            else:
+                rows[y] = rows[y][:x].ljust(x) + part + rows[y][x + len(part) :]
+                x += len(part)
+        return [row.rstrip() for row in rows]
+
+
+def test_the_live_table_says_compiling_then_training_and_leaves_a_clean_screen(clock):
+    screen = Screen()
+    with LiveReporter(screen.console) as reporter:
+        reporter.started(CONFIG, [RUN], FACTS)
+        reporter.begun([RUN], 0)
+        reporter.compiling()
+        assert any(line.startswith("│ compiling… │") for line in screen.lines())
+        reporter.advanced(1600, 100.0, 21.5)
+        reporter.evaluated(1600, [SUMMARY])
+        clock[0] += 60
+        reporter.advanced(1632, 100.0, 21.5)
+        reporter._live.refresh()
+        (row,) = [line for line in screen.lines() if line.startswith("│ training")]
+        assert [cell.strip() for cell in row.strip("│").split("│")] == ["training", "1,632 (51%)", "21.5", "12.3", "100", "0:16"]
+        assert max(map(len, screen.lines())) <= 80
+        reporter.stopping()
+        assert any(line.startswith("│ stopping… │") for line in screen.lines())
+        reporter.finished([result()])
+    end = screen.lines()
+    assert not any("│" in line or "┏" in line for line in end)
+    assert "run  runs/e/r" in end[5]
+    assert end[6].startswith("mean return 12.3")
+    assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
+
+
+def test_the_table_is_cleared_and_the_cursor_shown_when_training_fails(clock):
+    screen = Screen()
+
+    def fail():
+        with LiveReporter(screen.console) as reporter:
+            reporter.started(CONFIG, [RUN], FACTS)
+            reporter.warned("something odd")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert "warning: something odd" in screen.lines()
+    assert not any("│" in line for line in screen.lines())
+    assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1
+
+
+def test_a_terminal_gets_the_table_and_a_file_the_lines():
+    with make_reporter(io.StringIO(), quiet=False) as reporter:
+        assert type(reporter) is LineReporter
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    with make_reporter(terminal, quiet=False) as reporter:
+        assert type(reporter) is LiveReporter

@@ -1,0 +1,42 @@
+"""``proximo doctor`` tells whether training would work here, and what stands in the way."""
+
+import json
+
+import pytest
+
+from proximo.cli import doctor, main
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(doctor, "TRIAL_UPDATES", 1)
+
+
+def test_json_is_one_object_and_this_machine_is_healthy(short, capsys):
+    assert main(["doctor", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    report = json.loads(out)
+    assert report["healthy"] is True
+    checks = {check["name"]: check for check in report["checks"]}
+    assert set(checks) == {"device", "deadlock remedy", "compilation cache", "training"}
+    assert checks["training"]["steps_per_second"] > 0
+    assert report["system"]["versions"]["jax"]
+
+
+def test_what_stands_in_the_way_is_said_with_its_remedy(short, monkeypatch, capsys, tmp_path):
+    import jax
+
+    (tmp_path / "file").write_text("")
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("NPROC", "1")
+    monkeypatch.setattr(doctor, "_training", lambda: {"name": "training", "ok": True, "says": "fine"})
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "file" / "cache"))
+        assert main(["doctor"]) == 1
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    out = capsys.readouterr().out
+    assert "FAIL  deadlock remedy: the CPU runtime has 1 threads: JAX may hang with fewer than 4; set NPROC=4" in out
+    assert "cannot be written to: set PROXIMO_CACHE_DIR" in out
+    assert "ok    device" in out

@@ -1,0 +1,27 @@
+"""``proximo envs`` lists what can be trained."""
+
+import json
+
+from proximo import presets
+from proximo.cli import main
+
+
+def test_json_is_one_object_with_every_id(capsys):
+    assert main(["envs", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    listed = json.loads(out)
+    entries = {entry["id"]: entry for group in listed.values() for entry in group}
+    assert entries["gymnax:CartPole-v1"] == {
+        "id": "gymnax:CartPole-v1", "preset": True, "observation": "Box(4,) float32", "action": "Discrete(2)",
+    }  # fmt: skip
+    assert entries["proximo:PocMemory"]["observation"] == "Box(3,) float32"
+    assert set(presets.names()) <= {name for name, entry in entries.items() if entry["preset"]}
+
+
+def test_the_list_tells_spaces_presets_and_how_to_bring_one_s_own(capsys):
+    assert main(["envs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (cartpole,) = [line for line in lines if "gymnax:CartPole-v1" in line]
+    assert cartpole.split() == ["gymnax:CartPole-v1", "Box(4,)", "float32", "→", "Discrete(2)", "preset"]
+    assert lines[-1].startswith("Your own: my_package.module:MyEnv")

@@ -1,0 +1,96 @@
+"""The command line as a whole: help, exit codes, one sentence for a mistake."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import proximo
+from commands import TESTS
+from proximo import cli
+from proximo.cli import main
+from proximo.errors import TrainingError
+
+SCRIPT = Path(sys.executable).with_name("proximo")
+
+
+def test_a_bare_call_prints_the_verbs(capsys):
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert all(f"  {verb} " in out for verb in ("train", "eval", "envs", "doctor"))
+    assert "proximo train gymnax:CartPole-v1" in out
+    assert err == ""
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"proximo {proximo.__version__}\n"
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    assert f"usage: proximo {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, envs, doctor."),
+        (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
+        (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
+        (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),
+        (["envs", "--jsn"], "Unrecognized arguments: --jsn; see `proximo envs --help`."),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_exit_2(capsys, words, sentence):
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"proximo: {sentence}\n")
+
+
+@pytest.mark.parametrize(("error", "code"), [(TrainingError("NaN"), 1), (KeyboardInterrupt(), 130)])
+def test_ends_that_are_no_mistake_have_their_own_codes(monkeypatch, capsys, error, code):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setattr("proximo.cli.envs.run", fail)
+    assert main(["envs"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_our_own_bug_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr("proximo.cli.envs.run", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["envs"])
+
+
+def test_help_does_not_wait_for_jax():
+    program = "import sys\nfrom proximo.cli import main\nmain(['train', 'x', '--gama', '1'])\nsys.exit('jax' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
+
+
+def test_the_console_script_finds_an_environment_where_the_user_stands(tmp_path):
+    (tmp_path / "mine.py").write_text((TESTS / "toys.py").read_text())
+    ended = subprocess.run(
+        [SCRIPT, "train", "mine:RandomEnds", "--smoke", "--json", "--no-tensorboard", "--num-envs", "4", "--num-steps", "8"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["run_dir"] in [
+        str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/mine-RandomEnds/*")
+    ]
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    ended = subprocess.run(f"{SCRIPT} envs | head -1", shell=True, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("gymnax\n", "")

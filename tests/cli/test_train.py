@@ -1,0 +1,151 @@
+"""``proximo train``: what stands on stdout and on stderr, and every mistake in one sentence before anything is compiled."""
+
+import json
+
+import pytest
+
+from commands import BATCH, SMALL, train_words
+from proximo.cli import main, train
+from proximo.config import LEAVES
+from proximo.run import directory
+from proximo.run.program import Program
+from proximo.run.training import Result
+
+ENV = "toys:RandomEnds"
+
+
+@pytest.fixture
+def nothing_compiles(monkeypatch):
+    for name in ("start", "_compile"):
+        monkeypatch.setattr(Program, name, lambda *_: pytest.fail("computed before the mistake was found"))
+
+
+def mistake(capsys, tmp_path, *words):
+    """The sentence; fails unless it is one, on stderr, with exit code 2, and no run directory is left."""
+    assert main(["train", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1), (out, err)
+    assert not (tmp_path / "runs").exists()
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "No environment given: name one, as in `proximo train gymnax:CartPole-v1`"),
+        (["gymnax:CartPol-v1"], "gymnax has no environment 'CartPol-v1' (did you mean 'CartPole-v1'?)"),
+        (["CartPole-v1"], "'CartPole-v1' is a Gymnasium id; this version trains JAX environments: its JAX twin is 'gymnax:CartPole-v1'"),
+        (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
+        (["proximo:PocMemry"], "proximo has no task 'PocMemry' (did you mean 'PocMemory'?)"),
+        (["nowhere:Env"], "there is no library or module 'nowhere' on Python's path"),
+        (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
+        ([ENV, "two"], "Unexpected 'two': one environment, then flags"),
+        ([ENV, "--num-env", "4"], "Unknown setting 'num-env' (did you mean 'num_envs'?)"),
+        ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),
+        ([ENV, "--num-envs", "four"], "num_envs = 'four': expected a whole number"),
+        ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),
+        ([ENV, "--gamma", "1.5"], "gamma = '1.5': expected at most 1"),
+        ([ENV, "--gamma", "nan"], "gamma = 'nan': expected a finite number"),
+        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm (did you mean 'gru'?)"),
+        ([ENV, "--learning-rate", "linear(1)"], "learning_rate = 'linear(1)': expected a number, linear(from, to)"),
+        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 1024 rows of a rollout"),
+        ([ENV, "--memory", "gru", "--sequence-length", "7"], "sequence_length = 7 does not divide num_steps = 128"),
+        ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
+        ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
+        ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
+        ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds takes no argument 'size'"),
+        (["odd_envs:Sized", "--env-settings", "sise=3"], "takes no argument 'sise' (did you mean 'size'?)"),
+        (["odd_envs:NoStep"], "odd_envs:NoStep is no JAX environment: it lacks step"),
+        (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns tuple of 5: expected (state, observation, reward,"),
+        (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
+        (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
+        (["odd_envs:OddSpace"], "is not supported: expected Box, or Discrete starting at 0"),
+        (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
+        ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),
+        ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_before_anything_is_compiled(nothing_compiles, tmp_path, capsys, words, sentence):
+    assert sentence in mistake(capsys, tmp_path, *words)
+
+
+def test_a_config_of_a_wrong_type_is_one_sentence(nothing_compiles, tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text("ppo: {gamma: [1]}")
+    assert "gamma = [1]: expected a number" in mistake(capsys, tmp_path, ENV, "--config", str(tmp_path / "a.yaml"))
+
+
+def test_a_run_directory_that_exists_is_left_alone(nothing_compiles, tmp_path, capsys):
+    run_dir = directory.create(tmp_path, ENV, "r")
+    assert main(train_words(tmp_path, "r")) == 2
+    out, err = capsys.readouterr()
+    assert err == f"proximo: {run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name.\n"
+    assert (out, list(run_dir.iterdir())) == ("", [])
+
+
+def test_json_ends_stdout_with_one_object_of_six_figures(tmp_path, capsys):
+    assert main([*train_words(tmp_path, "r"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return"]
+    assert out.count("\n") == 1
+    assert (result["run_dir"], result["steps"]) == (str(tmp_path / "toys-RandomEnds" / "r"), SMALL["total_steps"])
+    assert "environment  toys:RandomEnds" in err
+    assert "mean return" in err
+
+
+def test_json_of_several_seeds_has_each_of_them():
+    def result(seed, mean):
+        return Result(run_dir=directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
+                      mean_return=mean)  # fmt: skip
+
+    summary = train.summary([result(0, 1.0), result(1, 3.0), result(2, None)])
+    assert (summary["run_dir"], summary["mean_return"]) == ("g", 2.0)
+    assert [seed["run_dir"] for seed in summary["seeds"]] == ["g/seed-0", "g/seed-1", "g/seed-2"]
+
+
+def test_quiet_prints_nothing(tmp_path, capfd):
+    assert main([*train_words(tmp_path, "r"), "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
+    assert main([*train_words(tmp_path, "r"), "--smoke", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["steps"] == 3 * BATCH
+    assert result["mean_return"] is not None
+    assert main(["eval", result["run_dir"], "--episodes", "2"]) == 0
+
+
+def test_the_preset_is_used_unless_it_is_refused():
+    from proximo.run import make_config
+
+    for words, used in ((["gymnax:CartPole-v1"], True), (["gymnax:CartPole-v1", "--no-preset"], False)):
+        options, settings = train.parse(words)
+        tuned = make_config(options.env, settings, options.config, preset=not options.no_preset)
+        assert (tuned.ppo != make_config(options.env, {}, preset=False).ppo) == used
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--num-envs", "4"], {"num_envs": "4"}),
+        (["--num_envs=4"], {"num_envs": "4"}),
+        (["--normalize-reward"], {"normalize_reward": "true"}),
+        (["--normalize-reward", "false"], {"normalize_reward": "false"}),
+        (["--no-tensorboard"], {"tensorboard": "false"}),
+        (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
+        (["--hidden-sizes", "8,8", "--env-settings", "a=1,b=2"], {"hidden_sizes": "8,8", "env_settings": "a=1,b=2"}),
+    ],
+)
+def test_flags_are_read_in_each_of_their_forms(words, settings):
+    assert train.parse([ENV, *words])[1] == settings
+
+
+def test_every_setting_is_a_flag_with_an_explanation(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, leaf in LEAVES.items():
+        if name != "id":
+            assert f"--{name.replace('_', '-')} " in text
+            assert " ".join(leaf.help.split()) in text
