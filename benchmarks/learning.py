@@ -2,9 +2,9 @@
 
     python benchmarks/learning.py gymnax:CartPole-v1 proximo:PocMemory --seeds 0-9 --episodes 500
 
-Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen: the policy
-after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds when every
-seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
+Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen:
+the policy after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds
+when every seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
 Presets are tuned on seeds 100 and up; 0-9 are for the report.
 """
 
@@ -116,6 +116,7 @@ def circumstances() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version()},
         "cpu_count": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),  # far above what the training itself takes, the seconds are too long
         "device": jax.devices()[0].device_kind,
         "script": "benchmarks/learning.py",
     }

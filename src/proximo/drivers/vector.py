@@ -93,6 +93,12 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
             raise EnvError(f"{env_id}.step returns {name} of shape {np.shape(value)}: expected a single number.")
     if jax.tree.structure(new) != jax.tree.structure(state):
         raise EnvError(f"{env_id}.step returns a state of another structure than reset's: expected {jax.tree.structure(state)}.")
+    for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
+        if np.shape(after) != np.shape(before) or not np.can_cast(after.dtype, before.dtype, "same_kind"):
+            raise EnvError(
+                f"{env_id}.step returns a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
+                f"where reset's is {before.dtype}{list(before.shape)}: make both alike."
+            )
 
 
 def _hold_observation(observation: Any, space: Any, env_id: str, where: str) -> None:

@@ -127,7 +127,8 @@ def make_policy(
 
     made = [torso(k) for k in jax.random.split(key_torsos, 2 if config.towers == "separate" else 1)]
     features = made[0][1]
-    is_vector = isinstance(observation_space, Box) and observation_space.dtype != "uint8"
-    normalizer = RunningStatistics.of_shape(observation_space.shape) if normalize_observation and is_vector else None
+    normalizer = None
+    if normalize_observation and isinstance(observation_space, Box) and observation_space.dtype != "uint8":
+        normalizer = RunningStatistics.of_shape(observation_space.shape)
     actor = make_actor(key_actor, features, action_space, config)
     return ActorCritic(normalizer, tuple(t for t, _ in made), actor, Readout.create(key_critic, features, 1, 1.0, config))

@@ -14,7 +14,7 @@ from proximo.spaces import Box, Discrete, Space
 
 
 class VectorEncoder(eqx.Module):
-    """Flattens the observation and applies an MLP."""
+    """Flattens the observation and applies an MLP; bytes are read as 0 … 1."""
 
     mlp: MLP
     observation_ndim: int = eqx.field(static=True)
@@ -22,7 +22,10 @@ class VectorEncoder(eqx.Module):
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
         batch = x.shape[: x.ndim - self.observation_ndim]
         x = x.reshape((*batch, -1))
-        return self.mlp(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32))
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            return self.mlp(x)
+        scale = 1.0 / 255.0 if x.dtype == jnp.uint8 else 1.0
+        return self.mlp(x.astype(self.mlp.dtype) * scale)
 
 
 class OneHotEncoder(eqx.Module):
@@ -32,7 +35,7 @@ class OneHotEncoder(eqx.Module):
     n: int = eqx.field(static=True)
 
     def __call__(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch features"]:
-        return self.mlp(jax.nn.one_hot(x, self.n))
+        return self.mlp(jax.nn.one_hot(x, self.n, dtype=self.mlp.dtype))
 
 
 class NatureCNN(eqx.Module):

@@ -66,7 +66,7 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
     if plan.stop_at_kl:
         active = active & (metrics["approx_kl"] <= h.target_kl)
     direction, stepped_state = make_optimizer(h, plan).update(gradient, optimizer_state, vector)
-    stepped = vector - scheduled(h.learning_rate, state.progress) * direction
+    stepped = vector - scheduled(h.learning_rate, state.progress) * jnp.asarray(direction)
     metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}
     if plan.stop_at_kl:
         stepped, stepped_state = jax.tree.map(partial(jnp.where, active), (stepped, stepped_state), (vector, optimizer_state))

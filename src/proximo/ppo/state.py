@@ -83,7 +83,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     def schedule(text: ScheduleText) -> Schedule:
         return Schedule(array(text.initial), array(text.final), array(text.power), array(text.fraction))
 
-    schedules = {name: schedule(getattr(ppo, name)) for name in ("learning_rate", "ent_coef", "clip_eps")}
+    schedules: dict[str, Any] = {name: schedule(getattr(ppo, name)) for name in ("learning_rate", "ent_coef", "clip_eps")}
     names = ("gamma", "gae_lambda", "vf_coef", "clip_value_eps", "max_grad_norm", "target_kl", "weight_decay", "total_steps")
     return Hyperparameters(**schedules, **{name: array(getattr(ppo, name)) for name in names})
 

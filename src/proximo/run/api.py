@@ -81,7 +81,7 @@ def resume(
         raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
     program = Program(config, environment(config), stacked)
     left = [i for i, step in enumerate(steps) if step < total]
-    run_dirs, configs, steps = ([x[i] for i in left] for x in (run_dirs, configs, steps))
+    run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
     return _train_groups(program, run_dirs, configs, steps, reporter, path)
 

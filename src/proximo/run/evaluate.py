@@ -13,7 +13,7 @@ from jaxtyping import Array, Key, PyTree
 from proximo.drivers import vector
 from proximo.envs.protocol import JaxEnvironment
 from proximo.networks import ActorCritic
-from proximo.run.reuse import reuse
+from proximo.run.reuse import precision, reuse
 
 # Streams of random keys: what selects a checkpoint during training is never what judges it afterwards.
 SELECTION_STREAM, JUDGEMENT_STREAM = 1, 2
@@ -23,7 +23,7 @@ MOST_STEPS = 100_000
 
 def make_evaluator(env: JaxEnvironment, episodes: int, stochastic: bool, max_episode_steps: int = 0) -> Evaluator:
     """An ``Evaluator``; the one that this process has compiled already, where it fits."""
-    key = ("evaluator", id(env), episodes, stochastic, max_episode_steps, jax.config.jax_enable_x64)
+    key = ("evaluator", id(env), episodes, stochastic, max_episode_steps, precision())
     return reuse(key, lambda: Evaluator(env, episodes, stochastic, max_episode_steps))
 
 

@@ -30,6 +30,11 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
     return _kept[key]
 
 
+def precision() -> str:
+    """``float32``, or ``float64`` in JAX's 64-bit mode."""
+    return jax.dtypes.canonicalize_dtype("float64").name
+
+
 def environment(config: Config) -> JaxEnvironment:
     """The environment of ``config``: the same object for the same settings and class, so that what was compiled for it is
     found again. A class that was defined anew (a module loaded again, a notebook's cell) is another one."""
@@ -43,5 +48,5 @@ def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
     mapping = to_mapping(config)
     mapping["ppo"] = {name: value for name, value in mapping["ppo"].items() if name not in _TRACED}
     del mapping["run"]
-    static = (Plan.of(config), config.updates_per_call, config.run.matmul_precision, jax.config.jax_enable_x64)
+    static = (Plan.of(config), config.updates_per_call, config.run.matmul_precision, precision())
     return "program", id(env), stacked, static, json.dumps(mapping, sort_keys=True, default=repr)

@@ -167,7 +167,7 @@ class Training:
                     "observation": "the environment returned it: look at its reset and step",
                     "reward": "the environment returned it: look at its step",
                     "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
-                    "parameters": "lower learning_rate or max_grad_norm",
+                    "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
                 }[bad[0]]
                 raise TrainingError(
                     f"NaN or infinity in the {bad[0]} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "

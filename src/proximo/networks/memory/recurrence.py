@@ -10,7 +10,7 @@ the projections are multiplied once after it (docs/decisions/0003-speed-on-the-c
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -98,9 +98,8 @@ def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Arr
         """``Σ_i d_state_i · derivative_i``, the state repeated for each gate."""
         d_parts = jax.tree.leaves(d_state)
         repeat = derivatives[0].shape[-1] // d_parts[0].shape[-1]
-        return sum(
-            jnp.concatenate([d] * repeat, axis=-1) * derivative for d, derivative in zip(d_parts, derivatives, strict=True)
-        )
+        parts = zip(d_parts, derivatives, strict=True)
+        return reduce(jnp.add, (jnp.concatenate([d] * repeat, axis=-1) * derivative for d, derivative in parts))
 
     transposed = weight.T  # once, before the scan: a product with a transposed matrix takes 1.5 times as long
 
