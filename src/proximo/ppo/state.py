@@ -85,7 +85,8 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
 
     schedules: dict[str, Any] = {name: schedule(getattr(ppo, name)) for name in ("learning_rate", "ent_coef", "clip_eps")}
     names = ("gamma", "gae_lambda", "vf_coef", "clip_value_eps", "max_grad_norm", "target_kl", "weight_decay", "total_steps")
-    return Hyperparameters(**schedules, **{name: array(getattr(ppo, name)) for name in names})
+    numbers: dict[str, Any] = {name: array(getattr(ppo, name)) for name in names}
+    return Hyperparameters(**schedules, **numbers)
 
 
 def split_policy(policy: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
