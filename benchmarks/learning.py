@@ -26,10 +26,11 @@ import numpy as np
 import proximo
 from proximo import config as settings
 from proximo import presets
-from proximo.drivers import make_train
 from proximo.envs import make_env
 from proximo.run import make_config
 from proximo.run.evaluate import JUDGEMENT_STREAM, Evaluator
+from proximo.run.program import Program
+from proximo.types import TrainState
 
 JUDGEMENT_SEEDS = 1_000_000
 """Seed s is judged on the environment seeds of JUDGEMENT_SEEDS + s: no training and no tuning begins there."""
@@ -73,15 +74,15 @@ def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
     """Train and judge every seed; the record that the results file keeps."""
     task, config = TASKS.get(env_id), make_config(env_id)
     env = make_env(env_id, config.env.env_settings)
-    start = time.perf_counter()
-    train = jax.jit(make_train(config, env)).lower(jax.random.key(0)).compile()
-    compile_seconds = time.perf_counter() - start
+    program = Program(config, env, stacked=False)
+    program.compile(program.start(seeds[:1]))
+    compile_seconds = program.compile_seconds
     evaluate = Evaluator(env, episodes, task.stochastic if task else False)
     metric = task.metric if task else "mean_return"
     rows = []
     for seed in seeds:
         start = time.perf_counter()
-        state, _ = jax.block_until_ready(train(jax.random.key(seed)))
+        state = train(program, seed)
         seconds = time.perf_counter() - start
         judged = evaluate(state.learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()
         row = {"seed": seed, "score": judged[metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
@@ -103,6 +104,20 @@ def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
         "seeds": rows,
         **circumstances(),
     }
+
+
+def train(program: Program, seed: int) -> TrainState:
+    """The state after the last update: bit for bit that of `proximo train --seed`, however the updates are split into calls.
+
+    ``make_train`` would differ from it by rounding, and with that, after enough updates, by its policy.
+    """
+    state = program.start([seed])
+    left = program.config.total_updates
+    while left:
+        count = min(left, program.capacity)
+        state, _ = program.advance(state, count)
+        left -= count
+    return state
 
 
 def verdict(mark: Mark, scores: list[float], steps: int) -> dict[str, Any]:

@@ -174,7 +174,8 @@ class DeviceDriver:
 
 def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) -> Callable:
     """``train(key, hyperparameters) -> (TrainState, metrics)``: a whole training as one pure function, to be jitted, and
-    vmapped over keys and hyperparameters. The metrics have a row for each update."""
+    vmapped over keys and hyperparameters. The metrics have a row for each update. It equals a run of the command line but for
+    rounding: as one program, it may be fused differently."""
     driver = DeviceDriver(config, env, seeds_axis)
     total = config.total_updates
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,8 +62,7 @@ class Program:
             make_hyperparameters(self.config.ppo),
             state.learner.hyperparameters,
         )
-        learner = dataclasses.replace(state.learner, hyperparameters=hyperparameters)
-        state = jax.block_until_ready(dataclasses.replace(state, learner=learner))
+        state = jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, hyperparameters))
         self.compile_seconds += time.monotonic() - started
         return state
 
