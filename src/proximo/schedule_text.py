@@ -15,7 +15,7 @@ class ScheduleText:
     ``linear(from, to[, fraction])`` · ``polynomial(from, to, power[, fraction])``. Raises ``ValueError`` for other text.
     """
 
-    text: str
+    text: str = field(compare=False)
     initial: float = field(init=False)
     final: float = field(init=False)
     power: float = field(init=False, default=1.0)

@@ -59,6 +59,7 @@ def mistake(capsys, tmp_path, *words):
         (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns tuple of 5: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
+        (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns ShapeDtypeStruct: expected a pair (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, or Discrete starting at 0"),
         (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
         ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),

@@ -79,7 +79,10 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
     """Trace reset and step without running them, and hold shapes against the spaces. Raises ``EnvError``."""
     params = env.default_params
     space = from_any(env.observation_space, "observation")
-    state, observation = jax.eval_shape(env.reset, jax.random.key(0), params)
+    pair = jax.eval_shape(env.reset, jax.random.key(0), params)
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise EnvError(f"{env_id}.reset returns {type(pair).__name__}: expected a pair (state, observation).")
+    state, observation = pair
     _hold_observation(observation, space, env_id, "reset")
     result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
     if not isinstance(result, tuple) or len(result) != 6:

@@ -107,6 +107,6 @@ def check_protocol(env: Any, env_id: str) -> None:
             hint = " It looks like a Gymnasium environment; this version trains JAX environments." if takes < expected else ""
             raise EnvError(f"{env_id}.{name} takes {takes} arguments, expected {expected}: {arguments}.{hint}")
     if not hasattr(env, "default_params"):
-        env.default_params = ()
+        object.__setattr__(env, "default_params", ())  # a frozen dataclass or an equinox module is an environment too
     from_any(env.observation_space, "observation")
     from_any(env.action_space, "action")
