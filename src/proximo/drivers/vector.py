@@ -81,13 +81,14 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
     space = from_any(env.observation_space, "observation")
     pair = jax.eval_shape(env.reset, jax.random.key(0), params)
     if not isinstance(pair, tuple) or len(pair) != 2:
-        raise EnvError(f"{env_id}.reset returns {type(pair).__name__}: expected a pair (state, observation).")
+        got = f"{len(pair)} values" if isinstance(pair, tuple) else "one value"
+        raise EnvError(f"{env_id}.reset returns {got}: expected a pair (state, observation).")
     state, observation = pair
     _hold_observation(observation, space, env_id, "reset")
     result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
     if not isinstance(result, tuple) or len(result) != 6:
         raise EnvError(
-            f"{env_id}.step returns {type(result).__name__} of {len(result)}: expected (state, observation, reward, terminated, truncated, info)."
+            f"{env_id}.step returns {len(result) if isinstance(result, tuple) else 'one'} values: expected (state, observation, reward, terminated, truncated, info)."
         )
     new, observation, reward, terminated, truncated, _ = result
     _hold_observation(observation, space, env_id, "step")
