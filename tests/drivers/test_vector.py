@@ -34,7 +34,7 @@ MISTAKES = {
         {"step": step_with(lambda r: (r[0], r[1][None], *r[2:]))},
         r"step returns an observation of shape \(1, 2\)",
     ),
-    "five results": ({"step": step_with(lambda r: r[:5])}, r"returns tuple of 5: expected \(state, observation, reward,"),
+    "five results": ({"step": step_with(lambda r: r[:5])}, r"returns 5 values: expected \(state, observation, reward,"),
     "a reward with an axis": (
         {"step": step_with(lambda r: (*r[:2], r[2][None], *r[3:]))},
         r"reward of shape \(1,\): expected a single number",
