@@ -188,7 +188,10 @@ def unknown(name: str, where: str = "") -> ConfigError:
     """The error for a name that no setting has, with the nearest one or the name that we use for it."""
     plain = name.replace("-", "_")
     if plain in FOREIGN_NAMES:
-        return ConfigError(f"Unknown setting {name!r}{where}: {plain} is called {FOREIGN_NAMES[plain]} here.")
+        ours = FOREIGN_NAMES[plain]
+        if ours == "num_minibatches":
+            return ConfigError(f"Unknown setting {name!r}{where}: give num_minibatches, the parts of num_envs × num_steps rows.")
+        return ConfigError(f"Unknown setting {name!r}{where}: {plain} is called {ours} here.")
     return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
 
 

@@ -74,7 +74,7 @@ class EpisodeStatistics(eqx.Module):
     episode_return: Float[Array, " N"]
     length: UInt32[Array, " N"]
     partial: Bool[Array, " N"]
-    """The running episode is cut short by the driver (a start out of phase) and will not be counted."""
+    """The running episode may be cut short by the driver (a start out of phase) and will not be counted."""
 
 
 class CollectorState(eqx.Module):

@@ -123,7 +123,8 @@ class DeviceDriver:
             "truncated": truncated,
             "bootstrap": bootstrap,
         }
-        whole = done & ~(state.episode.partial & over_time & ~env_truncated)
+        # With a start out of phase no first episode counts: those that end by themselves before their cut are the short ones.
+        whole = done & ~state.episode.partial
         finished = {"whole": whole, "episode_return": episode_return, "length": length, "success": success}
         env_state, observation = vector.where_any(
             done, lambda: vector.reset(self.env, key_reset, state.env_params), (env_state, observation), self.seeds_axis

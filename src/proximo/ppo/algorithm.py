@@ -49,7 +49,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 
 
 def advantages(rollout: Rollout, state: LearnerState) -> Float[Array, "T N"]:
-    """Generalised advantages of all environments, normalised over the whole rollout where asked."""
+    """Generalised advantages of all environments."""
     over_envs = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
     h = state.hyperparameters
     r = rollout
