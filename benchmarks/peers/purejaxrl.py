@@ -14,7 +14,7 @@ memory where today's packages need it; the file on disk is not touched. The mend
 
 DEBUG is off, so there are no callbacks. As in their program, the log of every step is an output of the jitted function;
 only the last updates of the last repeat are read from it, after the clock has stopped.
-JAX_CPU_ENABLE_ASYNC_DISPATCH=false (see timing.py).
+NPROC=4 (see timing.py).
 """
 
 import argparse

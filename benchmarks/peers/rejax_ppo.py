@@ -12,7 +12,7 @@ callback gives `mean_return_last` afterwards.
 
 What rejax has no setting for stays as it is: two networks and two optimisers in place of one, a constant learning rate,
 `max_grad_norm` as an element-wise clip, Adam epsilon 1e-8, flax's default initialisers. Its value clip is always on.
-JAX_CPU_ENABLE_ASYNC_DISPATCH=false (see timing.py).
+NPROC=4 (see timing.py).
 """
 
 import argparse

@@ -1,8 +1,7 @@
 """What the peer scripts share: ahead-of-time compilation, timing of whole trainings, and the report line.
 
-Import this module before JAX. It sets JAX_CPU_ENABLE_ASYNC_DISPATCH=false unless the caller has set it, because XLA's
-CPU runtime can deadlock on a machine with few cores (JAX #25861). No cost was seen above the noise of a shared 2-core
-machine: PureJaxRL with 4 environments made 220,000-233,000 steps/s with it and 171,000-228,000 without.
+Import this module before JAX. It sets NPROC=4 unless the caller has set it, the remedy against the deadlock of XLA's CPU
+runtime on few cores that proximo applies to itself (docs/decisions/0002-deadlock.md), so that thread counts are equal.
 """
 
 import importlib.metadata
@@ -11,7 +10,7 @@ import os
 import platform
 import time
 
-os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", "false")
+os.environ.setdefault("NPROC", "4")
 
 import jax
 

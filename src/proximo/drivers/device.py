@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -96,7 +97,7 @@ class DeviceDriver:
             last_memory=state.memory,
             last_value=last_value,
         )
-        return _with_key(state, key), rollout, _episode_metrics(**finished)
+        return dataclasses.replace(state, key=key), rollout, _episode_metrics(**finished)
 
     def _step(self, policy: ActorCritic, state: CollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap what was truncated, reset what ended."""
@@ -184,10 +185,6 @@ def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) ->
         return driver.advance(driver.init(key, hyperparameters), jnp.int32(total), total)
 
     return train
-
-
-def _with_key(state: CollectorState, key: Key[Array, ""]) -> CollectorState:
-    return CollectorState(**{name: getattr(state, name) for name in state.__dataclass_fields__ if name != "key"}, key=key)
 
 
 def _episode_metrics(
