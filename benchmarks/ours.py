@@ -48,7 +48,7 @@ def compiled(config: proximo.Config, seeds: int, mode: str):
     program = jax.jit(jax.vmap(train, axis_name=SEEDS_AXIS) if stacked else train)
     keys = jax.vmap(jax.random.key)(np.arange(seeds))
     started = time.perf_counter()
-    executable = program.lower(keys if stacked else keys[0]).compile()
+    executable = runtime.compile_lowered(program.lower(keys if stacked else keys[0]))
     seconds = time.perf_counter() - started
 
     def run(first: int):

@@ -3,7 +3,8 @@
 import pytest
 
 from proximo import config as c
-from proximo.config import Config, coerce, from_mapping, override, to_mapping, validate
+from proximo.coercion import coerce
+from proximo.config import LEAVES, Config, from_mapping, override, to_mapping, validate
 from proximo.errors import ConfigError
 from proximo.schedule_text import ScheduleText
 
@@ -15,7 +16,7 @@ def test_names_of_settings_are_unique_over_all_groups():
 
 def test_defaults_satisfy_their_own_ranges():
     for leaf in c.leaves():
-        assert coerce(leaf.name, leaf.default) == leaf.default
+        assert coerce(leaf, leaf.default) == leaf.default
 
 
 def test_names_of_other_libraries_lead_to_settings_that_exist():
@@ -52,7 +53,7 @@ def test_override_replaces_what_is_named_and_nothing_else():
     ],
 )
 def test_values_are_read_from_text_and_from_python(name, value, expected):
-    got = coerce(name, value)
+    got = coerce(LEAVES[name], value)
     assert got == expected
     assert type(got) is type(expected)
 

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
-BASE = {"types", "config", "errors", "spaces", "schedule_text", "runtime"}
+BASE = {"types", "config", "coercion", "errors", "spaces", "schedule_text", "runtime"}
 DISTRIBUTIONS = {"distributions", "math"} | BASE
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS

@@ -76,11 +76,12 @@ def test_a_config_of_a_wrong_type_is_one_sentence(nothing_compiles, tmp_path, ca
 
 
 def test_a_run_directory_that_exists_is_left_alone(nothing_compiles, tmp_path, capsys):
-    run_dir = directory.create(tmp_path, ENV, "r")
+    run_dir = directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
     assert main(train_words(tmp_path, "r")) == 2
     out, err = capsys.readouterr()
     assert err == f"proximo: {run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name.\n"
-    assert (out, list(run_dir.iterdir())) == ("", [])
+    assert (out, [path.name for path in run_dir.iterdir()]) == ("", ["config.yaml"])
+    assert [path.name for path in run_dir.parent.iterdir()] == ["r"]
 
 
 def test_json_ends_stdout_with_one_object_of_six_figures(tmp_path, capsys):

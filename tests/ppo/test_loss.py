@@ -99,6 +99,13 @@ def test_filler_rows_change_neither_loss_nor_gradient():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+def test_the_extremes_of_the_ratio_are_those_of_valid_rows():
+    state, batch = learner(), two_rows()
+    only = dataclasses.replace(batch, valid=jnp.array([[True, False]]))
+    _, metrics = loss(state.policy, state, only, only)
+    assert float(metrics["ratio_min"]) == float(metrics["ratio_max"]) == pytest.approx(1.5, abs=1e-6)
+
+
 def test_filler_rows_taken_as_data_would_be_seen():
     state, batch = learner(), two_rows(fillers=1)
     wrong = dataclasses.replace(batch, valid=jnp.ones_like(batch.valid))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,7 +15,7 @@ import pytest
 import safetensors.numpy
 
 from proximo.errors import CheckpointError
-from proximo.run import checkpoint, directory
+from proximo.run import checkpoint, directory, retention
 
 SRC = Path(checkpoint.__file__).parents[2]
 
@@ -302,42 +301,6 @@ def test_without_a_valid_checkpoint_nothing_is_returned(tmp_path):
         checkpoint.newest_valid(tmp_path)
 
 
-def test_prune_keeps_the_newest_and_the_protected_and_clears_leftovers(tmp_path):
-    for step in (1, 2, 3, 4, 5):
-        checkpoint.save(tmp_path, step, constant(step), {})
-    for name in (".saving-6-99", ".removing-0", ".replaced-5"):
-        (tmp_path / name).mkdir()
-    checkpoint.prune(tmp_path, keep=2, protect={1, 77})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4", "5"]
-    checkpoint.prune(tmp_path, keep=9, protect=set())
-    assert checkpoint.steps(tmp_path) == [1, 4, 5]
-
-
-def test_a_crash_while_pruning_leaves_nothing_that_looks_damaged(tmp_path, monkeypatch):
-    for step in (1, 2, 3):
-        checkpoint.save(tmp_path, step, constant(step), {})
-    real = shutil.rmtree
-
-    def half(path, **kwargs):
-        (Path(path) / checkpoint.META).unlink()
-        raise Crash
-
-    monkeypatch.setattr(shutil, "rmtree", half)
-    with pytest.raises(Crash):
-        checkpoint.prune(tmp_path, keep=2, protect=set())
-    monkeypatch.setattr(shutil, "rmtree", real)
-    assert checkpoint.steps(tmp_path) == [2, 3]
-    checkpoint.prune(tmp_path, keep=2, protect=set())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
-
-
-def test_discard_after_removes_what_lies_beyond_the_resumed_step(tmp_path):
-    for step in (1, 2, 3):
-        checkpoint.save(tmp_path, step, constant(step), {})
-    assert checkpoint.discard_after(tmp_path, 1) == [2, 3]
-    assert checkpoint.steps(tmp_path) == [1]
-
-
 def test_a_reader_between_the_two_renames_of_a_replacement_does_not_stop_it(tmp_path, monkeypatch):
     checkpoint.save(tmp_path, 5, constant(1), {})
     real, interrupted = os.rename, []
@@ -394,7 +357,7 @@ def test_a_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monke
         assert found[0] in (1, 2)
         # The next process goes on as if nothing had happened.
         checkpoint.save(folder, step, constant(3), {})
-        checkpoint.prune(folder, keep=1, protect=set())
+        retention.prune(folder, keep=1, protect=set())
         assert [path.name for path in folder.iterdir()] == [str(step)]
         assert checkpoint.load(folder / str(step), constant(0))["a"][0] == 3
     assert count > 6
@@ -451,45 +414,6 @@ def test_kill_9_while_saving_never_costs_the_last_good_checkpoint(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "checkpoints")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_best_checkpoint_is_a_relative_link_that_moves(tmp_path):
-    for step in (3, 12):
-        checkpoint.save(tmp_path / "checkpoints", step, constant(step), {})
-    assert checkpoint.best_step(tmp_path) is None
-    checkpoint.mark_best(tmp_path, 3)
-    os.symlink("left by a crash", tmp_path / f".best-{os.getpid()}")
-    checkpoint.mark_best(tmp_path, 12)
-    assert os.readlink(tmp_path / "best") == "checkpoints/12"
-    assert checkpoint.best_step(tmp_path) == 12
-    assert checkpoint.verify(tmp_path / "best")["step"] == 12
-
-
-def test_where_links_are_not_permitted_best_is_a_text_file(tmp_path, monkeypatch):
-    for step in (3, 12):
-        checkpoint.save(tmp_path / "checkpoints", step, constant(step), {})
-    checkpoint.mark_best(tmp_path, 3)
-
-    def refuse(*args, **kwargs):
-        raise OSError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "symlink", refuse)
-    checkpoint.mark_best(tmp_path, 12)
-    assert not (tmp_path / "best").is_symlink()
-    assert (tmp_path / "best").read_text() == "checkpoints/12\n"
-    assert checkpoint.best_step(tmp_path) == 12
-    monkeypatch.undo()
-    checkpoint.mark_best(tmp_path, 3)
-    assert (tmp_path / "best").is_symlink()
-    assert checkpoint.best_step(tmp_path) == 3
-
-
-def test_best_must_exist_and_point_at_a_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match="Cannot mark step 8 as best: there is no checkpoint"):
-        checkpoint.mark_best(tmp_path, 8)
-    (tmp_path / "best").write_text("../elsewhere")
-    with pytest.raises(CheckpointError, match=r"points at '../elsewhere', expected checkpoints/<step>"):
-        checkpoint.best_step(tmp_path)
 
 
 def test_a_checkpoint_holds_no_pickle(tmp_path):

@@ -26,9 +26,13 @@ CONFIG = override(
 
 def start(runs_dir: Path, env: str, name: str, started: str) -> Path:
     """A run that was started at ``started``."""
-    run_dir = directory.create(runs_dir, env, name)
-    directory.write_start_files(run_dir, CONFIG, "proximo train", {"started": started})
-    return run_dir
+    return directory.create(
+        runs_dir, env, name, lambda folder: directory.write_start_files(folder, CONFIG, "proximo train", {"started": started})
+    )
+
+
+def fill(folder: Path) -> None:
+    (folder / "config.yaml").write_text("")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def runs(made_runs, tmp_path):
     ],
 )
 def test_the_environments_name_becomes_a_safe_folder(tmp_path, env_id, folder):
-    assert directory.create(tmp_path, env_id, "a") == tmp_path / folder / "a"
+    assert directory.create(tmp_path, env_id, "a", fill) == tmp_path / folder / "a"
     assert (tmp_path / folder / "a").is_dir()
 
 
@@ -70,20 +74,47 @@ def test_a_nameless_run_is_named_by_its_time_and_never_clashes(tmp_path, monkeyp
             return cls(2026, 11, 20, 21, 30, 5, tzinfo=tz)
 
     monkeypatch.setattr(directory, "datetime", Frozen)
-    names = [directory.create(tmp_path, "E", "").name for _ in range(3)]
+    names = [directory.create(tmp_path, "E", "", fill).name for _ in range(3)]
     assert names == ["2026-11-20_21-30-05", "2026-11-20_21-30-05-2", "2026-11-20_21-30-05-3"]
 
 
 def test_a_name_that_is_taken_is_refused_with_both_ways_out(tmp_path):
-    taken = directory.create(tmp_path, "E", "a")
+    taken = directory.create(tmp_path, "E", "a", fill)
     with pytest.raises(RunDirectoryError, match=f"{taken} exists already: continue it with `--resume {taken}`, or .*--name"):
-        directory.create(tmp_path, "E", "a")
+        directory.create(tmp_path, "E", "a", fill)
 
 
 def test_a_runs_dir_that_cannot_be_made_is_said_in_words(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match=r"Cannot make .*Not a directory.*--runs-dir"):
-        directory.create(tmp_path / "file", "E", "a")
+        directory.create(tmp_path / "file", "E", "a", fill)
+
+
+def test_a_kill_while_a_run_is_made_leaves_its_name_free_and_no_run(tmp_path):
+    code = (
+        "import os, pathlib\nfrom proximo.run import directory\n"
+        "def fill(folder):\n    (folder / 'config.yaml').write_text('')\n    os.kill(os.getpid(), 9)\n"
+        f"directory.create(pathlib.Path({str(tmp_path)!r}), 'E', 'a', fill)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    with pytest.raises(CheckpointError, match="There is no run"):
+        directory.resolve("last", tmp_path)
+    assert directory.create(tmp_path, "E", "a", fill) == tmp_path / "E" / "a"
+
+
+def test_an_empty_folder_of_that_name_is_taken(tmp_path):
+    (tmp_path / "E" / "a").mkdir(parents=True)
+    assert (directory.create(tmp_path, "E", "a", fill) / "config.yaml").exists()
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_run(tmp_path):
+    def full(folder):
+        fill(folder)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunDirectoryError, match=r"Cannot make .*E/a \(No space left on device\)"):
+        directory.create(tmp_path, "E", "a", full)
+    assert list((tmp_path / "E").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -197,19 +228,6 @@ def test_a_config_that_cannot_be_read_is_a_worded_error(tmp_path, content, words
         directory.read_config(tmp_path)
 
 
-@pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_content(tmp_path, monkeypatch, operation):
-    directory.write_atomic(tmp_path / "a", "old")
-
-    def fail(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, operation, fail)
-    with pytest.raises(OSError, match="No space left"):
-        directory.write_atomic(tmp_path / "a", "new")
-    assert (tmp_path / "a").read_text() == "old"
-
-
 @pytest.fixture
 def holder(tmp_path):
     """Another process that holds the lock of ``tmp_path``."""
@@ -255,48 +273,3 @@ def test_a_run_directory_that_is_missing_cannot_be_locked(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"Cannot lock .*nowhere: there is no such run directory"):
         directory.RunLock(tmp_path / "nowhere").__enter__()
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_system_information_is_json_and_agrees_with_itself(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
-    system = directory.system_info()
-    assert json.loads(json.dumps(system)) == system
-    assert system["versions"]["jax"] == __import__("jax").__version__
-    assert system["environment"]["XLA_FLAGS"].endswith(" ")
-    directory.write_start_files(tmp_path, CONFIG, "", system)
-    assert directory.system_differences(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda s: s["versions"].update(jax="0.0.1"), "jax was 0.0.1 and is"),
-        (lambda s: s.update(cpu_count=999), "the number of CPUs was 999 and is"),
-        (lambda s: s.update(device_kind="abacus"), "the device was abacus and is"),
-        (lambda s: s["environment"].update(NPROC="77"), "NPROC was 77 and is not set now"),
-        (lambda s: s["environment"].update(XLA_FLAGS="--xla_old"), "XLA_FLAGS was --xla_old and is"),
-    ],
-)
-def test_each_difference_that_changes_bits_is_a_sentence(tmp_path, monkeypatch, change, sentence):
-    monkeypatch.delenv("NPROC", raising=False)
-    system = directory.system_info()
-    change(system)
-    directory.write_start_files(tmp_path, CONFIG, "", system)
-    (found,) = directory.system_differences(tmp_path)
-    assert found.startswith(sentence)
-    assert found.endswith("the resumed run may differ in its last bits.")
-
-
-def test_a_harmless_difference_is_none(tmp_path):
-    system = directory.system_info()
-    system["environment"]["JAX_COMPILATION_CACHE_DIR"] = "/elsewhere"
-    directory.write_start_files(tmp_path, CONFIG, "", system)
-    assert directory.system_differences(tmp_path) == []
-
-
-@pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
-def test_a_missing_or_damaged_record_of_the_system_is_said(tmp_path, content):
-    if content is not None:
-        (tmp_path / "system.json").write_text(content)
-    (found,) = directory.system_differences(tmp_path)
-    assert "system.json is missing or damaged" in found

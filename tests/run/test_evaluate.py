@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import odd_envs
+from proximo.config import override
 from proximo.run.evaluate import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator, bootstrap_interval, interquartile_mean
 
 import toys
@@ -147,3 +148,20 @@ def test_the_summary_is_of_the_episodes():
     assert summary["std_return"] == pytest.approx(returns.std())
     assert summary["mean_length"] == pytest.approx(result.length.mean())
     assert summary["ci95"][0] < summary["mean_return"] < summary["ci95"][1]
+
+
+def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkeypatch):
+    seen = []
+    real = jax.nn.log_softmax
+    env = toys.RandomEnds()
+
+    def spy(*arguments, **options):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return real(*arguments, **options)
+
+    config = small_driver(env).config
+    for precision in ("default", "highest"):
+        monkeypatch.setattr(jax.nn, "log_softmax", spy)
+        module.make_evaluator(env, override(config, {"matmul_precision": precision}), 2, False)(policy_for(env), 0, 1)
+        monkeypatch.undo()
+    assert (seen[0], seen[-1]) == ("default", "highest")

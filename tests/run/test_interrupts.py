@@ -163,6 +163,36 @@ def test_an_interrupt_while_compiling_ends_at_once_and_the_run_begins_again(tmp_
     assert final_state(run_dir) == final_state(trained(tmp_path, "s"))
 
 
+def test_an_interrupted_last_evaluation_is_made_up_for_by_a_resume(tmp_path):
+    endless = """
+from proximo.run import interrupts
+from proximo.run.evaluate import Evaluator
+import time
+interrupts.GRACE_SECONDS = 0.3
+real, count = Evaluator.__call__, [0]
+def call(self, *arguments):
+    count[0] += 1
+    if count[0] == 10:
+        print("the last evaluation", flush=True)
+        time.sleep(1e6)
+    return real(self, *arguments)
+Evaluator.__call__ = call
+"""
+    with Process(*train_words(tmp_path, "r"), before=endless) as process:
+        process.read_until("the last evaluation")
+        process.send(signal.SIGTERM)
+        ended = process.end()
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert ended.code == 143, ended
+    assert (
+        f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}" in ended.out
+    )
+    assert main(["train", "--resume", str(run_dir)]) == 0
+    whole = trained(tmp_path, "s")
+    assert (final_state(run_dir), rows(run_dir)) == (final_state(whole), rows(whole))
+    assert main(["train", "--resume", str(run_dir)]) == 2, "now it is complete"
+
+
 def test_a_hung_runtime_ends_the_training_with_the_last_checkpoint_named(tmp_path):
     impatient = "from proximo.run import interrupts\ninterrupts.STILL_SECONDS = 3.0"
     brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"

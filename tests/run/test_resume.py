@@ -10,7 +10,7 @@ import yaml
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.cli.console import LineReporter
-from proximo.run import api, checkpoint, directory
+from proximo.run import api, checkpoint, directory, retention
 from proximo.run.program import Program
 
 TOTAL = SMALL["total_steps"]
@@ -42,7 +42,7 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run_bit_for_bit(whole,
     assert f"resumed at step {3 * BATCH}" in err
     assert final_state(run_dir) == final_state(whole[kind])
     assert rows(run_dir) == rows(whole[kind])
-    assert checkpoint.best_step(run_dir) == checkpoint.best_step(whole[kind])
+    assert retention.best_step(run_dir) == retention.best_step(whole[kind])
 
 
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
@@ -220,10 +220,10 @@ def test_a_second_process_is_locked_out(whole, tmp_path, capsys):
 def test_going_back_beyond_the_best_checkpoint_forgets_it(whole, tmp_path):
     run_dir = copied(whole["feed-forward"], tmp_path)
     (run_dir / "best").unlink()
-    checkpoint.mark_best(run_dir, TOTAL)
+    retention.mark_best(run_dir, TOTAL)
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run_dir) if "eval/mean_return" in row}
-    assert checkpoint.best_step(run_dir) == max(evaluations, key=evaluations.get)
+    assert retention.best_step(run_dir) == max(evaluations, key=evaluations.get)
 
 
 def test_the_saved_settings_are_a_config_that_gives_the_same_run(whole, tmp_path):

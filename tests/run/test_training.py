@@ -13,7 +13,7 @@ from commands import BATCH, GRU, SMALL, copied, final_state, rows, train_words, 
 from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.ppo import make_hyperparameters
-from proximo.run import checkpoint, directory, reuse
+from proximo.run import checkpoint, directory, retention, reuse
 from proximo.run.sinks import read_rows
 
 from helpers import compilations
@@ -72,7 +72,7 @@ def test_rows_keep_their_order_and_time_goes_forward(run):
 def test_the_newest_checkpoints_and_the_best_are_kept_and_the_best_is_the_best(run):
     evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run) if "eval/mean_return" in row}
     best = max(evaluations, key=evaluations.get)
-    assert checkpoint.best_step(run) == best
+    assert retention.best_step(run) == best
     assert set(checkpoint.steps(run / "checkpoints")) == {TOTAL - 2 * BATCH, TOTAL, best}
     assert proximo.load_policy(f"{run}@best").step == best
 
@@ -100,7 +100,7 @@ def test_tensorboard_events_are_written_and_can_be_turned_off(run, tmp_path):
 def test_without_evaluation_there_is_none_not_at_the_end_either(tmp_path):
     (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH)
     assert not [row for row in rows(result.run_dir) if "eval/mean_return" in row]
-    assert checkpoint.best_step(result.run_dir) is None
+    assert retention.best_step(result.run_dir) is None
     assert checkpoint.steps(result.run_dir / "checkpoints") == [12 * BATCH, 18 * BATCH, TOTAL]
     # Then the return is that of the last episodes of training.
     assert result.mean_return is not None
@@ -190,8 +190,8 @@ def test_a_single_seed_of_a_group_is_resumed(groups, tmp_path):
 
 def test_a_serial_group_that_was_stopped_resumes_each_seed_where_it_stood(groups, tmp_path, monkeypatch, capsys):
     group = copied(groups["serial"], tmp_path)
-    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
-    checkpoint.discard_after(group / "seed-7" / "checkpoints", 0)
+    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    retention.discard_after(group / "seed-7" / "checkpoints", 0)
     assert main(["train", "--resume", str(group)]) == 0
     out = capsys.readouterr().out
     assert "seed-7: it starts from the beginning" in out
@@ -202,7 +202,7 @@ def test_a_serial_group_that_was_stopped_resumes_each_seed_where_it_stood(groups
 
 def test_a_vmapped_group_goes_on_from_the_step_that_all_have(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
-    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
     assert main(["train", "--resume", str(group)]) == 0
     assert final_state(group / "seed-5") == final_state(groups["vmap"] / "seed-5")
     assert final_state(group / "seed-6") == final_state(groups["vmap"] / "seed-6")
@@ -211,14 +211,14 @@ def test_a_vmapped_group_goes_on_from_the_step_that_all_have(groups, tmp_path):
 def test_a_vmapped_group_whose_first_save_was_cut_short_begins_again(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
     for name, step in (("seed-5", 2 * BATCH), ("seed-6", 2 * BATCH), ("seed-7", 0)):
-        checkpoint.discard_after(group / name / "checkpoints", step)
+        retention.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 0
     assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
 
 
 def test_a_vmapped_group_with_a_seed_that_lost_its_checkpoints_is_left_alone(groups, tmp_path, capsys):
     group = copied(groups["vmap"], tmp_path)
-    checkpoint.discard_after(group / "seed-6" / "checkpoints", 0)
+    retention.discard_after(group / "seed-6" / "checkpoints", 0)
     assert main(["train", "--resume", str(group)]) == 2
     assert "resume the seeds singly" in capsys.readouterr().err
     assert checkpoint.steps(group / "seed-5" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-5" / "checkpoints")

@@ -19,7 +19,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
 
-    from proximo.run.directory import system_info
+    from proximo.run.system import system_info
 
     info = system_info()
     checks = [_device(), _deadlock(), _cache(), _training()]

@@ -24,6 +24,7 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
 
     from proximo.run import directory, evaluate, load_policy
+    from proximo.run.files import plain
 
     path, which = directory.resolve(options.run, Path(options.runs_dir))
     results: dict[str, Any] = {}
@@ -36,7 +37,7 @@ def run(arguments: list[str]) -> int:
             print(f"warning: {episodes.unfinished} episodes did not end and count as they stood.", file=sys.stderr)
         results[str(run_dir)] = {"step": policy.step, **episodes.summary()}
     if options.json:
-        print(json.dumps(directory.plain(as_json(results)), allow_nan=False))
+        print(json.dumps(plain(as_json(results)), allow_nan=False))
         return 0
     for name, summary in results.items():
         print(_sentence(name, summary))

@@ -19,7 +19,7 @@ def run(arguments: list[str]) -> int:
     # Imported only now: help and mistakes in flags must not wait for JAX.
     from proximo.cli.console import make_reporter
     from proximo.run import make_config, resume, train
-    from proximo.run.directory import plain
+    from proximo.run.files import plain
     from proximo.run.settings import shortened
 
     # With --json nothing but the object stands on stdout.

@@ -97,8 +97,8 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch, minibatch: Batc
         "entropy": entropy,
         "approx_kl": mean(losses.approximate_kl(log_ratio)),
         "clip_fraction": mean((jnp.abs(ratio - 1.0) > clip_eps).astype(ratio.dtype)),
-        "ratio_min": jnp.min(ratio),
-        "ratio_max": jnp.max(ratio),
+        "ratio_min": jnp.min(ratio, where=minibatch.valid, initial=jnp.inf),
+        "ratio_max": jnp.max(ratio, where=minibatch.valid, initial=-jnp.inf),
     }
 
 

@@ -17,7 +17,7 @@ from proximo.envs import JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.run import checkpoint, directory
+from proximo.run import checkpoint, directory, retention
 from proximo.run.evaluate import JUDGEMENT_STREAM, Episodes, make_evaluator
 from proximo.run.interrupts import Interrupts
 from proximo.run.program import Program
@@ -25,7 +25,8 @@ from proximo.run.progress import Reporter
 from proximo.run.reuse import environment
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
-from proximo.run.training import Result, Training, describe, opened
+from proximo.run.system import system_differences, system_info
+from proximo.run.training import Member, Result, Training, describe, opened
 from proximo.runtime import enable_compilation_cache
 from proximo.types import TrainState
 
@@ -41,12 +42,15 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     stacked = config.run.seeds > 1 and config.run.seeds_mode == "vmap"
     program = Program(config, environment(config), stacked)
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
-    parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name)
     members = _seed_configs(config)
-    run_dirs = [parent / f"seed-{m.run.seed}" for m in members] if len(members) > 1 else [parent]
-    for run_dir, member in zip(run_dirs, members, strict=True):
-        run_dir.mkdir(exist_ok=True)
-        directory.write_start_files(run_dir, member, shlex.join(sys.argv), directory.system_info())
+    places = [f"seed-{m.run.seed}" for m in members] if len(members) > 1 else ["."]
+
+    def fill(folder: Path) -> None:
+        for place, member in zip(places, members, strict=True):
+            directory.write_start_files(folder / place, member, shlex.join(sys.argv), system_info())
+
+    parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name, fill)
+    run_dirs = [parent / place for place in places]
     reporter = reporter or Reporter()
     reporter.started(config, run_dirs, facts)
     return _train_groups(program, run_dirs, members, None, reporter, parent)
@@ -72,18 +76,25 @@ def resume(
             f"total_steps {saved[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
             "so that this run differs from one that had it from the start."
         )
-    for difference in directory.system_differences(run_dirs[0]):
+    for difference in system_differences(run_dirs[0]):
         reporter.warned(difference)
     stacked = len(run_dirs) > 1 and config.run.seeds_mode == "vmap"
     steps = _steps_to_resume(run_dirs, which, stacked, reporter)
-    total = config.total_updates * config.batch_size
-    if min(steps) >= total:
+    left = [i for i, step in enumerate(steps) if not _is_complete(run_dirs[i], config, step)]
+    if not left:
         raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
     program = Program(config, environment(config), stacked)
-    left = [i for i, step in enumerate(steps) if step < total]
     run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
     return _train_groups(program, run_dirs, configs, steps, reporter, path)
+
+
+def _is_complete(run_dir: Path, config: Config, step: int) -> bool:
+    """Whether nothing is left to do: no update, and not the last evaluation either, which an interruption may have cut short."""
+    if step < config.total_updates * config.batch_size:
+        return False
+    evaluation = checkpoint.verify(run_dir / "checkpoints" / str(step))["info"]["evaluation"]
+    return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 
 def _seed_configs(config: Config) -> list[Config]:
@@ -100,50 +111,50 @@ def _train_groups(
     results: list[Result] = []
     with Interrupts(reporter.stopping) as interrupts:
         for i in range(0, len(run_dirs), size):
-            dirs, group = run_dirs[i : i + size], configs[i : i + size]
-            step = steps[i] if steps is not None else 0
-            with opened(dirs, group, None if steps is None else step) as members:
-                if steps is not None:
-                    for member in members:
-                        directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
-                        _rewind(member, step)
+            group, step = slice(i, i + size), None if steps is None else steps[i]
+            with opened(run_dirs[group], configs[group], step) as members:
                 training = Training(program, members, interrupts, reporter, path)
-                results += training.run(lambda d=dirs, g=group, s=step: _state(program, d, g, s), step)
+                results += _train_members(training, step)
             if interrupts.requested is not None:
                 break
     reporter.finished(results)
     return results
 
 
-def _state(program: Program, run_dirs: list[Path], configs: list[Config], step: int) -> TrainState:
-    """The state at ``step`` of all seeds of the program: the first one, or what their checkpoints hold."""
-    if step == 0:
-        return program.start([config.run.seed for config in configs])
-    return program.stack([_restore(program, *both, step) for both in zip(run_dirs, configs, strict=True)])
+def _train_members(training: Training, step: int | None) -> list[Result]:
+    """From the first state; or from ``step`` of a run that is resumed (0: nothing was saved yet)."""
+    program, members = training.program, training.members
+    if step is not None:
+        for member in members:
+            directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
+            _rewind(member, step)
+    if step:
+        return training.run(lambda: program.stack([_restore(program, member, step) for member in members]), step)
+    return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)
 
 
-def _restore(program: Program, run_dir: Path, config: Config, step: int) -> TrainState:
-    state = checkpoint.load(run_dir / "checkpoints" / str(step), program.template())
+def _restore(program: Program, member: Member, step: int) -> TrainState:
+    state = checkpoint.load(member.checkpoints / str(step), program.template())
     state = jax.tree.map(jnp.asarray, state)
-    total = make_hyperparameters(config.ppo).total_steps
+    total = make_hyperparameters(member.config.ppo).total_steps
     hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
     return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
 
 
-def _rewind(member: Any, step: int) -> None:
+def _rewind(member: Member, step: int) -> None:
     """Forget what the run wrote beyond ``step``, and remember its best evaluation until then."""
     truncate_after(member.run_dir / "metrics.jsonl", step)
-    checkpoint.discard_after(member.checkpoints, step)
+    retention.discard_after(member.checkpoints, step)
     if step:
         info = checkpoint.verify(member.checkpoints / str(step))["info"]
         member.best, member.last_evaluation = info["best"], info["evaluation"]
     best = member.best and int(member.best["step"])
     if best in checkpoint.steps(member.checkpoints):
-        checkpoint.mark_best(member.run_dir, best)
+        retention.mark_best(member.run_dir, best)
     else:
         # It was discarded just now, or pruned when a better one came: what comes next is the best again.
         member.best = None
-        checkpoint.unmark_best(member.run_dir)
+        retention.unmark_best(member.run_dir)
 
 
 def _steps_to_resume(run_dirs: list[Path], which: directory.Which, together: bool, reporter: Reporter) -> list[int]:
@@ -178,7 +189,7 @@ def _find(run_dir: Path, which: directory.Which) -> tuple[Path, list[str]]:
     folder = run_dir / "checkpoints"
     if which == "last":
         return checkpoint.newest_valid(folder)
-    step = checkpoint.best_step(run_dir) if which == "best" else which
+    step = retention.best_step(run_dir) if which == "best" else which
     if step is None:
         raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
     if step not in checkpoint.steps(folder):
@@ -226,5 +237,5 @@ def evaluate(
     if episodes < 1:
         raise ConfigError(f"episodes = {episodes}: expected at least 1.")
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
-    evaluator = make_evaluator(policy.env, episodes, stochastic, policy.config.env.max_episode_steps)
+    evaluator = make_evaluator(policy.env, policy.config, episodes, stochastic)
     return evaluator(policy.network, seed, JUDGEMENT_STREAM)

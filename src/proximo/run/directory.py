@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import math
 import os
-import platform
 import re
+import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -19,76 +17,54 @@ import yaml
 
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, nearest
+from proximo.run.files import plain, sync_folder, write_atomic
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
 
-_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
-_THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
-# These change what is computed; the others (caches, logging) are recorded and not compared.
-_EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
 _CONFIG_HEADER = "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml\n"
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` (a file created, a rename) survive a loss of power."""
-    if os.name == "nt":  # Windows cannot open a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None]) -> Path:
+    """Make ``runs_dir/<env>/<name>/`` with the files that ``fill(folder)`` writes, all of it or nothing.
 
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write ``path`` so that a crash leaves either its old content or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write_synced(temporary, data.encode() if isinstance(data, str) else data)
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def plain(value: Any) -> Any:
-    """``value`` as strict JSON can hold it: arrays and array scalars as lists and numbers, NaN and infinity as None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def create(runs_dir: Path, env_id: str, name: str) -> Path:
-    """Make ``runs_dir/<env>/<name>/``. An empty ``name`` becomes date and time; ``env_id`` is made fit for a folder's name.
-
-    Raises ``RunDirectoryError`` when a run of that name exists, or the folder cannot be made.
+    An empty ``name`` becomes date and time; ``env_id`` is made fit for a folder's name. Raises ``RunDirectoryError`` when a
+    run of that name exists, or the folder cannot be made.
     """
     parent = runs_dir / re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".")
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
-    while True:
-        try:
-            run_dir.mkdir(parents=True)
-            return run_dir
-        except FileExistsError:
+    # Hidden until it is whole: a kill between its making and its config.yaml would leave a name that nothing can use.
+    hidden = parent / f".{base}-{os.getpid()}"
+    try:
+        hidden.mkdir(parents=True)
+        fill(hidden)
+        while not _claim(hidden, run_dir):
             if name:
+                shutil.rmtree(hidden, ignore_errors=True)
                 raise RunDirectoryError(
                     f"{run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name."
-                ) from None
+                )
             clashes += 1
             run_dir = parent / f"{base}-{clashes}"
-        except OSError as error:
-            raise RunDirectoryError(f"Cannot make {run_dir} ({error.strerror}): choose another --runs-dir.") from error
+        sync_folder(parent)
+    except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise RunDirectoryError(f"Cannot make {run_dir} ({error.strerror}): choose another --runs-dir.") from error
+    return run_dir
+
+
+def _claim(hidden: Path, run_dir: Path) -> bool:
+    """Give ``hidden`` the name ``run_dir``; False where that is taken (by anything but an empty folder)."""
+    if run_dir.exists() and not (run_dir.is_dir() and not any(run_dir.iterdir())):
+        return False
+    try:
+        os.rename(hidden, run_dir)
+    except OSError:
+        if not run_dir.exists():
+            raise
+        return False  # another process was faster
+    return True
 
 
 def members(path: Path) -> list[Path]:
@@ -138,7 +114,7 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     run), with ``@best``, ``@last`` or ``@STEP`` behind it. Raises ``CheckpointError`` when nothing or too much fits.
     """
     base, which = _split(text)
-    known = sorted(path for path in runs_dir.glob("*/*") if _is_run(path))
+    known = sorted(path for path in runs_dir.glob("*/[!.]*") if _is_run(path))
     if base == "last":
         if not known:
             raise CheckpointError(f"There is no run in {runs_dir}: start one with `proximo train`, or set --runs-dir.")
@@ -207,6 +183,7 @@ def _render_config(config: Config) -> str:
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
     """Write config.yaml, command.txt and system.json (with the time of the start, which ``last`` goes by)."""
     started = datetime.now(UTC).isoformat(timespec="microseconds")
+    run_dir.mkdir(exist_ok=True)
     write_atomic(run_dir / "config.yaml", _render_config(config))
     write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
     write_atomic(run_dir / "system.json", json.dumps({"started": started, **plain(system)}, indent=2) + "\n")
@@ -233,63 +210,3 @@ def read_config(run_dir: Path) -> Config:
         raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
     except ConfigError as error:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _processor() -> str:
-    """The model of the CPU: the compiler chooses instructions by it, and with them the bits."""
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def system_info() -> dict[str, Any]:
-    """What this run computes on, as JSON: Python, platform, CPUs, thread variables, versions, devices."""
-    import jax  # only here: the rest of this file finds runs, and needs no JAX
-
-    devices, cpu_count = jax.devices(), os.cpu_count()
-    variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cpu_count": cpu_count,
-        "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
-        "environment": variables,
-        "versions": {package: _version(package) for package in _PACKAGES},
-        "device_kind": devices[0].device_kind,
-        "device_count": len(devices),
-    }
-
-
-def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of ``system_info`` that a run's bits depend on, under the names that a sentence uses."""
-    names = {
-        "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
-        "device_kind": "the device", "device_count": "the number of devices",
-    }  # fmt: skip
-    variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
-    versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
-    return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
-
-
-def system_differences(run_dir: Path) -> list[str]:
-    """A sentence for each recorded fact that differs now and makes a resumed run leave the uninterrupted one's bits."""
-    try:
-        recorded = _exactness(json.loads((run_dir / "system.json").read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return [f"{run_dir / 'system.json'} is missing or damaged: whether this machine equals the one before is unknown."]
-    present = _exactness(system_info())
-    return [
-        f"{name} was {recorded[name]} and is {present[name]} now: the resumed run may differ in its last bits."
-        for name in present
-        if recorded[name] != present[name]
-    ]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from proximo.config import Config
 from proximo.drivers import vector
 from proximo.envs.protocol import JaxEnvironment
 from proximo.networks import ActorCritic
@@ -21,10 +22,10 @@ MOST_TOGETHER = 512
 MOST_STEPS = 100_000
 
 
-def make_evaluator(env: JaxEnvironment, episodes: int, stochastic: bool, max_episode_steps: int = 0) -> Evaluator:
-    """An ``Evaluator``; the one that this process has compiled already, where it fits."""
-    key = ("evaluator", id(env), episodes, stochastic, max_episode_steps, precision())
-    return reuse(key, lambda: Evaluator(env, episodes, stochastic, max_episode_steps))
+def make_evaluator(env: JaxEnvironment, config: Config, episodes: int, stochastic: bool) -> Evaluator:
+    """An ``Evaluator`` of policies trained by ``config``; the one that this process has compiled already, where it fits."""
+    settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision)
+    return reuse(("evaluator", id(env), *settings, precision()), lambda: Evaluator(env, *settings))
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,15 @@ class Evaluator:
     The first call compiles; later ones, with other parameters of the same policy, do not.
     """
 
-    def __init__(self, env: JaxEnvironment, episodes: int, stochastic: bool, max_episode_steps: int = 0):
-        self.env, self.episodes, self.stochastic = env, episodes, stochastic
+    def __init__(
+        self,
+        env: JaxEnvironment,
+        episodes: int,
+        stochastic: bool,
+        max_episode_steps: int = 0,
+        matmul_precision: str = "default",
+    ):
+        self.env, self.episodes, self.stochastic, self.matmul_precision = env, episodes, stochastic, matmul_precision
         self.limit = max_episode_steps or MOST_STEPS
         self.together = min(episodes, MOST_TOGETHER)
         self._play = jax.jit(self._play_together)
@@ -84,7 +92,8 @@ class Evaluator:
     def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
         """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
         key = jax.random.fold_in(jax.random.key(seed), stream)
-        chunks = [self._play(policy, jax.random.fold_in(key, i)) for i in range(-(-self.episodes // self.together))]
+        with jax.default_matmul_precision(self.matmul_precision):
+            chunks = [self._play(policy, jax.random.fold_in(key, i)) for i in range(-(-self.episodes // self.together))]
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
         unfinished = 0 if self.limit < MOST_STEPS else int((~result["done"]).sum())
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished)

@@ -17,6 +17,7 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.ppo import make_hyperparameters
 from proximo.run.evaluate import make_evaluator
 from proximo.run.reuse import program_key, reuse
+from proximo.runtime import compile_lowered
 from proximo.types import Metrics, TrainState
 
 
@@ -44,8 +45,8 @@ class Program:
         self.compile_seconds = 0.0
         self._advance: Any = None
         self._compiled: _Compiled = reuse(program_key(config, env, stacked), lambda: _Compiled(config, env, stacked))
-        episodes, limit = config.run.eval_episodes, config.env.max_episode_steps
-        self.evaluator = make_evaluator(env, episodes, False, limit) if episodes else None
+        episodes = config.run.eval_episodes
+        self.evaluator = make_evaluator(env, config, episodes, stochastic=False) if episodes else None
 
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed."""
@@ -83,7 +84,7 @@ class Program:
 
         function = jax.vmap(advance, in_axes=(0, None), axis_name=SEEDS_AXIS) if self.stacked else advance
         with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)).compile()
+            return compile_lowered(jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)))
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """``num_updates <= capacity`` updates; metrics of shape (seeds, num_updates). ``state`` is used up."""

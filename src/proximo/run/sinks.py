@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
 from proximo.errors import CheckpointError
-from proximo.run.directory import plain, write_atomic
+from proximo.run.files import plain, write_atomic
 
 
 class Sink(Protocol):

@@ -15,7 +15,7 @@ import jax
 from proximo.config import Config
 from proximo.drivers.device import BAD_SOURCES
 from proximo.errors import TrainingError
-from proximo.run import checkpoint
+from proximo.run import checkpoint, retention
 from proximo.run.directory import RunLock
 from proximo.run.evaluate import SELECTION_STREAM
 from proximo.run.interrupts import AbandonedError, Interrupts
@@ -67,8 +67,8 @@ class Member:
         checkpoint.save(self.checkpoints, step, state, info)
         best = int(self.best["step"]) if self.best else None
         if best == step:
-            checkpoint.mark_best(self.run_dir, step)
-        checkpoint.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+            retention.mark_best(self.run_dir, step)
+        retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
 
     def close(self) -> None:
         for sink in self.sinks:
@@ -85,6 +85,7 @@ class Training:
         self.seconds = 0.0
         self.steps_done = 0
         self.saved_at = -1
+        self.unsaved_evaluation = False
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
@@ -101,6 +102,9 @@ class Training:
         per_update = 0.0
         standing: tuple[TrainState, int] | None = None
         try:
+            if update == total:  # its last evaluation was interrupted
+                standing = (state, update)
+                self._at_border(state, update)
             while update < total and self.interrupts.requested is None:
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
@@ -209,22 +213,22 @@ class Training:
             member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
             if member.best is None or summary["mean_return"] > member.best["mean_return"]:
                 member.best, improved = {"step": step, "mean_return": summary["mean_return"]}, True
+        self.unsaved_evaluation = True
         self.reporter.evaluated(step, [m.last_evaluation for m in self.members if m.last_evaluation])
         return improved
 
     def _save(self, state: TrainState, update: int) -> None:
         """Checkpoint every member, and write what a resumed run could not tell any more."""
-        if update == self.saved_at:
+        if update == self.saved_at and not self.unsaved_evaluation:
             return
         self._write_rows(update * self.config.batch_size)
         for i, member in enumerate(self.members):
             member.save(update * self.config.batch_size, self.program.member(state, i))
-        self.saved_at = update
+        self.saved_at, self.unsaved_evaluation = update, False
 
     def _stop_message(self, update: int) -> str:
-        if update == self.config.total_updates:
-            return f"Stopped at step {update * self.config.batch_size}, the last one, saved but not evaluated: proximo eval {self.path}"
-        saved = f"at step {update * self.config.batch_size}, saved" if update else "before the first update"
+        last = ", the last one, not evaluated yet" if update == self.config.total_updates else ""
+        saved = f"at step {update * self.config.batch_size}{last}, saved" if update else "before the first update"
         return f"Stopped {saved}. Go on with: proximo train --resume {self.path}"
 
     def _leave(self, update: int) -> NoReturn:

@@ -1,0 +1,121 @@
+"""One setting and the values it takes: from YAML, a flag's text or Python."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proximo.errors import ConfigError, nearest
+from proximo.schedule_text import ScheduleText
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One setting: its group, its name, its type, its default and the metadata of its field."""
+
+    group: str
+    name: str
+    type: Any
+    default: Any
+    help: str
+    low: float | None
+    high: float | None
+    above: float | None
+
+
+def _expected(leaf: Leaf) -> str:
+    if typing.get_origin(leaf.type) is Literal:
+        return "one of " + ", ".join(typing.get_args(leaf.type))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if leaf.type in names:
+        return names[leaf.type]
+    if leaf.type is ScheduleText:
+        return "a number, linear(from, to) or polynomial(from, to, power)"
+    return "whole numbers as 64,64" if typing.get_origin(leaf.type) is tuple else "key=value pairs"
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError
+    number = float(value.replace("_", "")) if isinstance(value, str) else value
+    if number != int(number):
+        raise ValueError
+    return int(value.replace("_", "")) if isinstance(value, str) and value.replace("_", "").isdigit() else int(number)
+
+
+def _boolean(value: Any) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
+    return value if isinstance(value, bool) else words[str(value).lower()]
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.strip("()[] ").split(",") if part.strip()]
+    return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
+
+
+def _scalar(text: str) -> Any:
+    for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
+        try:
+            return read(text)
+        except (ValueError, KeyError):
+            continue
+    return text
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(key): v for key, v in value.items()}
+    pairs = [part.split("=", 1) for part in value.split(",") if part.strip()]
+    return {key.strip(): _scalar(text.strip()) for key, text in pairs}
+
+
+def _read(leaf: Leaf, value: Any) -> Any:
+    kind = leaf.type
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            raise ValueError
+        return value
+    if kind is float:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    if kind is str:
+        if not isinstance(value, str):
+            raise ValueError
+        return value
+    if kind in (int, bool):
+        return _integer(value) if kind is int else _boolean(value)
+    if kind is ScheduleText:
+        return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
+    return _integers(value) if typing.get_origin(kind) is tuple else _pairs(value)
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, ScheduleText):
+        return [value.initial, value.final]
+    if isinstance(value, tuple):
+        return list(value)
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def coerce(leaf: Leaf, value: Any) -> Any:
+    """The value of a setting from YAML, a flag's text or Python; ``ConfigError`` when the type or range is wrong."""
+    try:
+        result = _read(leaf, value)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        hint = nearest(str(value), typing.get_args(leaf.type)) if typing.get_origin(leaf.type) is Literal else ""
+        raise ConfigError(f"{leaf.name} = {value!r}: expected {_expected(leaf)}{hint}.") from None
+    for number in _numbers(result):
+        if not math.isfinite(number):
+            raise ConfigError(f"{leaf.name} = {value!r}: expected a finite number.")
+        if leaf.low is not None and number < leaf.low:
+            raise ConfigError(f"{leaf.name} = {value!r}: expected at least {leaf.low:g}.")
+        if leaf.high is not None and number > leaf.high:
+            raise ConfigError(f"{leaf.name} = {value!r}: expected at most {leaf.high:g}.")
+        if leaf.above is not None and number <= leaf.above:
+            raise ConfigError(f"{leaf.name} = {value!r}: expected more than {leaf.above:g}.")
+    return result

@@ -1,0 +1,77 @@
+"""What a run computes on: recorded at its start, compared when it is resumed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
+_THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
+# These change what is computed; the others (caches, logging) are recorded and not compared.
+_EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    """The model of the CPU: the compiler chooses instructions by it, and with them the bits."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def system_info() -> dict[str, Any]:
+    """What this run computes on, as JSON: Python, platform, CPUs, thread variables, versions, devices."""
+    import jax  # only here: the rest of this file finds runs, and needs no JAX
+
+    devices, cpu_count = jax.devices(), os.cpu_count()
+    variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpu_count": cpu_count,
+        "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
+        "environment": variables,
+        "versions": {package: _version(package) for package in _PACKAGES},
+        "device_kind": devices[0].device_kind,
+        "device_count": len(devices),
+    }
+
+
+def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of ``system_info`` that a run's bits depend on, under the names that a sentence uses."""
+    names = {
+        "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
+        "device_kind": "the device", "device_count": "the number of devices",
+    }  # fmt: skip
+    variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
+    versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
+    return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
+
+
+def system_differences(run_dir: Path) -> list[str]:
+    """A sentence for each recorded fact that differs now and makes a resumed run leave the uninterrupted one's bits."""
+    try:
+        recorded = _exactness(json.loads((run_dir / "system.json").read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [f"{run_dir / 'system.json'} is missing or damaged: whether this machine equals the one before is unknown."]
+    present = _exactness(system_info())
+    return [
+        f"{name} was {recorded[name]} and is {present[name]} now: the resumed run may differ in its last bits."
+        for name in present
+        if recorded[name] != present[name]
+    ]

@@ -1,0 +1,58 @@
+"""The remedy against JAX's deadlock is set by the import, and what a newer XLA does not know stops nothing."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from proximo import runtime
+
+FEW = "from proximo import runtime; import os; runtime.cores = lambda: 2; os.environ.pop('NPROC', None)"
+
+
+def run_python(code, **environment):
+    variables = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True, env=variables)
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.skipif(runtime.cores() >= runtime.SAFE_THREADS, reason="there is nothing to remedy with so many cores")
+def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
+    code = "import os; os.environ.pop('NPROC', None); import proximo; print(os.environ['NPROC'])"
+    assert run_python(code) == (str(runtime.SAFE_THREADS), "")
+
+
+def test_the_remedy_is_for_few_cores_and_leaves_the_users_choice(monkeypatch):
+    monkeypatch.setattr(runtime, "_jax_has_started", lambda: False)
+    for cores, chosen, expected in ((2, None, "4"), (4, None, None), (2, "3", "3")):
+        monkeypatch.setattr(runtime, "cores", lambda cores=cores: cores)
+        monkeypatch.delenv("NPROC", raising=False)
+        if chosen:
+            monkeypatch.setenv("NPROC", chosen)
+        runtime.prevent_deadlock()
+        assert os.environ.get("NPROC") == expected
+
+
+def test_where_jax_runs_already_a_warning_says_what_to_do():
+    code = f"import jax; jax.numpy.ones(1); {FEW}; runtime.prevent_deadlock(); print(os.environ.get('NPROC'))"
+    out, err = run_python(code, NPROC="4")
+    assert out == "None"
+    assert "import proximo before the first JAX computation, or set NPROC=4" in err
+
+
+def test_a_compile_option_that_this_xla_does_not_know_is_left_out(monkeypatch):
+    lowered = jax.jit(lambda x: x + 1).lower(1.0)
+    assert runtime.compile_lowered(lowered)(2.0) == 3.0
+    monkeypatch.setattr(runtime, "CPU_OPTIONS", {"xla_no_such_option": 1})
+    assert runtime.compile_lowered(lowered)(2.0) == 3.0
+
+
+def test_an_error_of_the_compiler_itself_is_not_hidden(monkeypatch):
+    class Broken:
+        def compile(self, compiler_options=None):
+            raise jax.errors.JaxRuntimeError("out of memory")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
+        runtime.compile_lowered(Broken())
