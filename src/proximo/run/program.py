@@ -17,7 +17,7 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.ppo import make_hyperparameters
 from proximo.run.evaluate import make_evaluator
 from proximo.run.reuse import program_key, reuse
-from proximo.runtime import compile_lowered
+from proximo.runtime import compile_lowered, return_freed_memory
 from proximo.types import Metrics, TrainState
 
 
@@ -64,6 +64,7 @@ class Program:
             state.learner.hyperparameters,
         )
         state = jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, hyperparameters))
+        return_freed_memory()
         self.compile_seconds += time.monotonic() - started
         return state
 
@@ -73,6 +74,7 @@ class Program:
         seeds = state.healthy.size
         if seeds not in self._compiled.advance:
             self._compiled.advance[seeds] = self._compile(state)
+            return_freed_memory()
         self._advance = self._compiled.advance[seeds]
         self.compile_seconds += time.monotonic() - started
 
