@@ -28,7 +28,7 @@ from proximo import config as settings
 from proximo import presets
 from proximo.envs import make_env
 from proximo.run import make_config
-from proximo.run.evaluate import JUDGEMENT_STREAM, Evaluator
+from proximo.run.evaluation import JUDGEMENT_STREAM, Evaluator
 from proximo.run.program import Program
 from proximo.types import TrainState
 

@@ -109,3 +109,8 @@ class Process:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=seconds)
         return Ended(self.process.returncode, out, err)
+
+
+def last_best(evaluations: dict[int, float]) -> int:
+    """The step of the best evaluation; among equals of the latest."""
+    return max(evaluations, key=lambda step: (evaluations[step], step))

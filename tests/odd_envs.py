@@ -25,6 +25,15 @@ class NanReward(toys.Broken):
     default_params = {"observation": -1, "reward": 20}  # noqa: RUF012
 
 
+class Unlucky(toys.RandomEnds):
+    """Some of its episodes, few, begin with a draw that makes all their rewards NaN."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        unlucky = jax.random.uniform(jax.random.fold_in(key, 1)) > 0.9985
+        return (*result[:2], jnp.where(unlucky, jnp.nan, result[2]), *result[3:])
+
+
 class Endless(toys.Broken):
     """Never ends, without a fault."""
 

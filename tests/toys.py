@@ -26,6 +26,12 @@ class RandomEnds:
         return {"time": state["time"] + 1}, observation, reward, terminated, truncated, {}
 
 
+class ContinuousRandomEnds(RandomEnds):
+    """The same with two bounded continuous actions."""
+
+    action_space = Box((2,), -0.5, 0.5)
+
+
 class Counting:
     """Observation: steps since the reset, length of the episode. Reward: the number of the step, from 1. Terminates after
     a length that the reset draws from ``shortest … longest``."""

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from proximo.run import Policy, Result, evaluate, load_policy, make_config, resume, train
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     # Names are fetched when they are first used, so that `proximo --help` does not wait for JAX.
     if name not in _PUBLIC:

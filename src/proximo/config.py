@@ -7,6 +7,7 @@ group; YAML files hold the groups (``env: {num_envs: 16}``). Layers: default < p
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +23,14 @@ FOREIGN_NAMES = {
     "n_epochs": "num_epochs", "update_epochs": "num_epochs", "n_envs": "num_envs", "lr": "learning_rate",
     "batch_size": "num_minibatches", "minibatch_size": "num_minibatches", "ent_weight": "ent_coef",
     "total_timesteps": "total_steps", "timesteps": "total_steps", "value_coef": "vf_coef", "lambda": "gae_lambda",
-    "lam": "gae_lambda", "discount": "gamma", "env_id": "id", "rollout_length": "num_steps", "seq_len": "sequence_length",
+    "lam": "gae_lambda", "discount": "gamma", "rollout_length": "num_steps", "seq_len": "sequence_length",
     "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
     "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward",
-    "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
+    "norm_adv": "normalize_advantage", "normalize_adv": "normalize_advantage", "anneal_lr": "learning_rate", "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
 }  # fmt: skip
+
+
+MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
 
 
 def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
@@ -42,12 +46,15 @@ class EnvConfig:
     """Which environment, and how many of it."""
 
     id: str = _setting("", "environment id, as listed by `proximo envs`")
-    num_envs: int = _setting(8, "environments stepped together", low=1)
+    num_envs: int = _setting(8, "environments stepped together", low=1, high=10**7)
     max_episode_steps: int = _setting(
-        0, "truncate episodes after so many steps, beside the environment's own limit; 0: off", low=0
+        0, "truncate episodes after so many steps, beside the environment's own limit; 0: off", low=0, high=2**32 - 2
     )
     stagger_steps: int = _setting(
-        0, "start out of phase: truncate every environment's first episode after a random 1 … stagger_steps steps; 0: off", low=0
+        0,
+        "start out of phase: truncate every environment's first episode after a random 1 … stagger_steps steps; 0: off",
+        low=0,
+        high=2**31 - 2,
     )
     env_settings: dict[str, Any] = _setting({}, "parameters of the environment itself, as key=value,key=value")
 
@@ -56,10 +63,10 @@ class EnvConfig:
 class PPOConfig:
     """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347)."""
 
-    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1)
-    num_steps: int = _setting(128, "steps of each environment in a rollout", low=1)
-    num_epochs: int = _setting(4, "passes over each rollout", low=1)
-    num_minibatches: int = _setting(4, "minibatches in an epoch", low=1)
+    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1, high=10**15)
+    num_steps: int = _setting(128, "steps of each environment in a rollout", low=1, high=10**7)
+    num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
+    num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
     learning_rate: ScheduleText = _setting(
         ScheduleText("3e-4"), "a number, linear(from, to) or polynomial(from, to, power)", low=0
     )
@@ -73,7 +80,7 @@ class PPOConfig:
     target_kl: float = _setting(0.0, "skip the remaining minibatches of an update once approximate KL exceeds it; 0: off", low=0)
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting("minibatch", "over what advantages are normalised")
     normalize_observation: bool = _setting(
-        False, "observations to mean 0 and variance 1 by running statistics, inside the policy"
+        False, "observations to mean 0 and variance 1 by running statistics, inside the policy (not bytes and discrete ones)"
     )
     normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
     recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")
@@ -87,15 +94,15 @@ class NetworkConfig:
     """Encoder → memory → heads."""
 
     encoder: Literal["auto", "mlp", "nature_cnn"] = _setting("auto", "auto: nature_cnn for images, mlp for the rest")
-    hidden_sizes: tuple[int, ...] = _setting((64, 64), "layers of the MLP encoder, as 64,64", low=1)
+    hidden_sizes: tuple[int, ...] = _setting((64, 64), "layers of the MLP encoder, as 64,64", low=1, high=65_536)
     activation: Literal["tanh", "relu"] = _setting("tanh", "between layers")
     towers: Literal["separate", "shared"] = _setting(
         "separate", "one encoder and memory each for policy and value, or one for both"
     )
     memory: Literal["none", "gru", "lstm"] = _setting("none", "what the policy remembers with")
-    memory_size: int = _setting(128, "units of the memory", low=1)
-    memory_layers: int = _setting(1, "memories stacked upon each other", low=1)
-    head_sizes: tuple[int, ...] = _setting((), "hidden layers of each head, behind the memory", low=1)
+    memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
+    memory_layers: int = _setting(1, "memories stacked upon each other", low=1, high=32)
+    head_sizes: tuple[int, ...] = _setting((), "hidden layers of each head, behind the memory", low=1, high=65_536)
     action_mapping: Literal["clip", "tanh"] = _setting(
         "clip", "how a Gaussian sample reaches a bounded space: clipped or squashed"
     )
@@ -109,16 +116,18 @@ class NetworkConfig:
 class RunConfig:
     """Where a run is kept, and what is done beside learning."""
 
-    seed: int = _setting(0, "seed of everything; seeds=K trains seed … seed + K - 1", low=0)
-    seeds: int = _setting(1, "independent seeds to train", low=1)
+    seed: int = _setting(0, "seed of everything; seeds=K trains seed … seed + K - 1", low=0, high=MAX_SEED)
+    seeds: int = _setting(1, "independent seeds to train", low=1, high=1000)
     seeds_mode: Literal["vmap", "serial"] = _setting("vmap", "all seeds in one compiled program, or one after the other")
     runs_dir: str = _setting("runs", "folder of all runs")
     name: str = _setting("", "name of the run; empty: date and time")
-    updates_per_call: int = _setting(0, "most updates in one compiled call; 0: a hundredth of the run, at most 64", low=0)
+    updates_per_call: int = _setting(
+        0, "most updates in one compiled call; 0: a hundredth of the run, at most 64", low=0, high=10**5
+    )
     eval_every: int = _setting(0, "steps between evaluations; 0: a tenth of the run", low=0)
-    eval_episodes: int = _setting(32, "episodes of each evaluation; 0: no evaluation, not at the end either", low=0)
+    eval_episodes: int = _setting(32, "episodes of each evaluation; 0: no evaluation, not at the end either", low=0, high=10**6)
     checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
-    keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best", low=2)
+    keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     matmul_precision: Literal["default", "high", "highest"] = _setting("default", "of matrix products")
 
@@ -173,6 +182,11 @@ LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves()}
 def unknown(name: str, where: str = "") -> ConfigError:
     """The error for a name that no setting has, with the nearest one or the name that we use for it."""
     plain = name.replace("-", "_")
+    if plain in ("id", "env", "env_id", "environment"):
+        return ConfigError(
+            f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train gymnax:CartPole-v1`; "
+            "in a file it is `env: {id: ...}`."
+        )
     if plain in FOREIGN_NAMES:
         ours = FOREIGN_NAMES[plain]
         if ours == "num_minibatches":
@@ -209,7 +223,10 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
             if name not in LEAVES or LEAVES[name].group != group:
                 raise unknown(str(name), f" under {group!r} in {source}")
             settings[name] = value
-    return override(base, settings)
+    try:
+        return override(base, settings)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
@@ -229,6 +246,8 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
 def validate(config: Config) -> Config:
     """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
     env, ppo, network = config.env, config.ppo, config.network
+    if config.run.seed + config.run.seeds - 1 > MAX_SEED:
+        raise ConfigError(f"seed = {config.run.seed} with seeds = {config.run.seeds}: expected no seed beyond {MAX_SEED}.")
     if not env.id:
         raise ConfigError("No environment given: name one, as in `proximo train gymnax:CartPole-v1`; `proximo envs` lists them.")
     length = config.sequence_length
@@ -254,6 +273,8 @@ def validate(config: Config) -> Config:
         )
     if ppo.weight_decay and ppo.optimizer == "adam":
         raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
-    if any(sep in config.run.name for sep in ("/", "\\", "@")) or config.run.name in (".", "..", "last"):
-        raise ConfigError(f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last'.")
+    if any(sep in config.run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", config.run.name):
+        raise ConfigError(
+            f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'."
+        )
     return config

@@ -30,5 +30,5 @@ class TrainingError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""

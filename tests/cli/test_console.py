@@ -59,6 +59,7 @@ def test_the_banner_tells_spaces_network_batch_device_and_directory(plain):
         "     network  MLP 8 tanh: 1,234 parameters",
         "       batch  4 environments × 8 steps = 32",
         "    training  3,200 steps in 100 updates, seed 0",
+        "    settings  learning rate 3e-4, γ 0.99, λ 0.95, clip 0.2, entropy 0.0",
         "      device  cpu, 2 cores",
         "         run  runs/e/r",
     ]
@@ -85,7 +86,8 @@ def test_a_line_every_ten_seconds_and_compiling_first(plain, clock):
     ]
 
 
-def test_the_end_gives_the_result_and_the_next_commands(plain):
+def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
     stream.truncate(stream.seek(0))
@@ -93,8 +95,15 @@ def test_the_end_gives_the_result_and_the_next_commands(plain):
     assert stream.getvalue().splitlines() == [
         "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s of compiling)",
         "Next:  proximo eval runs/e/r --episodes 100",
-        "       tensorboard --logdir runs/e/r",
+        "       tensorboard --logdir runs/e/r   (after `pip install tensorboard`)",
     ]
+
+
+def test_several_seeds_end_with_their_mean_and_spread(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN / "seed-0", RUN / "seed-1"], FACTS)
+    reporter.finished([result(mean_return=10.0), result(mean_return=20.0)])
+    assert "2 seeds: mean return 15.0 ± 5.0" in stream.getvalue().splitlines()
 
 
 def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):
@@ -209,8 +218,8 @@ def test_the_live_table_says_compiling_then_training_and_leaves_a_clean_screen(c
         reporter.finished([result()])
     end = screen.lines()
     assert not any("│" in line or "┏" in line for line in end)
-    assert "run  runs/e/r" in end[5]
-    assert end[6].startswith("mean return 12.3")
+    assert "run  runs/e/r" in end[6]
+    assert end[7].startswith("mean return 12.3")
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
 
 

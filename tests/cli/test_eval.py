@@ -47,10 +47,10 @@ def test_a_sentence_names_the_checkpoint_and_the_figures(runs, capsys):
     assert main(["eval", "r@best", "--runs-dir", str(runs), "--episodes", "5"]) == 0
     out = capsys.readouterr().out
     assert f"{runs}/proximo-PocMemory/r at step " in out
-    assert "over 5 episodes (95 % of the mean: " in out
+    assert "over 5 greedy episodes (95 % interval of the mean " in out
     assert ", success " in out
 
 
 def test_no_episodes_are_a_mistake(runs, capsys):
     assert main(["eval", "r", "--runs-dir", str(runs), "--episodes", "0"]) == 2
-    assert capsys.readouterr().err == "proximo: episodes = 0: expected at least 1.\n"
+    assert capsys.readouterr().err == "proximo: episodes = 0: expected 1 … 1000000.\n"

@@ -58,6 +58,12 @@ def test_a_bad_number_of_the_environment_freezes_the_state_before_it(source):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.policy))
 
 
+def test_a_bad_observation_behind_the_last_row_is_the_observation():
+    state, metrics = trained(4, observation=8)
+    assert "observation" in flags(metrics, 1)
+    assert bits(state.learner) == bits(trained(1, observation=8)[0].learner)
+
+
 def test_a_healthy_training_would_have_gone_on():
     assert bits(trained(4)[0].learner) != bits(trained(1)[0].learner)
 

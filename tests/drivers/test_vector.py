@@ -35,6 +35,26 @@ MISTAKES = {
         r"step returns an observation of shape \(1, 2\)",
     ),
     "five results": ({"step": step_with(lambda r: r[:5])}, r"returns 5 values: expected \(state, observation, reward,"),
+    "an observation that steps make of another kind": (
+        {"reset": lambda key, params: (Counting().reset(key, params)[0], jnp.zeros(2, jnp.int32))},
+        r"step returns an observation of float32, where reset's is int32: make both alike",
+    ),
+    "floats in a space of bytes": (
+        {"observation_space": Box((2,), 0, 255, "uint8")},
+        r"reset returns an observation of float32: its observation space is Box\(2,\) uint8",
+    ),
+    "no info": ({"step": step_with(lambda r: (*r[:5], None))}, r"returns None as info: expected a dict"),
+    "success with an axis": (
+        {"step": step_with(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)}))},
+        r"as info: expected a dict, in it a single number where it has success",
+    ),
+    "a reward that is None": ({"step": step_with(lambda r: (*r[:2], None, *r[3:]))}, r"reward of type NoneType"),
+    "a complex reward": ({"step": step_with(lambda r: (*r[:2], r[2] + 1j, *r[3:]))}, r"reward of complex64: expected float32"),
+    "a termination that is a number": ({"step": step_with(lambda r: (*r[:3], 0.5 * r[2], *r[4:]))}, r"expected bool"),
+    "an error inside": (
+        {"step": step_with(lambda r: r[9])},
+        r"step raised IndexError: tuple index out of range \(test_vector.py, line \d+\)",
+    ),
     "a reward with an axis": (
         {"step": step_with(lambda r: (*r[:2], r[2][None], *r[3:]))},
         r"reward of shape \(1,\): expected a single number",

@@ -50,7 +50,7 @@ def test_an_unknown_id_is_an_error_with_the_nearest_name(env_id, message):
     ("env_id", "settings", "message"),
     [
         ("proximo:PocMemory", {"max_step": 3}, r"has no parameter 'max_step' \(did you mean 'max_steps'\?\)"),
-        ("proximo:PocMemory", {"max_steps": "many"}, r"max_steps = 'many': expected a number"),
+        ("proximo:PocMemory", {"max_steps": "many"}, r"max_steps = 'many': expected a whole number"),
         (
             "gymnax:Pendulum-v1",
             {"max_torqe": 1.0},
@@ -104,7 +104,7 @@ def test_a_class_without_the_protocol_is_an_error_that_says_what_lacks():
 
 
 def test_a_gymnasium_environment_is_recognised():
-    with pytest.raises(EnvError, match=r"step takes 1 arguments, expected 4.*looks like a Gymnasium environment"):
+    with pytest.raises(EnvError, match=r"like.step\(action\) does not take the 4 arguments .*looks like a Gymnasium environment"):
         check_protocol(GymnasiumLike(), "like")
 
 
@@ -167,3 +167,46 @@ def test_a_step_that_terminates_at_the_time_limit_is_not_truncated():
     _, _, terminated, truncated = rollout_of(at_limit, jnp.int32(1), end)
     assert terminated[-1]
     assert not truncated[-1]
+
+
+def failing():
+    raise RuntimeError("no screen\n\nand more")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("json:loads", r"'json:loads'|json:loads cannot be made: missing a required argument: 's'"),
+        ("math:pi", r"'math:pi' is float, no class"),
+        ("builtins:dict", r"builtins:dict is no JAX environment"),
+        (".foo:Bar", r"there is no library or module '.foo'"),
+        ("test_registry:failing", r"test_registry:failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
+    ],
+)
+def test_an_id_of_something_that_makes_no_environment_is_one_sentence(env_id, message):
+    with pytest.raises(EnvError, match=message):
+        make_env(env_id)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import nowhere", "ModuleNotFound")]
+)
+def test_an_error_while_a_users_module_is_imported_is_one_sentence(tmp_path, monkeypatch, code, error):
+    (tmp_path / f"grid_{error.lower()}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(EnvError, match=rf"Importing grid_\w+ raised {error}.*grid_\w+.py, line 1"):
+        make_env(f"grid_{error.lower()}:Grid")
+
+
+def test_a_step_of_any_arguments_is_accepted():
+    class Wrapper(Minimal):
+        def step(self, *arguments):
+            return super().step(*arguments)
+
+    check_protocol(Wrapper(), "wrapper")
+
+
+@pytest.mark.parametrize("value", [2.7, True, None, [1, 2], float("nan")])
+def test_a_parameter_takes_values_of_its_own_kind_only(value):
+    with pytest.raises(ConfigError, match=r"env_settings: max_steps = .*: expected a whole number"):
+        make_env("proximo:PocMemory", {"max_steps": value})

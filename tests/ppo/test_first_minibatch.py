@@ -10,6 +10,7 @@ import pytest
 from proximo.ppo.batch import cut, make_batch, shuffled, take
 from proximo.ppo.rollouts import observe
 
+import toys
 from helpers import MEMORIES, cast, difference, precision, shaken, small_driver, trainer
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -17,6 +18,8 @@ CASES = [
     *[(memory, 4, "float32") for memory in MEMORIES],
     *[(memory, 4, "float64") for memory in MEMORIES],
     ("gru", 0, "float32"),
+    ("none, continuous actions", 4, "float32"),
+    ("gru, continuous actions", 4, "float32"),
 ]
 
 
@@ -71,7 +74,9 @@ def measure(driver, state):
 
 @functools.cache
 def measured(memory, length, dtype):
-    driver = small_driver(**MEMORIES[memory], sequence_length=length)
+    kind, _, actions = memory.partition(", ")
+    env = toys.ContinuousRandomEnds() if actions else None
+    driver = small_driver(env, **MEMORIES[kind], sequence_length=length)
     state = driver.init(jax.random.key(0))
     with precision(dtype):
         return jax.device_get(jax.jit(lambda state: measure(driver, state))(cast(state, dtype)))

@@ -115,7 +115,7 @@ def test_an_update_longer_than_the_grace_is_dropped_and_the_last_border_saved(tm
     assert ended.code == 130, ended
     assert f"Go on with: proximo train --resume {run_dir}" in ended.out
     step = checkpoint.steps(run_dir / "checkpoints")[-1]
-    assert f"Stopped at step {step}, saved" in ended.out
+    assert f"Stopped at step {step:,}, saved" in ended.out
     assert step > before
     assert rows(run_dir)[-1]["step"] == step
 
@@ -130,7 +130,7 @@ def test_a_call_expected_to_be_short_that_hangs_leaves_the_last_checkpoint(tmp_p
         ended = process.end(20)
     assert ended.code == 143, ended
     step = checkpoint.steps(run_dir / "checkpoints")[-1]
-    assert f"Stopped at step {step}, saved" in ended.out
+    assert f"Stopped at step {step:,}, saved" in ended.out
 
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path):
@@ -166,7 +166,7 @@ def test_an_interrupt_while_compiling_ends_at_once_and_the_run_begins_again(tmp_
 def test_an_interrupted_last_evaluation_is_made_up_for_by_a_resume(tmp_path):
     endless = """
 from proximo.run import interrupts
-from proximo.run.evaluate import Evaluator
+from proximo.run.evaluation import Evaluator
 import time
 interrupts.GRACE_SECONDS = 0.3
 real, count = Evaluator.__call__, [0]

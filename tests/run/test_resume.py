@@ -4,12 +4,15 @@ import json
 import shutil
 import signal
 
+import numpy as np
 import pytest
 import yaml
 
-from commands import BATCH, GRU, SMALL, Process, copied, final_state, rows, train_words, trained
+import proximo
+from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
 from proximo.cli import main
 from proximo.cli.console import LineReporter
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.run import api, checkpoint, directory, retention
 from proximo.run.program import Program
 
@@ -58,8 +61,8 @@ def test_every_border_is_as_good_as_another(whole, tmp_path, kind):
 def test_a_part_of_the_collector_that_is_lost_shows_in_the_bits(whole, tmp_path, monkeypatch, lost):
     restore = api._restore
 
-    def forgetful(program, run_dir, config, step):
-        state = restore(program, run_dir, config, step)
+    def forgetful(program, member, step):
+        state = restore(program, member, step)
         fresh = program.start([0]).collector
         parts = {name: getattr(fresh if name == lost else state.collector, name) for name in vars(fresh)}
         return type(state)(state.learner, type(fresh)(**parts), state.healthy)
@@ -100,8 +103,16 @@ def test_extending_a_run_warns_and_is_remembered(whole, tmp_path, capsys):
     assert directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
     # Going on from an older border needs the new total no second time, and warns no second time.
     resumed(run_dir, f"@{TOTAL}")
-    assert "warning" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "warning: total_steps" not in said
+    assert (
+        f"warning: {run_dir} goes on from step {TOTAL}: its later checkpoints ({TOTAL + BATCH}, {TOTAL + 2 * BATCH}) are dropped."
+        in said
+    )
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
+    state = final_state(run_dir)["learner.hyperparameters.total_steps"]
+    assert np.frombuffer(state, np.float32) == TOTAL + 2 * BATCH, "the schedules run over the new total"
     assert len((run_dir / "command.txt").read_text().splitlines()) == 3
 
 
@@ -223,7 +234,7 @@ def test_going_back_beyond_the_best_checkpoint_forgets_it(whole, tmp_path):
     retention.mark_best(run_dir, TOTAL)
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run_dir) if "eval/mean_return" in row}
-    assert retention.best_step(run_dir) == max(evaluations, key=evaluations.get)
+    assert retention.best_step(run_dir) == last_best(evaluations)
 
 
 def test_the_saved_settings_are_a_config_that_gives_the_same_run(whole, tmp_path):
@@ -235,3 +246,51 @@ def test_the_saved_settings_are_a_config_that_gives_the_same_run(whole, tmp_path
     for mapping in settings:
         del mapping["run"]["name"], mapping["run"]["runs_dir"]
     assert settings[0] == settings[1]
+
+
+def test_a_resume_takes_the_lock_before_it_chooses_where_to_go_on(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    seen = []
+
+    def spy(run_dirs, *arguments):
+        with pytest.raises(RunDirectoryError, match="is in use"):
+            directory.RunLock(run_dir).__enter__()
+        seen.append(run_dirs)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(api, "_steps_to_resume", spy)
+    with pytest.raises(ConfigError, match="enough"):
+        proximo.resume(run_dir)
+    assert seen == [[run_dir]]
+
+
+def test_a_kill_between_checkpoints_and_rows_of_a_rewind_loses_no_row(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    real, count = shutil.rmtree, [0]
+
+    def killed(path, **options):
+        count[0] += 1
+        if count[0] == 3:
+            raise KeyboardInterrupt
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.resume(f"{run_dir}@{3 * BATCH}")
+    monkeypatch.setattr(shutil, "rmtree", real)
+    resumed(run_dir)
+    assert (final_state(run_dir), rows(run_dir)) == (final_state(whole["feed-forward"]), rows(whole["feed-forward"]))
+
+
+def test_fewer_total_steps_than_were_made_are_refused(whole, tmp_path):
+    with pytest.raises(ConfigError, match=f"stands at step {TOTAL} already: total_steps = {TOTAL - BATCH} is less"):
+        proximo.resume(copied(whole["feed-forward"], tmp_path), total_steps=TOTAL - BATCH)
+
+
+def test_a_checkpoint_of_a_newer_proximo_is_not_passed_over(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    before = checkpoint.steps(run_dir / "checkpoints")
+    monkeypatch.setattr(checkpoint, "VERSION", 0)
+    with pytest.raises(CheckpointError, match="unsupported format version"):
+        proximo.resume(run_dir)
+    assert checkpoint.steps(run_dir / "checkpoints") == before

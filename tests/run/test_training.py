@@ -1,22 +1,26 @@
 """The training loop: what it writes, keeps and evaluates; several seeds; faults that end it."""
 
+import contextlib
 import json
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
 
 import proximo
-from commands import BATCH, GRU, SMALL, copied, final_state, rows, train_words, trained
+from commands import BATCH, GRU, SMALL, copied, final_state, last_best, rows, train_words, trained
 from proximo.cli import main
-from proximo.errors import TrainingError
+from proximo.errors import ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention, reuse
+from proximo.run.program import Program
 from proximo.run.sinks import read_rows
 
-from helpers import compilations
+import toys
+from helpers import bits, compilations
 
 TOTAL = SMALL["total_steps"]
 TRAIN_METRICS = (
@@ -51,7 +55,8 @@ def test_the_rows_tell_all_that_was_asked_for(run):
     assert [row["step"] for row in training] == list(range(2 * BATCH, TOTAL + 1, 2 * BATCH))
     for row in training:
         assert {f"train/{name}" for name in TRAIN_METRICS.split()} <= set(row)
-        assert {"rollout/episodes", "rollout/return_mean", "rollout/length_mean", "rollout/success_rate"} <= set(row)
+        assert {"rollout/episodes", "rollout/return_mean", "rollout/length_mean"} <= set(row)
+        assert "rollout/success_rate" not in row, "this environment tells no success"
         assert {"time/steps_per_second", "time/seconds"} <= set(row)
         assert all(math.isfinite(row[f"train/{name}"]) for name in TRAIN_METRICS.split())
         assert row["train/ratio_min"] <= 1 <= row["train/ratio_max"]
@@ -71,7 +76,7 @@ def test_rows_keep_their_order_and_time_goes_forward(run):
 
 def test_the_newest_checkpoints_and_the_best_are_kept_and_the_best_is_the_best(run):
     evaluations = {row["step"]: row["eval/mean_return"] for row in rows(run) if "eval/mean_return" in row}
-    best = max(evaluations, key=evaluations.get)
+    best = last_best(evaluations)
     assert retention.best_step(run) == best
     assert set(checkpoint.steps(run / "checkpoints")) == {TOTAL - 2 * BATCH, TOTAL, best}
     assert proximo.load_policy(f"{run}@best").step == best
@@ -263,6 +268,78 @@ def test_a_fault_in_one_call_of_many_updates_names_the_first_bad_one(tmp_path):
     settings = {**SMALL, **NO_EVALUATION, "checkpoint_every": 10 * BATCH, "updates_per_call": 8}
     with pytest.raises(TrainingError, match=r"in the reward between steps 64 and 96 .*no checkpoint was saved yet"):
         proximo.train("odd_envs:NanReward", **settings, runs_dir=str(tmp_path), name="r")
+    (row,) = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
+    assert row["step"] == 64, "what came before is written: it tells how it came about"
+    assert math.isfinite(row["train/loss"])
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_a_seed_that_fails_does_not_end_the_others(tmp_path, capsys, mode):
+    settings = {**SMALL, "normalize_observation": False, "seeds": 4, "seeds_mode": mode, "runs_dir": str(tmp_path), "name": "g"}
+    with pytest.raises(TrainingError) as caught:
+        proximo.train("odd_envs:Unlucky", **settings)
+    group = tmp_path / "odd_envs-Unlucky" / "g"
+    failed = [m.name for m in directory.members(group) if (m / "failure.txt").exists()]
+    assert 0 < len(failed) < 4, failed
+    for member in directory.members(group):
+        steps = checkpoint.steps(member / "checkpoints")
+        assert (f"of {member} (" in str(caught.value)) == (member.name in failed)
+        assert (TOTAL in steps) == (member.name not in failed)
+    with pytest.raises(ConfigError, match="is complete at step"):
+        proximo.resume(group)
+    longer = TOTAL + 2 * BATCH
+    with contextlib.suppress(TrainingError):
+        proximo.resume(group, total_steps=longer)
+    for member in directory.members(group):
+        assert (member.name in failed) == (TOTAL not in checkpoint.steps(member / "checkpoints"))
+
+
+def test_a_seed_of_a_vmapped_group_alone_is_warned_of(tmp_path, capsys):
+    settings = {**SMALL, "seeds": 2, "keep_checkpoints": 50, "runs_dir": str(tmp_path), "name": "g"}
+    proximo.train("toys:RandomEnds", **settings)
+    assert main(["train", "--resume", f"{tmp_path}/toys-RandomEnds/g/seed-1@{TOTAL // 2}"]) == 0
+    assert "2 seeds were trained in one program, and 1 of them goes on: its last bits may differ" in capsys.readouterr().out
+
+
+def test_a_config_and_another_environment_are_at_odds(tmp_path):
+    config = proximo.make_config("toys:RandomEnds", {**SMALL, "runs_dir": str(tmp_path)}, preset=False)
+    with pytest.raises(ConfigError, match="env = 'toys:Counting', but config is for 'toys:RandomEnds'"):
+        proximo.train("toys:Counting", config=config)
+    with pytest.raises(ConfigError, match="num_minibatches = 3 does not divide"):
+        proximo.train(config=config, num_minibatches=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_is_loaded_although_the_environments_state_has_changed(run, monkeypatch):
+    policy = proximo.load_policy(run)
+    real = toys.RandomEnds.reset
+
+    def reset(self, key, params):
+        state, observation = real(self, key, params)
+        return (state, jnp.zeros(())), observation
+
+    monkeypatch.setattr(toys.RandomEnds, "reset", reset)
+    monkeypatch.setattr(
+        toys.RandomEnds,
+        "step",
+        lambda self, key, state, *rest, step=toys.RandomEnds.step: widened(step(self, key, state[0], *rest)),
+    )
+    again = proximo.load_policy(run)
+    assert again.step == policy.step
+    assert bits(again.network) == bits(policy.network)
+
+
+def widened(result):
+    return ((result[0], jnp.zeros(())), *result[1:])
+
+
+def test_a_program_evaluates_as_its_settings_say_and_computes_in_their_precision():
+    settings = {**SMALL, "max_episode_steps": 7, "matmul_precision": "highest"}
+    program = Program(proximo.make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), stacked=False)
+    assert (program.evaluator.stochastic, program.evaluator.limit, program.evaluator.matmul_precision) == (False, 7, "highest")
+    driver = program.driver
+    state = driver.init(jax.random.key(0))
+    assert "HIGHEST" in str(jax.make_jaxpr(driver.advance, static_argnums=2)(state, jnp.int32(1), 1))
 
 
 def test_a_run_with_memory_and_its_policy_are_loaded_alike(tmp_path):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
+import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from proximo import __version__
 from proximo.errors import ProximoError, TrainingError, nearest
@@ -25,6 +27,11 @@ class UsageError(ProximoError):
 
 class Parser(argparse.ArgumentParser):
     """Raises instead of printing its usage, so that every mistake ends as one sentence."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        # argparse takes -1e-3 for a flag: its own expression knows no exponents.
+        self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
@@ -50,6 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a user's own `module:Class` lies where he stands
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        # A KeyboardInterrupt is lost in JAX's callbacks and leaves half-imported modules; nothing is to be saved yet.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     try:
         return _dispatch(arguments)
     except ProximoError as error:
@@ -65,6 +76,17 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
+        print(
+            f"proximo: The memory does not suffice ({detail}): lower num_envs, num_steps or the network's sizes.", file=sys.stderr
+        )
+        return 2
+    finally:
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
 
 
 def _dispatch(arguments: list[str]) -> int:

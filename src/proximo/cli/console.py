@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -78,11 +80,16 @@ class LineReporter(QuietReporter):
         self.where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
         seeds = f", {len(run_dirs)} seeds ({config.run.seeds_mode})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
+        asked = config.ppo.total_steps
+        rounded = f" (of {asked:,} asked: whole updates only)" if asked != self.total else ""
+        ppo = config.ppo
         rows = {
             "environment": f"{config.env.id}: {facts['observation']} → {facts['action']}",
             "network": f"{facts['network']}: {facts['parameters']:,} parameters",
             "batch": facts["batch"],
-            "training": f"{self.total:,} steps in {facts['updates']:,} updates{seeds}{resumed}",
+            "training": f"{self.total:,} steps{rounded} in {facts['updates']:,} updates{seeds}{resumed}",
+            "settings": f"learning rate {ppo.learning_rate.text}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps.text}, "
+            f"entropy {ppo.ent_coef.text}",
             "device": facts["device"],
             "run": str(self.where),
         }
@@ -138,9 +145,14 @@ class LineReporter(QuietReporter):
                 f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
                 markup=False,
             )
+        returns = [r.mean_return for r in results if r.mean_return is not None]
+        if len(returns) > 1:
+            mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
+            self.console.print(f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)}", markup=False)
         self.console.print(f"Next:  proximo eval {self.where} --episodes 100", markup=False)
         if self.tensorboard:
-            self.console.print(f"       tensorboard --logdir {self.where}", markup=False)
+            missing = "" if importlib.util.find_spec("tensorboard") else "   (after `pip install tensorboard`)"
+            self.console.print(f"       tensorboard --logdir {self.where}{missing}", markup=False)
 
 
 class LiveReporter(LineReporter):

@@ -26,6 +26,7 @@ def run(arguments: list[str]) -> int:
         print(library)
         for entry in entries:
             mark = "  preset" if entry["preset"] else ""
-            print(f"  {entry['id']:<34}{entry['observation']:<26}{'→ ' * bool(entry['action'])}{entry['action']}{mark}")
+            spaces = entry.get("error") or f"{entry['observation']:<26}→ {entry['action']}".removesuffix("→ ").rstrip()
+            print(f"  {entry['id']:<34}{spaces}{mark}")
     print("Your own: my_package.module:MyEnv (a class with reset, step, observation_space and action_space)")
     return 0

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
         print(json.dumps(plain(as_json(results)), allow_nan=False))
         return 0
     for name, summary in results.items():
-        print(_sentence(name, summary))
+        print(_sentence(name, summary, "sampled" if options.stochastic else "greedy"))
     return 0
 
 
@@ -52,7 +52,7 @@ def as_json(results: dict[str, Any]) -> dict[str, Any]:
         return rows[0]
     import numpy as np
 
-    from proximo.run.evaluate import bootstrap_interval, interquartile_mean
+    from proximo.run.evaluation import bootstrap_interval, interquartile_mean
 
     returns = np.array([row["mean_return"] for row in rows])
     successes = [row["success_rate"] for row in rows if row["success_rate"] is not None]
@@ -68,10 +68,10 @@ def as_json(results: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sentence(name: str, s: dict[str, Any]) -> str:
+def _sentence(name: str, s: dict[str, Any], how: str) -> str:
     low, high = s["ci95"]
     success = "" if s["success_rate"] is None else f", success {s['success_rate']:.1%}"
     return (
-        f"{name} at step {s['step']:,}: return {s['mean_return']:.2f} ± {s['std_return']:.2f} over {s['episodes']} episodes "
-        f"(95 % of the mean: {low:.2f} … {high:.2f}; middle half {s['iqm_return']:.2f}), length {s['mean_length']:.1f}{success}"
+        f"{name} at step {s['step']:,}: return {s['mean_return']:.2f} ± {s['std_return']:.2f} over {s['episodes']} {how} episodes "
+        f"(95 % interval of the mean {low:.2f} … {high:.2f}; interquartile mean {s['iqm_return']:.2f}), length {s['mean_length']:.1f}{success}"
     )

@@ -9,8 +9,11 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from proximo.cli import Parser, UsageError
-from proximo.config import GROUPS, LEAVES, Leaf, unknown
+from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
+from proximo.schedule_text import ScheduleText
 
 
 def run(arguments: list[str]) -> int:
@@ -25,15 +28,18 @@ def run(arguments: list[str]) -> int:
     # With --json nothing but the object stands on stdout.
     stream = sys.stderr if options.json else sys.stdout
     with make_reporter(stream, options.quiet) as reporter:
-        if options.resume:
+        if options.resume is not None:
             if options.env or options.config or options.smoke or options.no_preset:
                 raise UsageError(
                     "--resume goes on with a run as it is: give no environment, --config, --no-preset or --smoke beside it."
                 )
             runs_dir = settings.pop("runs_dir", "runs")
-            results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, settings=settings)
+            results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **settings)
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
+            if options.show_config:
+                print(yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True), end="")
+                return 0
             results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
         print(json.dumps(plain(summary(results)), allow_nan=False))
@@ -50,6 +56,7 @@ def summary(results: list[Any]) -> dict[str, Any]:
         return rows[0]
     figures = {n: [row[n] for row in rows if row[n] is not None] for n in names if n != "run_dir"}
     means = {n: sum(values) / len(values) if values else None for n, values in figures.items()}
+    means["steps"] = round(means["steps"] or 0)
     return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}
 
 
@@ -80,6 +87,7 @@ def _parser() -> Parser:
         "--resume", metavar="RUN", help="go on with a run: a path, a name, or last; @STEP goes back to a checkpoint"
     )
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
+    parser.add_argument("--show-config", action="store_true", help="print the settings, presets included, and train nothing")
     parser.add_argument("--smoke", action="store_true", help="three updates only, to see that everything works")
     parser.add_argument("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
     parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
@@ -89,6 +97,9 @@ def _parser() -> Parser:
             if leaf.group == group and leaf.name != "id":
                 _add_setting(section, leaf)
     return parser
+
+
+_KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
 
 
 def _add_setting(section: Any, leaf: Leaf) -> None:
@@ -103,7 +114,7 @@ def _add_setting(section: Any, leaf: Leaf) -> None:
         )
     else:
         choices = typing.get_args(leaf.type) if typing.get_origin(leaf.type) is typing.Literal else ()
-        section.add_argument(flag, metavar="|".join(choices) or "VALUE", **common)
+        section.add_argument(flag, metavar="|".join(choices) or _KINDS.get(leaf.type, "LIST"), **common)
     if "_" in leaf.name:
         hidden = {**common, "help": argparse.SUPPRESS}
         section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type is bool else {}), **hidden)

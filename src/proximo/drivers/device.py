@@ -33,6 +33,7 @@ class DeviceDriver:
         vector.check_env(env, config.env.id)
         self.config, self.env, self.seeds_axis = config, env, seeds_axis
         self.limit = config.env.max_episode_steps or NO_LIMIT
+        self.tells_success = vector.tells_success(env)
 
     def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
         """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
@@ -97,7 +98,10 @@ class DeviceDriver:
             last_memory=state.memory,
             last_value=last_value,
         )
-        return dataclasses.replace(state, key=key), rollout, _episode_metrics(**finished)
+        metrics = _episode_metrics(**finished)
+        if not self.tells_success:
+            del metrics["rollout/success_rate"]
+        return dataclasses.replace(state, key=key), rollout, metrics
 
     def _step(self, policy: ActorCritic, state: CollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap what was truncated, reset what ended."""
@@ -163,6 +167,10 @@ class DeviceDriver:
         The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
         its bits.
         """
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            return self._advance(state, num_updates, capacity)
+
+    def _advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
         buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.envs.protocol import JaxEnvironment
+from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.networks.memory import select
 from proximo.spaces import Box, from_any
@@ -79,22 +80,31 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
     """Trace reset and step without running them, and hold shapes against the spaces. Raises ``EnvError``."""
     params = env.default_params
     space = from_any(env.observation_space, "observation")
-    pair = jax.eval_shape(env.reset, jax.random.key(0), params)
+    with users_code(f"{env_id}.reset"):
+        pair = jax.eval_shape(env.reset, jax.random.key(0), params)
     if not isinstance(pair, tuple) or len(pair) != 2:
         got = f"{len(pair)} values" if isinstance(pair, tuple) else "one value"
         raise EnvError(f"{env_id}.reset returns {got}: expected a pair (state, observation).")
     state, observation = pair
-    _hold_observation(observation, space, env_id, "reset")
-    result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
+    _hold_observation(observation, space, env_id, "reset", None)
+    with users_code(f"{env_id}.step"):
+        result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
     if not isinstance(result, tuple) or len(result) != 6:
         raise EnvError(
             f"{env_id}.step returns {len(result) if isinstance(result, tuple) else 'one'} values: expected (state, observation, reward, terminated, truncated, info)."
         )
-    new, observation, reward, terminated, truncated, _ = result
-    _hold_observation(observation, space, env_id, "step")
+    new, seen, reward, terminated, truncated, info = result
+    _hold_observation(seen, space, env_id, "step", observation)
+    if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
+        raise EnvError(f"{env_id}.step returns {info!r} as info: expected a dict, in it a single number where it has success.")
     for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-        if np.shape(value) != ():
-            raise EnvError(f"{env_id}.step returns {name} of shape {np.shape(value)}: expected a single number.")
+        if not hasattr(value, "dtype") or np.shape(value) != ():
+            got = f"shape {np.shape(value)}" if hasattr(value, "dtype") else f"type {type(value).__name__}"
+            raise EnvError(f"{env_id}.step returns {name} of {got}: expected a single number.")
+        if not (np.can_cast(value.dtype, np.float64) if name == "reward" else np.issubdtype(value.dtype, np.bool_)):
+            raise EnvError(
+                f"{env_id}.step returns {name} of {value.dtype}: expected {'float32' if name == 'reward' else 'bool'}."
+            )
     if jax.tree.structure(new) != jax.tree.structure(state):
         raise EnvError(f"{env_id}.step returns a state of another structure than reset's: expected {jax.tree.structure(state)}.")
     for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
@@ -105,8 +115,16 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
             )
 
 
-def _hold_observation(observation: Any, space: Any, env_id: str, where: str) -> None:
+def _hold_observation(observation: Any, space: Any, env_id: str, where: str, of_reset: Any) -> None:
     shape = space.shape if isinstance(space, Box) else ()
     if jax.tree.structure(observation).num_leaves != 1 or not hasattr(observation, "shape") or observation.shape != shape:
         got = jax.tree.map(lambda x: getattr(x, "shape", type(x).__name__), observation)
         raise EnvError(f"{env_id}.{where} returns an observation of shape {got}: its observation space is {space}.")
+    kind = np.integer if not isinstance(space, Box) else np.uint8 if space.dtype == "uint8" else np.generic
+    if not np.issubdtype(observation.dtype, kind):
+        raise EnvError(f"{env_id}.{where} returns an observation of {observation.dtype}: its observation space is {space}.")
+    # A step's observation is cast to the type of reset's: floats into integers would lose what stands behind the point.
+    if of_reset is not None and not np.can_cast(observation.dtype, of_reset.dtype, "same_kind"):
+        raise EnvError(
+            f"{env_id}.step returns an observation of {observation.dtype}, where reset's is {of_reset.dtype}: make both alike."
+        )

@@ -9,6 +9,7 @@ from typing import Any
 
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks import TASKS
+from proximo.envs.users_code import users_code
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
@@ -52,7 +53,7 @@ def describe(env_id: str) -> dict[str, str]:
     try:
         env = make_env(env_id)
     except EnvError as error:
-        return {"observation": "not supported", "action": str(error)}
+        return {"error": str(error)}
     return {"observation": str(env.observation_space), "action": str(env.action_space)}
 
 
@@ -66,31 +67,44 @@ def _plain_id_error(env_id: str) -> str:
 
 
 def _load(module_name: str, class_name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """A user's own environment. An error inside his code is raised as it is: it is his to read."""
+    """A user's own environment."""
     try:
         found = importlib.util.find_spec(module_name) is not None
-    except (ModuleNotFoundError, ValueError):
+    except (ImportError, ValueError):
         found = False
     if not found:
         raise EnvError(
             f"Unknown environment '{module_name}:{class_name}': there is no library or module {module_name!r} on Python's path "
             f"(expected {ID_FORMS}{nearest(module_name, ['gymnax', 'proximo'])})."
         )
-    module = importlib.import_module(module_name)
+    with users_code(f"Importing {module_name}"):
+        module = importlib.import_module(module_name)
     if not hasattr(module, class_name):
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
-    return from_class(getattr(module, class_name), settings, f"{module_name}:{class_name}")
+    cls = getattr(module, class_name)
+    if not callable(cls):
+        raise EnvError(f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected one that makes an environment.")
+    return from_class(cls, settings, f"{module_name}:{class_name}")
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str) -> JaxEnvironment:
     """An instance of ``cls`` made with ``settings`` as keywords, held against the protocol."""
-    parameters = inspect.signature(cls).parameters
+    try:
+        signature = inspect.signature(cls)
+    except ValueError:  # some built-in types have none
+        raise EnvError(f"{env_id} is no JAX environment (proximo.envs.protocol has the protocol).") from None
+    parameters = signature.parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in settings:
         if name not in parameters and not takes_any:
             raise ConfigError(f"env_settings: {env_id} takes no argument {name!r}{nearest(name, parameters)}.")
-    env = cls(**settings)
+    try:
+        signature.bind(**settings)
+    except TypeError as error:
+        raise EnvError(f"{env_id} cannot be made: {error}; give it with --env-settings, or a default.") from error
+    with users_code(f"{env_id}()"):
+        env = cls(**settings)
     check_protocol(env, env_id)
     return env
 
@@ -101,11 +115,14 @@ def check_protocol(env: Any, env_id: str) -> None:
     if missing:
         raise EnvError(f"{env_id} is no JAX environment: it lacks {', '.join(missing)} (proximo.envs.protocol has the protocol).")
     for name, expected in (("reset", 2), ("step", 4)):
-        takes = len(inspect.signature(getattr(env, name)).parameters)
-        if takes != expected:
+        signature = inspect.signature(getattr(env, name))
+        try:
+            signature.bind(*range(expected))
+        except TypeError:
             arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
-            hint = " It looks like a Gymnasium environment; this version trains JAX environments." if takes < expected else ""
-            raise EnvError(f"{env_id}.{name} takes {takes} arguments, expected {expected}: {arguments}.{hint}")
+            gymnasium = name == "step" and list(signature.parameters) == ["action"]
+            hint = " It looks like a Gymnasium environment; this version trains JAX environments." if gymnasium else ""
+            raise EnvError(f"{env_id}.{name}{signature} does not take the {expected} arguments {arguments}.{hint}") from None
     if not hasattr(env, "default_params"):
         object.__setattr__(env, "default_params", ())  # a frozen dataclass or an equinox module is an environment too
     from_any(env.observation_space, "observation")

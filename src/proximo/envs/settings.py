@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
+
+import numpy as np
 
 from proximo.errors import ConfigError, nearest
 
@@ -20,6 +23,18 @@ def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
             raise ConfigError(
                 f"env_settings: {env_id} has no parameter {name!r}{nearest(name, fields)}; it has {', '.join(fields)}."
             )
-        if isinstance(value, str):
-            raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")
+        _hold(name, value, getattr(params, name))
     return dataclasses.replace(params, **settings)
+
+
+def _hold(name: str, value: Any, default: Any) -> None:
+    """Raise ``ConfigError`` when ``value`` is not of the kind of ``default``."""
+    kind = np.asarray(default).dtype.kind
+    words = {"b": "true or false", "i": "a whole number", "u": "a whole number", "f": "a finite number"}
+    fits = isinstance(value, bool) if kind == "b" else isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in "iu":
+        fits = fits and isinstance(value, int)
+    if np.ndim(default) == 0 and kind in words and not (fits and math.isfinite(value)):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected {words[kind]}.")
+    if isinstance(value, str):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")

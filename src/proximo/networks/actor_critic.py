@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from proximo.spaces import Box, Space
 from proximo.types import Memory, Observation
 
 
-def _cast(tree: PyTree, dtype: str) -> PyTree:
+def _cast(tree: PyTree, dtype: Any) -> PyTree:
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
@@ -30,19 +32,18 @@ class Torso(eqx.Module):
 
     def step(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
         """Features of one row for each environment."""
-        if self.compute_dtype == "float32":
-            return self.cell.step(memory, self.encoder(x), first, valid)
-        low = _cast(self, self.compute_dtype)
-        after, y = low.cell.step(_cast(memory, self.compute_dtype), low.encoder(_cast(x, self.compute_dtype)), first, valid)
-        return _cast(after, "float32"), _cast(y, "float32")
+        return self._run("step", memory, x, first, valid)
 
     def unroll(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
         """Features of whole sequences."""
+        return self._run("unroll", memory, x, first, valid)
+
+    def _run(self, method: str, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
         if self.compute_dtype == "float32":
-            return self.cell.unroll(memory, self.encoder(x), first, valid)
-        low = _cast(self, self.compute_dtype)
-        after, y = low.cell.unroll(_cast(memory, self.compute_dtype), low.encoder(_cast(x, self.compute_dtype)), first, valid)
-        return _cast(after, "float32"), _cast(y, "float32")
+            return getattr(self.cell, method)(memory, self.encoder(x), first, valid)
+        own = jnp.result_type(*(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))
+        low, memory, x = _cast((self, memory, x), self.compute_dtype)
+        return _cast(getattr(low.cell, method)(memory, low.encoder(x), first, valid), own)
 
 
 class ActorCritic(eqx.Module):

@@ -75,9 +75,10 @@ Encoder = VectorEncoder | OneHotEncoder | NatureCNN
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     """The encoder for observations of ``space``, and its number of features. Raises ``EnvError`` when none fits."""
-    if isinstance(space, Box) and config.encoder != "mlp" and (space.is_image or config.encoder == "nature_cnn"):
-        if not space.is_image:
-            raise EnvError(f"encoder = nature_cnn reads uint8 images (height, width, channels), not {space}: set encoder = mlp.")
+    is_image = isinstance(space, Box) and space.is_image
+    if config.encoder == "nature_cnn" and not is_image:
+        raise EnvError(f"encoder = nature_cnn reads uint8 images (height, width, channels), not {space}: set encoder = mlp.")
+    if isinstance(space, Box) and is_image and config.encoder != "mlp":
         return NatureCNN.create(key, space.shape), 512
     if isinstance(space, Discrete):
         mlp = MLP.create(key, space.n, config.hidden_sizes, config.activation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import equinox as eqx
@@ -33,7 +34,8 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         return eqx.combine(unravel(vector), rest)
 
     def prepare(rollout: Rollout) -> Batch:
-        return make_batch(rollout, advantages(rollout, state), plan.sequence_length)
+        batch = make_batch(rollout, advantages(rollout, state), plan.sequence_length)
+        return normalized(batch) if plan.normalize_advantage == "batch" else batch
 
     def epoch(carry: tuple, key: Array) -> tuple[tuple, Metrics]:
         batch = prepare(recompute_values(assemble(carry[0]), rollout, plan.sequence_length)) if plan.recompute_advantage else once
@@ -61,7 +63,9 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
     vector, optimizer_state, active = carry
     h, plan = state.hyperparameters, state.plan
     minibatch = take(batch, index)
-    gradient_of = jax.value_and_grad(lambda v: loss(assemble(v), state, batch, minibatch), has_aux=True)
+    if plan.normalize_advantage == "minibatch":
+        minibatch = normalized(minibatch)
+    gradient_of = jax.value_and_grad(lambda v: loss(assemble(v), state, minibatch), has_aux=True)
     (_, metrics), gradient = gradient_of(vector)
     if plan.stop_at_kl:
         active = active & (metrics["approx_kl"] <= h.target_kl)
@@ -73,7 +77,7 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
     return (stepped, stepped_state, active), metrics
 
 
-def loss(policy: ActorCritic, state: LearnerState, batch: Batch, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
+def loss(policy: ActorCritic, state: LearnerState, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
     """``-L^CLIP + c₁ L^VF - c₂ S`` (equation 9), means over the rows that count, and the diagnostics of the step."""
     h, plan, progress = state.hyperparameters, state.plan, state.progress
     clip_eps, ent_coef = scheduled(h.clip_eps, progress), scheduled(h.ent_coef, progress)
@@ -81,7 +85,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch, minibatch: Batc
 
     _, distribution, value = policy.unroll(minibatch.memory, minibatch.observation, minibatch.first, minibatch.valid)
     log_ratio = jnp.where(minibatch.valid, distribution.log_prob(minibatch.action) - minibatch.log_prob, 0.0)
-    policy_loss = mean(losses.clipped_surrogate(log_ratio, normalize(minibatch, batch, plan.normalize_advantage), clip_eps))
+    policy_loss = mean(losses.clipped_surrogate(log_ratio, minibatch.advantage, clip_eps))
     if plan.clip_value:
         value_loss = mean(losses.clipped_value_loss(value, minibatch.value, minibatch.target, h.clip_value_eps))
     else:
@@ -102,15 +106,9 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch, minibatch: Batc
     }
 
 
-def normalize(minibatch: Batch, batch: Batch, over: str) -> Float[Array, "L B"]:
-    """The minibatch's advantages, normalised over itself, over the whole batch, or not at all."""
-    if over == "none":
-        return minibatch.advantage
-    if over == "minibatch":
-        return losses.normalized(minibatch.advantage, minibatch.valid)
-    mean = losses.masked_mean(batch.advantage, batch.valid)
-    deviation = jnp.sqrt(losses.masked_mean(jnp.square(batch.advantage - mean), batch.valid))
-    return (minibatch.advantage - mean) / (deviation + 1e-8)
+def normalized(batch: Batch) -> Batch:
+    """The batch with advantages of mean 0 and standard deviation 1 over its valid rows."""
+    return dataclasses.replace(batch, advantage=losses.normalized(batch.advantage, batch.valid))
 
 
 def summary(metrics: Metrics, batch: Batch, state: LearnerState) -> Metrics:
@@ -122,7 +120,7 @@ def summary(metrics: Metrics, batch: Batch, state: LearnerState) -> Metrics:
         "ratio_min": jnp.min(jnp.where(seen > 0, metrics.pop("ratio_min"), jnp.inf)),
         "ratio_max": jnp.max(jnp.where(seen > 0, metrics.pop("ratio_max"), -jnp.inf)),
     }
-    means = {name: jnp.sum(x * seen) / jnp.sum(seen) for name, x in metrics.items()}
+    means = {name: losses.masked_mean(x, seen > 0) for name, x in metrics.items()}
     return {
         **means,
         **extremes,

@@ -59,7 +59,8 @@ def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2
 
 
 def health(rollout: Rollout, loss: Float[Array, ""], state: LearnerState) -> dict[str, Array]:
-    """By source, whether anything is NaN or infinite: in valid observations and rewards, the loss, the parameters."""
+    """By source, whether anything is NaN or infinite: in valid observations, the one behind them and final ones; in valid
+    rewards and their statistics; in the loss; in the parameters."""
 
     def bad(x: Array, valid: Array | None = None) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -70,9 +71,13 @@ def health(rollout: Rollout, loss: Float[Array, ""], state: LearnerState) -> dic
         return jnp.any(broken)
 
     observations = [bad(x, rollout.valid) for x in jax.tree.leaves(rollout.observation)]
+    # A truncated episode's final observation is not stored: a bootstrap that is not finite tells of it.
+    observations += [bad(x) for x in (*jax.tree.leaves(rollout.last_observation), rollout.bootstrap)]
+    # A huge reward is finite and its square, in the statistics that scale rewards, is not.
+    rewards = [bad(rollout.reward, rollout.valid), *(bad(x) for x in jax.tree.leaves(state.reward_scale))]
     return {
         "observation": jnp.any(jnp.stack(observations)),
-        "reward": bad(rollout.reward, rollout.valid),
+        "reward": jnp.any(jnp.stack(rewards)),
         "loss": bad(loss),
         # Those of the normaliser too: numbers that are finite in an observation may overflow in its statistics.
         "parameters": jnp.any(jnp.stack([bad(x) for x in jax.tree.leaves(eqx.filter(state.policy, eqx.is_array))])),

@@ -12,13 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from proximo.config import Config, override
+from proximo.config import MAX_SEED, Config, override, validate
+from proximo.drivers import DeviceDriver
 from proximo.envs import JaxEnvironment
-from proximo.errors import CheckpointError, ConfigError
+from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention
-from proximo.run.evaluate import JUDGEMENT_STREAM, Episodes, make_evaluator
+from proximo.run.evaluation import JUDGEMENT_STREAM, MOST_EPISODES, Episodes, make_evaluator
 from proximo.run.interrupts import Interrupts
 from proximo.run.program import Program
 from proximo.run.progress import Reporter
@@ -26,7 +27,7 @@ from proximo.run.reuse import environment
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
-from proximo.run.training import Member, Result, Training, describe, opened
+from proximo.run.training import FAILURE, Member, Result, Training, describe, locked, opened
 from proximo.runtime import enable_compilation_cache
 from proximo.types import TrainState
 
@@ -37,7 +38,12 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes, before
     anything is compiled; ``TrainingError`` when training fails by itself.
     """
-    config = override(config, settings) if config is not None else make_config(env, settings)
+    if config is None:
+        config = make_config(env, settings)
+    else:
+        if env and env != config.env.id:
+            raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
+        config = validate(override(config, settings))
     enable_compilation_cache()
     stacked = config.run.seeds > 1 and config.run.seeds_mode == "vmap"
     program = Program(config, environment(config), stacked)
@@ -52,22 +58,27 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name, fill)
     run_dirs = [parent / place for place in places]
     reporter = reporter or Reporter()
-    reporter.started(config, run_dirs, facts)
-    return _train_groups(program, run_dirs, members, None, reporter, parent)
+    with locked(run_dirs):
+        reporter.started(config, run_dirs, facts)
+        return _train_groups(program, run_dirs, members, None, reporter, parent)
 
 
-def resume(
-    run: str, *, runs_dir: str = "runs", reporter: Reporter | None = None, settings: Mapping[str, Any] | None = None
-) -> list[Result]:
+def resume(run: str | Path, *, runs_dir: str = "runs", reporter: Reporter | None = None, **settings: Any) -> list[Result]:
     """Go on with ``run`` (a path, a name or ``last``; with ``@best`` or ``@STEP`` from there) from its newest valid checkpoint;
     from the beginning, and saying so, where none was saved yet.
 
     Raises ``CheckpointError`` when none is valid, ``ConfigError`` for settings that a resumed run cannot change.
     """
-    settings, reporter = settings or {}, reporter or Reporter()
+    reporter = reporter or Reporter()
     enable_compilation_cache()
-    path, which = directory.resolve(run, Path(runs_dir))
-    run_dirs = directory.members(path) or [path]
+    path, which = directory.resolve(str(run), Path(runs_dir))
+    # Before anything is read: what another process still writes would be another run a moment later.
+    with locked(directory.members(path) or [path]):
+        return _resume(path, which, settings, reporter)
+
+
+def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], reporter: Reporter) -> list[Result]:
+    run_dirs = _without_failed(directory.members(path), reporter) or [path]
     saved = [directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in saved]
     config = configs[0]
@@ -78,20 +89,42 @@ def resume(
         )
     for difference in system_differences(run_dirs[0]):
         reporter.warned(difference)
+    if len({c.ppo.total_steps for c in configs}) > 1:
+        raise ConfigError(f"The seeds of {path} have different total_steps: resume them singly, or give --total-steps for all.")
     stacked = len(run_dirs) > 1 and config.run.seeds_mode == "vmap"
     steps = _steps_to_resume(run_dirs, which, stacked, reporter)
     left = [i for i, step in enumerate(steps) if not _is_complete(run_dirs[i], config, step)]
     if not left:
         raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
+    together = len(directory.members(path)) or len(directory.members(path.parent))
+    if config.run.seeds_mode == "vmap" and together > len(left):
+        reporter.warned(
+            f"{together} seeds were trained in one program, and {len(left)} of them goes on: its last bits may differ from the "
+            "uninterrupted run's."
+        )
     program = Program(config, environment(config), stacked)
     run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
     return _train_groups(program, run_dirs, configs, steps, reporter, path)
 
 
+def _without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
+    """Those of a group's seeds that NaN or infinity has not ended: they would end there again."""
+    failed = [run_dir for run_dir in run_dirs if (run_dir / FAILURE).exists()]
+    if failed:
+        names = ", ".join(run_dir.name for run_dir in failed)
+        reporter.warned(f"{names} had failed and stays as it is (its {FAILURE} says why).")
+    if failed and len(failed) == len(run_dirs):
+        raise CheckpointError(f"Every seed of {run_dirs[0].parent} has failed: resume one of them by its own name to try again.")
+    return [run_dir for run_dir in run_dirs if run_dir not in failed]
+
+
 def _is_complete(run_dir: Path, config: Config, step: int) -> bool:
     """Whether nothing is left to do: no update, and not the last evaluation either, which an interruption may have cut short."""
-    if step < config.total_updates * config.batch_size:
+    total = config.total_updates * config.batch_size
+    if step > total:
+        raise ConfigError(f"{run_dir} stands at step {step} already: total_steps = {total} is less.")
+    if step < total:
         return False
     evaluation = checkpoint.verify(run_dir / "checkpoints" / str(step))["info"]["evaluation"]
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
@@ -109,15 +142,22 @@ def _train_groups(
     """All seeds together where the program is stacked, else one after the other; ``steps`` are those of a resume of ``path``."""
     size = len(run_dirs) if program.stacked else 1
     results: list[Result] = []
+    failures: list[TrainingError] = []
     with Interrupts(reporter.stopping) as interrupts:
         for i in range(0, len(run_dirs), size):
+            if interrupts.requested is not None:
+                reporter.stopped(f"Stopped before {run_dirs[i].name}. Go on with: proximo train --resume {path}")
+                results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
+                break
             group, step = slice(i, i + size), None if steps is None else steps[i]
             with opened(run_dirs[group], configs[group], step) as members:
                 training = Training(program, members, interrupts, reporter, path)
                 results += _train_members(training, step)
-            if interrupts.requested is not None:
-                break
-    reporter.finished(results)
+                failures += [member.failure for member in members if member.failure is not None]
+    if results:
+        reporter.finished(results)
+    if failures:
+        raise TrainingError(" ".join(map(str, failures)))
     return results
 
 
@@ -127,7 +167,7 @@ def _train_members(training: Training, step: int | None) -> list[Result]:
     if step is not None:
         for member in members:
             directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
-            _rewind(member, step)
+            _rewind(member, step, training.reporter)
     if step:
         return training.run(lambda: program.stack([_restore(program, member, step) for member in members]), step)
     return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)
@@ -141,13 +181,18 @@ def _restore(program: Program, member: Member, step: int) -> TrainState:
     return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
 
 
-def _rewind(member: Member, step: int) -> None:
+def _rewind(member: Member, step: int, reporter: Reporter) -> None:
     """Forget what the run wrote beyond ``step``, and remember its best evaluation until then."""
-    truncate_after(member.run_dir / "metrics.jsonl", step)
-    retention.discard_after(member.checkpoints, step)
     if step:
         info = checkpoint.verify(member.checkpoints / str(step))["info"]
         member.best, member.last_evaluation = info["best"], info["evaluation"]
+    # Rows last: those of a checkpoint that is still there must not be missing.
+    dropped = retention.discard_after(member.checkpoints, step)
+    truncate_after(member.run_dir / "metrics.jsonl", step)
+    if dropped:
+        reporter.warned(
+            f"{member.run_dir} goes on from step {step}: its later checkpoints ({', '.join(map(str, dropped))}) are dropped."
+        )
     best = member.best and int(member.best["step"])
     if best in checkpoint.steps(member.checkpoints):
         retention.mark_best(member.run_dir, best)
@@ -201,8 +246,11 @@ def _find(run_dir: Path, which: directory.Which) -> tuple[Path, list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A trained policy and the environment that it was trained for. ``network`` acts by ``step(memory, observation, first,
-    valid, key)``; ``network.init_memory(batch)`` is the empty memory."""
+    """A trained policy and the environment that it was trained for.
+
+    ``network.init_memory(N)`` is the empty memory of N environments, ``network.step(memory, observation[N], first[N],
+    valid[N], key) -> (memory, action, log_prob, value)`` acts (by the mode with ``key=None``; under ``equinox.filter_jit``), and
+    ``network.to_space(action)`` is what the environment takes."""
 
     network: ActorCritic
     env: JaxEnvironment
@@ -211,9 +259,9 @@ class Policy:
     warnings: tuple[str, ...] = ()
 
 
-def load_policy(run: str, runs_dir: str = "runs") -> Policy:
+def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:
     """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). Raises ``CheckpointError``."""
-    path, which = directory.resolve(run, Path(runs_dir))
+    path, which = directory.resolve(str(run), Path(runs_dir))
     if directory.is_group(path):
         names = ", ".join(p.name for p in directory.members(path))
         raise CheckpointError(
@@ -222,20 +270,23 @@ def load_policy(run: str, runs_dir: str = "runs") -> Policy:
     config = directory.read_config(path)
     env = environment(config)
     found, warnings = _find(path, which)
-    state = checkpoint.load(found, Program(config, env, stacked=False).template())
-    return Policy(jax.tree.map(jnp.asarray, state.learner.policy), env, config, int(found.name), tuple(warnings))
+    template = jax.eval_shape(DeviceDriver(config, env).init_policy, jax.random.key(0))
+    policy = checkpoint.load(found, template, part="learner.policy")
+    return Policy(jax.tree.map(jnp.asarray, policy), env, config, int(found.name), tuple(warnings))
 
 
 def evaluate(
-    run: str | Policy, episodes: int = 100, *, stochastic: bool = False, seed: int = 0, runs_dir: str = "runs"
+    run: str | Path | Policy, episodes: int = 100, *, stochastic: bool = False, seed: int = 0, runs_dir: str = "runs"
 ) -> Episodes:
     """Play ``episodes`` whole episodes on environment seeds that neither training nor selection has used.
 
     ``stochastic`` samples actions; else the policy acts by its mode.
     """
     enable_compilation_cache()
-    if episodes < 1:
-        raise ConfigError(f"episodes = {episodes}: expected at least 1.")
+    if not 1 <= episodes <= MOST_EPISODES:
+        raise ConfigError(f"episodes = {episodes}: expected 1 … {MOST_EPISODES}.")
+    if not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     evaluator = make_evaluator(policy.env, policy.config, episodes, stochastic)
     return evaluator(policy.network, seed, JUDGEMENT_STREAM)

@@ -33,6 +33,10 @@ _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _NATIVE = {"bool", "float16", "float32", "float64", "complex64"} | _INTEGERS
 
 
+class UnsupportedVersionError(CheckpointError):
+    """The checkpoint is whole, and another version of proximo's."""
+
+
 def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(f"Checkpoint {path} is damaged: {why}.")
 
@@ -169,7 +173,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if content.get("format") != FORMAT:
         raise _foreign(path, f"its format is {content.get('format')!r}, expected {FORMAT!r}")
     if content.get("format_version") != VERSION:
-        raise CheckpointError(
+        raise UnsupportedVersionError(
             f"Checkpoint {path} has the unsupported format version {content.get('format_version')}; this proximo reads "
             f"version {VERSION}: use the proximo that wrote it."
         )
@@ -221,16 +225,18 @@ def _decode(name: str, array: np.ndarray, meta: Mapping[str, Any], template: Any
     return value
 
 
-def load(path: Path, template: Any) -> Any:
-    """The saved state in the structure of ``template``, whose leaves are arrays, random keys or ShapeDtypeStructs.
+def load(path: Path, template: Any, part: str = "") -> Any:
+    """The saved state in the structure of ``template``, whose leaves are arrays, random keys or ShapeDtypeStructs; of it
+    only the ``part`` that has this dotted name, where one is given.
 
     What is not an array (functions, static fields) comes from the template. Raises ``CheckpointError`` when the
     checkpoint is damaged, or its names, shapes or types are not the template's.
     """
     meta, data = _read(path)
-    needed = flatten(template)
+    prefix = f"{part}." if part else ""
+    needed = {prefix + name: leaf for name, leaf in flatten(template).items()}
     missing = [name for name in needed if name not in meta["leaves"]]
-    unexpected = [name for name in meta["leaves"] if name not in needed]
+    unexpected = [name for name in meta["leaves"] if name.startswith(prefix) and name not in needed]
     if missing or unexpected:
         lists = (("lacks", missing), ("has, beyond them,", unexpected))
         parts = [f"{what} {names[0]!r} ({len(names)} in all)" for what, names in lists if names]
@@ -240,7 +246,9 @@ def load(path: Path, template: Any) -> Any:
         )
     arrays = safetensors.numpy.load(data)
     values = {name: _decode(name, arrays[name], meta, leaf, path) for name, leaf in needed.items()}
-    return jax.tree_util.tree_map_with_path(lambda where, leaf: values[_name(where)] if _is_array(leaf) else leaf, template)
+    return jax.tree_util.tree_map_with_path(
+        lambda where, leaf: values[prefix + _name(where)] if _is_array(leaf) else leaf, template
+    )
 
 
 def newest_valid(folder: Path) -> tuple[Path, list[str]]:
@@ -252,6 +260,8 @@ def newest_valid(folder: Path) -> tuple[Path, list[str]]:
     for step in reversed(steps(folder)):
         try:
             verify(folder / str(step))
+        except UnsupportedVersionError:
+            raise  # it is whole: passing over it would lose what came after
         except CheckpointError as error:
             warnings.append(f"{error} It was passed over.")
             continue

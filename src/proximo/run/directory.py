@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 from collections.abc import Callable, Mapping
@@ -22,7 +23,9 @@ from proximo.run.files import plain, sync_folder, write_atomic
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
 
-_CONFIG_HEADER = "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml\n"
+_CONFIG_HEADER = (
+    "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
+)
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None]) -> Path:
@@ -35,7 +38,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None])
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
     # Hidden until it is whole: a kill between its making and its config.yaml would leave a name that nothing can use.
-    hidden = parent / f".{base}-{os.getpid()}"
+    hidden = parent / f".{base}-{secrets.token_hex(4)}"
     try:
         hidden.mkdir(parents=True)
         fill(hidden)
@@ -79,7 +82,10 @@ def is_group(path: Path) -> bool:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file() or is_group(path)
+    try:
+        return (path / "config.yaml").is_file() or is_group(path)
+    except OSError:  # a name that is too long
+        return False
 
 
 def _started(path: Path) -> str:
@@ -122,13 +128,14 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     for path in (Path(base), runs_dir / base):
         if base and _is_run(path):
             return path, which
-    matches = [path for path in known if path.name == base]
+    known_seeds = [member for path in known for member in members(path)]
+    matches = [path for path in known if path.name == base] or [p for p in known_seeds if f"{p.parent.name}/{p.name}" == base]
     if len(matches) == 1:
         return matches[0], which
     if matches:
         listed = ", ".join(str(path.relative_to(runs_dir)) for path in matches)
         raise CheckpointError(f"The name {base!r} fits {len(matches)} runs: {listed}. Give the environment too.")
-    if base and Path(base).is_dir():
+    if base and len(base) < 256 and Path(base).is_dir():
         raise CheckpointError(f"{base} is a folder without config.yaml, so it is no run{nearest(base, map(str, known))}.")
     names = {path.name for path in known} | {str(path.relative_to(runs_dir)) for path in known} | {"last"}
     raise CheckpointError(

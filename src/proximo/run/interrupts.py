@@ -16,6 +16,8 @@ from proximo.errors import TrainingError
 
 GRACE_SECONDS = 7.0
 STILL_SECONDS = 90.0
+# A terminal that is closed sends SIGHUP, which Windows does not have.
+STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -30,7 +32,7 @@ class HungError(TrainingError):
 
 
 class Interrupts:
-    """Context manager: the first SIGINT or SIGTERM asks to stop (``requested``), a second one ends the process at once.
+    """Context manager: the first SIGINT, SIGTERM or SIGHUP asks to stop (``requested``), a second one ends the process at once.
 
     A compiled program holds the thread that called it and Python's signal handlers wait for it. So ``call`` runs it in
     a thread of its own and the main thread keeps watch. Outside the main thread signals are left as they are.
@@ -45,7 +47,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOPS:
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 

@@ -15,7 +15,7 @@ from proximo.drivers import DeviceDriver
 from proximo.drivers.vector import SEEDS_AXIS
 from proximo.envs.protocol import JaxEnvironment
 from proximo.ppo import make_hyperparameters
-from proximo.run.evaluate import make_evaluator
+from proximo.run.evaluation import make_evaluator
 from proximo.run.reuse import program_key, reuse
 from proximo.runtime import compile_lowered, return_freed_memory
 from proximo.types import Metrics, TrainState
@@ -85,8 +85,7 @@ class Program:
             return driver.advance(state, num_updates, capacity)
 
         function = jax.vmap(advance, in_axes=(0, None), axis_name=SEEDS_AXIS) if self.stacked else advance
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return compile_lowered(jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)))
+        return compile_lowered(jax.jit(function, donate_argnums=0).lower(state, jnp.int32(1)))
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """``num_updates <= capacity`` updates; metrics of shape (seeds, num_updates). ``state`` is used up."""

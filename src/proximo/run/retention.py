@@ -45,7 +45,7 @@ def discard_after(folder: Path, step: int) -> list[int]:
     """
     later = [found for found in steps(folder) if found > step]
     _clear_leftovers(folder)
-    for found in later:
+    for found in reversed(later):  # killed in between, those that are left are a prefix of the run
         _remove(folder / str(found))
     return later
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from proximo import presets
-from proximo.config import GROUPS, Config, from_mapping, override, unknown, validate
+from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, unknown, validate
 from proximo.errors import ConfigError
 
 # What a resumed run may change without becoming another run.
@@ -19,10 +19,21 @@ RESUMABLE = {
 SMOKE_UPDATES = 3
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which would keep the last of two equal names without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.YAMLError(f"{name} is given {names.count(name)} times")
+        return super().construct_mapping(node, deep)
+
+
 def read_file(path: Path) -> dict[str, Any]:
     """The groups of settings in a YAML file. Raises ``ConfigError`` when it cannot be read."""
     try:
-        mapping = yaml.safe_load(path.read_text(encoding="utf-8"))
+        mapping = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"Cannot read --config {path} ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -36,7 +47,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def make_config(
-    env: str = "", settings: Mapping[str, Any] | None = None, file: Path | None = None, preset: bool = True
+    env: str = "", settings: Mapping[str, Any] | None = None, file: str | Path | None = None, preset: bool = True
 ) -> Config:
     """The validated settings for ``env`` (or the one that ``file`` or ``settings`` name).
 
@@ -44,7 +55,7 @@ def make_config(
     Raises ``ConfigError`` for an unknown name, a value of a wrong type or out of range, or settings at odds.
     """
     settings = {**(settings or {}), **({"id": env} if env else {})}
-    mapping = read_file(file) if file is not None else {}
+    mapping = read_file(Path(file)) if file is not None else {}
     group = mapping.get("env")
     env_id = settings.get("id") or (group.get("id", "") if isinstance(group, dict) else "")
     tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
@@ -66,12 +77,9 @@ def shortened(config: Config) -> Config:
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """``config`` of a run with ``settings`` that a resumed run may change; raises ``ConfigError`` for any other."""
     for name in settings:
+        if name not in LEAVES:
+            raise unknown(name)
         if name not in RESUMABLE:
-            try:
-                override(config, {name: settings[name]})
-            except ConfigError as error:
-                if "Unknown" in str(error):
-                    raise unknown(name) from None
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml and the new value."

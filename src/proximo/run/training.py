@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
 
 from proximo.config import Config
 from proximo.drivers.device import BAD_SOURCES
 from proximo.errors import TrainingError
 from proximo.run import checkpoint, retention
 from proximo.run.directory import RunLock
-from proximo.run.evaluate import SELECTION_STREAM
+from proximo.run.evaluation import MOST_STEPS, SELECTION_STREAM
+from proximo.run.files import write_atomic
 from proximo.run.interrupts import AbandonedError, Interrupts
 from proximo.run.program import Program, copy_of
 from proximo.run.progress import Reporter, Window
@@ -26,6 +28,7 @@ from proximo.runtime import cores
 from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
+FAILURE = "failure.txt"
 SNAPSHOT_SECONDS = 3.0
 
 
@@ -53,6 +56,8 @@ class Member:
         self.window = Window()
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
+        self.failure: TrainingError | None = None
+        (run_dir / FAILURE).unlink(missing_ok=True)
         self.sinks: list[Sink] = [JsonLines(run_dir / "metrics.jsonl")]
         if config.run.tensorboard:
             self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
@@ -86,6 +91,7 @@ class Training:
         self.steps_done = 0
         self.saved_at = -1
         self.unsaved_evaluation = False
+        self.warned_of_unfinished = False
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
@@ -105,7 +111,7 @@ class Training:
             if update == total:  # its last evaluation was interrupted
                 standing = (state, update)
                 self._at_border(state, update)
-            while update < total and self.interrupts.requested is None:
+            while update < total and self.interrupts.requested is None and self.healthy:
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
                 standing = (copy_of(state), update) if not per_update or per_update * count > SNAPSHOT_SECONDS else None
@@ -122,20 +128,30 @@ class Training:
         if self.interrupts.requested is not None and update < total:
             self._save(state, update)
             self.reporter.stopped(self._stop_message(update))
-        return self._results()
+        return self._results(self.interrupts.requested if update < total else None)
+
+    @property
+    def healthy(self) -> list[tuple[int, Member]]:
+        """The members that NaN or infinity has not ended, with their place in the program."""
+        return [(i, member) for i, member in enumerate(self.members) if member.failure is None]
 
     def _until_border(self, update: int, per_update: float) -> int:
         """How many updates the next call does: about a second of them, but not beyond a row, evaluation or checkpoint."""
         wanted = max(1, int(CALL_SECONDS / per_update)) if per_update else 1
-        borders = [self.config.total_updates, update + self.program.capacity - len(self.members[0].window)]
+        borders = [self.config.total_updates, update + self.program.capacity - self.window_rows]
         borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates)]
         return max(1, min(wanted, min(borders) - update, self.program.capacity))
+
+    @property
+    def window_rows(self) -> int:
+        """Updates since the last row was written."""
+        return max((len(member.window) for _, member in self.healthy), default=0)
 
     @property
     def eval_updates(self) -> int:
         """Updates between evaluations."""
         every = self.config.run.eval_every
-        return max(1, round(every / self.config.batch_size) if every else self.config.total_updates // 10)
+        return max(1, round(every / self.config.batch_size) if every else -(-self.config.total_updates // 10))
 
     @property
     def checkpoint_updates(self) -> int:
@@ -149,51 +165,61 @@ class Training:
         seconds = time.monotonic() - started
         self.seconds += seconds
         self.steps_done += count * self.config.batch_size * len(self.members)
-        for i, member in enumerate(self.members):
+        for i, member in self.healthy:
             rows = {name: x[i] for name, x in metrics.items()}
-            self._stop_where_bad(member, rows, update)
-            member.window.add(rows)
-        recent = [m.window.recent_return for m in self.members if m.window.recent_return is not None]
+            self._fail_where_bad(member, rows, update)
+            member.window.add({name: x[: self._good(rows)] for name, x in rows.items()})
+            if member.failure is not None:
+                self._write_rows((update + self._good(rows)) * self.config.batch_size, [member])
+        recent = [m.window.recent_return for _, m in self.healthy if m.window.recent_return is not None]
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
         return state, seconds / count
 
-    def _stop_where_bad(self, member: Member, rows: dict[str, Any], update: int) -> None:
-        """Raise ``TrainingError`` naming the first source of NaN or infinity: what comes later follows from it."""
-        for i in range(len(rows["bad/loss"])):
-            bad = [source for source in BAD_SOURCES if rows[f"bad/{source}"][i]]
-            if bad:
-                step = (update + i) * self.config.batch_size
-                kept = checkpoint.steps(member.checkpoints)
-                stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
-                hint = {
-                    "observation": "the environment returned it: look at its reset and step",
-                    "reward": "the environment returned it: look at its step",
-                    "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
-                    "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
-                }[bad[0]]
-                raise TrainingError(
-                    f"NaN or infinity in the {bad[0]} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "
-                    f"({hint}). Training has stopped; {stands}."
-                )
+    @staticmethod
+    def _good(rows: dict[str, Any]) -> int:
+        """How many of the updates came before the first NaN or infinity."""
+        bad = np.any([rows[f"bad/{source}"] for source in BAD_SOURCES], axis=0)
+        return int(bad.argmax()) if bad.any() else len(bad)
+
+    def _fail_where_bad(self, member: Member, rows: dict[str, Any], update: int) -> None:
+        """Note the failure of a member and its first source: what comes later follows from it. Its state is frozen since."""
+        good = self._good(rows)
+        if good == len(rows["bad/loss"]):
+            return
+        source = next(source for source in BAD_SOURCES if rows[f"bad/{source}"][good])
+        step = (update + good) * self.config.batch_size
+        kept = checkpoint.steps(member.checkpoints)
+        stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
+        hint = {
+            "observation": "the environment returned it: look at its reset and step",
+            "reward": "the environment returned it, or one too large for the statistics that scale it: look at its step",
+            "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
+            "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
+        }[source]
+        member.failure = TrainingError(
+            f"NaN or infinity in the {source} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "
+            f"({hint}). Training has stopped; {stands}."
+        )
+        write_atomic(member.run_dir / FAILURE, f"{member.failure}\n")
 
     def _at_border(self, state: TrainState, update: int) -> None:
         """Write the row, evaluate, save: whatever falls on this update."""
         step, last = update * self.config.batch_size, update == self.config.total_updates
         evaluate = self.program.evaluator is not None and (last or update % self.eval_updates == 0)
         save = last or update % self.checkpoint_updates == 0
-        if len(self.members[0].window) >= self.program.capacity or evaluate or save:
+        if self.window_rows >= self.program.capacity or evaluate or save:
             self._write_rows(step)
         improved = self._evaluate(state, step) if evaluate else False
         if save or improved:
             self._save(state, update)
 
-    def _write_rows(self, step: int) -> None:
-        """A row of what has happened since the last one, for each seed."""
-        for member in self.members:
+    def _write_rows(self, step: int, members: list[Member] | None = None) -> None:
+        """A row of what has happened since the last one, for each seed (or for ``members``)."""
+        for member in self.members if members is None else members:
             if len(member.window):
-                speed = self.steps_done / self.seconds
+                speed = self.steps_done / len(self.members) / self.seconds
                 timing = {"time/steps_per_second": speed, "time/seconds": self.seconds}
                 member.write(step, {**member.window.merge(), **timing})
 
@@ -202,19 +228,23 @@ class Training:
         evaluator = self.program.evaluator
         assert evaluator is not None
         improved = False
-        for i, member in enumerate(self.members):
+        for i, member in self.healthy:
             policy = self.program.member(state, i).learner.policy
             episodes = self.interrupts.call(evaluator, policy, member.config.run.seed, SELECTION_STREAM)
-            if episodes.unfinished:
-                self.reporter.warned(f"{episodes.unfinished} episodes of the evaluation did not end: set max_episode_steps.")
+            if episodes.unfinished and not self.warned_of_unfinished:
+                self.warned_of_unfinished = True
+                self.reporter.warned(
+                    f"{episodes.unfinished} episodes of the evaluation were still running after {MOST_STEPS:,} steps and count as "
+                    "they stood: set max_episode_steps."
+                )
             summary = episodes.summary()
             member.last_evaluation = {"step": step, **summary}
             names = ("mean_return", "std_return", "iqm_return", "mean_length", "success_rate")
             member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
-            if member.best is None or summary["mean_return"] > member.best["mean_return"]:
+            if member.best is None or summary["mean_return"] >= member.best["mean_return"]:
                 member.best, improved = {"step": step, "mean_return": summary["mean_return"]}, True
         self.unsaved_evaluation = True
-        self.reporter.evaluated(step, [m.last_evaluation for m in self.members if m.last_evaluation])
+        self.reporter.evaluated(step, [m.last_evaluation for _, m in self.healthy if m.last_evaluation])
         return improved
 
     def _save(self, state: TrainState, update: int) -> None:
@@ -222,13 +252,13 @@ class Training:
         if update == self.saved_at and not self.unsaved_evaluation:
             return
         self._write_rows(update * self.config.batch_size)
-        for i, member in enumerate(self.members):
+        for i, member in self.healthy:
             member.save(update * self.config.batch_size, self.program.member(state, i))
         self.saved_at, self.unsaved_evaluation = update, False
 
     def _stop_message(self, update: int) -> str:
         last = ", the last one, not evaluated yet" if update == self.config.total_updates else ""
-        saved = f"at step {update * self.config.batch_size}{last}, saved" if update else "before the first update"
+        saved = f"at step {update * self.config.batch_size:,}{last}, saved" if update else "before the first update"
         return f"Stopped {saved}. Go on with: proximo train --resume {self.path}"
 
     def _leave(self, update: int) -> NoReturn:
@@ -238,9 +268,9 @@ class Training:
             member.close()
         os._exit(128 + (self.interrupts.requested or 0))
 
-    def _results(self) -> list[Result]:
+    def _results(self, interrupted: int | None) -> list[Result]:
         results = []
-        for member in self.members:
+        for _, member in self.healthy:
             evaluation = member.last_evaluation
             results.append(
                 Result(
@@ -248,20 +278,27 @@ class Training:
                     steps=self.steps_done // len(self.members),
                     seconds=self.seconds,
                     compile_seconds=self.program.compile_seconds,
-                    steps_per_second=self.steps_done / self.seconds if self.seconds else 0.0,
+                    steps_per_second=self.steps_done / len(self.members) / self.seconds if self.seconds else 0.0,
                     mean_return=evaluation["mean_return"] if evaluation else member.window.recent_return,
-                    interrupted=self.interrupts.requested,
+                    interrupted=interrupted,
                 )
             )
         return results
 
 
 @contextlib.contextmanager
-def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
-    """Members of ``run_dirs``, locked and with open sinks; closed and unlocked in the end, whatever happens."""
+def locked(run_dirs: list[Path]):
+    """``run_dirs`` are this process's alone, until the end, whatever happens."""
     with contextlib.ExitStack() as stack:
         for run_dir in run_dirs:
             stack.enter_context(RunLock(run_dir))
+        yield
+
+
+@contextlib.contextmanager
+def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
+    """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
         members = [Member(run_dir, config, resumed_at) for run_dir, config in zip(run_dirs, configs, strict=True)]
         for member in members:
             stack.callback(member.close)

@@ -1,7 +1,5 @@
 """Evaluation counts whole episodes, each once, on environments of its own; its statistics are the field's."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +8,11 @@ from scipy import stats
 
 import odd_envs
 from proximo.config import override
-from proximo.run.evaluate import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator, bootstrap_interval, interquartile_mean
+from proximo.run import evaluation
+from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator, bootstrap_interval, interquartile_mean
 
 import toys
 from helpers import small_driver
-
-module = importlib.import_module("proximo.run.evaluate")  # the package has a function of that name
 
 
 def policy_for(env, **settings):
@@ -44,7 +41,7 @@ def test_short_episodes_are_not_favoured():
 
 
 def test_more_episodes_than_play_together_are_all_different(monkeypatch):
-    monkeypatch.setattr(module, "MOST_TOGETHER", 8)
+    monkeypatch.setattr(evaluation, "MOST_TOGETHER", 8)
     result = play(toys.RandomEnds(), 20)
     assert len(result.episode_return) == 20
     assert len(set(result.episode_return)) == 20
@@ -58,7 +55,7 @@ def test_a_limit_truncates_and_is_not_unfinished():
 
 
 def test_an_episode_that_never_ends_is_told(monkeypatch):
-    monkeypatch.setattr(module, "MOST_STEPS", 30)
+    monkeypatch.setattr(evaluation, "MOST_STEPS", 30)
     result = play(odd_envs.Endless(), 3)
     assert result.unfinished == 3
     assert set(result.length) == {30}
@@ -162,6 +159,6 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
     config = small_driver(env).config
     for precision in ("default", "highest"):
         monkeypatch.setattr(jax.nn, "log_softmax", spy)
-        module.make_evaluator(env, override(config, {"matmul_precision": precision}), 2, False)(policy_for(env), 0, 1)
+        evaluation.make_evaluator(env, override(config, {"matmul_precision": precision}), 2, False)(policy_for(env), 0, 1)
         monkeypatch.undo()
     assert (seen[0], seen[-1]) == ("default", "highest")

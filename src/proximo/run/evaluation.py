@@ -20,6 +20,7 @@ from proximo.run.reuse import precision, reuse
 SELECTION_STREAM, JUDGEMENT_STREAM = 1, 2
 MOST_TOGETHER = 512
 MOST_STEPS = 100_000
+MOST_EPISODES = 10**6
 
 
 def make_evaluator(env: JaxEnvironment, config: Config, episodes: int, stochastic: bool) -> Evaluator:

@@ -1,0 +1,171 @@
+"""One update on a small rollout: every setting reaches the parameters, as the formulas say."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from proximo import ppo
+from proximo.networks import make_policy
+from proximo.ppo import algorithm, init_learner, make_hyperparameters
+from proximo.ppo.batch import make_batch
+from proximo.ppo.rollouts import scale_rewards
+from proximo.ppo.state import split_policy
+from proximo.spaces import Box, Discrete
+from proximo.types import Rollout, steps_to_float
+
+from helpers import shaken, small_config
+
+T, N = 8, 4
+ONE = {"num_epochs": 1, "num_minibatches": 1}
+
+
+def learner(at=0.0, **settings):
+    """A learner in the middle of its training (``at`` of it is over), without memory."""
+    config = small_config(normalize_observation=False, num_steps=T, num_envs=N, total_steps=3200, **settings)
+    policy = shaken(make_policy(jax.random.key(0), Box((3,)), Discrete(2), config.network, False))
+    state = init_learner(jax.random.key(1), policy, config, make_hyperparameters(config.ppo))
+    return dataclasses.replace(state, steps=jnp.array([at * 3200, 0], jnp.uint32))
+
+
+@functools.cache
+def rollout():
+    rng = np.random.default_rng(0)
+
+    def numbers(*shape):
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    ends = jnp.asarray(rng.random((T, N)) < 0.2)
+    return Rollout(
+        observation=numbers(T, N, 3), first=jnp.roll(ends, 1, 0), action=jnp.asarray(rng.integers(0, 2, (T, N)), jnp.int32),
+        log_prob=jnp.log(jnp.asarray(rng.uniform(0.2, 0.8, (T, N)), jnp.float32)), value=numbers(T, N), reward=numbers(T, N),
+        terminated=ends, truncated=jnp.zeros((T, N), bool), bootstrap=jnp.zeros((T, N)), valid=jnp.ones((T, N), bool),
+        memory=((),), last_observation=numbers(N, 3), last_first=ends[-1], last_memory=((),), last_value=numbers(N),
+    )  # fmt: skip
+
+
+def vector_of(state):
+    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0])
+
+
+def learned(at=0.0, on=None, **settings):
+    """The parameters after one update, and its metrics."""
+    state, metrics = ppo.update(learner(at, **settings), on or rollout())
+    return vector_of(state), metrics
+
+
+def equal(a, b):
+    return bool(np.allclose(a, b, rtol=1e-5, atol=1e-7))
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "half", "start"),
+    [
+        ("learning_rate", "linear(1e-2, 0)", 5e-3, 1e-2),
+        ("learning_rate", "polynomial(1e-2, 0, 2)", 2.5e-3, 1e-2),
+        ("clip_eps", "linear(0.4, 0)", 0.2, 0.4),
+        ("ent_coef", "linear(0.2, 0)", 0.1, 0.2),
+    ],
+)
+def test_a_schedule_in_the_middle_learns_as_the_constant_of_that_moment(name, schedule, half, start):
+    other = {"learning_rate": 1e-2} if name != "learning_rate" else {}
+    scheduled, _ = learned(at=0.5, **other, **{name: schedule})
+    assert equal(scheduled, learned(at=0.5, **other, **{name: half})[0])
+    assert not equal(scheduled, learned(at=0.5, **other, **{name: start})[0])
+
+
+def test_it_is_the_scaled_rewards_that_are_learned_from():
+    state = learner(normalize_reward=True)
+    _, scaled = scale_rewards(state, rollout())
+    assert not equal(scaled.reward, rollout().reward)
+    assert equal(learned(normalize_reward=True)[0], learned(on=scaled)[0])
+    assert not equal(learned(normalize_reward=True)[0], learned()[0])
+
+
+@pytest.mark.parametrize("over", ["none", "batch", "minibatch"])
+def test_normalised_advantages_make_the_policy_blind_to_the_scale_of_rewards(over):
+    nothing = jnp.zeros((T, N))
+    plain = dataclasses.replace(rollout(), value=nothing, last_value=jnp.zeros(N))
+    larger = dataclasses.replace(plain, reward=10 * plain.reward)
+    settings = {"normalize_advantage": over, "vf_coef": 0.0, "max_grad_norm": 1e9, **ONE}
+    _, a = learned(on=plain, **settings)
+    _, b = learned(on=larger, **settings)
+    ratio = float(b["grad_norm"] / a["grad_norm"])
+    assert ratio == pytest.approx(10.0 if over == "none" else 1.0, rel=1e-4)
+
+
+def test_normalising_over_the_batch_is_not_normalising_over_the_minibatch():
+    assert equal(learned(normalize_advantage="batch", **ONE)[0], learned(normalize_advantage="minibatch", **ONE)[0])
+    assert not equal(learned(normalize_advantage="batch")[0], learned(normalize_advantage="minibatch")[0])
+
+
+def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
+    seen = []
+    real = algorithm.shuffled
+
+    def spy(key, *arguments):
+        index = real(key, *arguments)
+        seen.append(np.asarray(index).reshape(-1).tolist())
+        return index
+
+    monkeypatch.setattr(algorithm, "shuffled", spy)
+    with jax.disable_jit():
+        state, _ = ppo.update(learner(), rollout())
+        ppo.update(state, rollout())
+    assert len(seen) == 4
+    assert all(sorted(order) == list(range(T * N)) for order in seen)
+    assert len({tuple(order) for order in seen}) == 4
+
+
+def test_grad_norm_is_that_of_the_gradient_before_clipping():
+    state = learner(normalize_advantage="none", max_grad_norm=1e-3, **ONE)
+    batch = make_batch(rollout(), algorithm.advantages(rollout(), state), 1)
+    gradient = jax.grad(lambda policy: algorithm.loss(policy, state, batch)[0])(state.policy)
+    expected = float(jnp.linalg.norm(ravel_pytree(split_policy(gradient)[0])[0]))
+    _, metrics = ppo.update(state, rollout())
+    assert float(metrics["grad_norm"]) == pytest.approx(expected, rel=1e-4)
+    assert expected > 1e-2
+
+
+def test_adamw_decays_the_parameters_by_learning_rate_times_weight_decay():
+    start = vector_of(learner())
+    adam, _ = learned(learning_rate=0.1, **ONE)
+    adamw, _ = learned(learning_rate=0.1, optimizer="adamw", weight_decay=0.3, **ONE)
+    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start, atol=1e-6)
+
+
+def test_adam_steps_are_as_long_as_the_learning_rate():
+    # The first direction of Adam is the gradient's sign, but for ε.
+    moved = np.abs(learned(learning_rate=0.01, **ONE)[0] - vector_of(learner()))
+    assert moved.max() == pytest.approx(0.01, rel=1e-2)
+
+
+def test_an_update_counts_its_steps_and_renews_its_key():
+    state = learner()
+    after, _ = ppo.update(state, rollout())
+    assert float(steps_to_float(after.steps)) == T * N
+    assert jax.random.key_data(after.key).tolist() != jax.random.key_data(state.key).tolist()
+
+
+def test_a_bootstrap_that_is_not_finite_tells_of_a_final_observation():
+    from proximo.ppo.rollouts import health
+
+    bad = dataclasses.replace(rollout(), bootstrap=jnp.zeros((T, N)).at[2, 1].set(jnp.nan))
+    after, metrics = ppo.update(learner(), bad)
+    flags = health(bad, metrics["loss"], after)
+    assert flags["observation"]
+    assert not flags["reward"]
+
+
+def test_a_reward_too_large_for_its_statistics_is_told_as_the_reward():
+    from proximo.ppo.rollouts import health
+
+    huge = dataclasses.replace(rollout(), reward=rollout().reward.at[3, 0].set(1e25))
+    after, metrics = ppo.update(learner(normalize_reward=True), huge)
+    assert health(huge, metrics["loss"], after)["reward"]
+    fine, metrics = ppo.update(learner(normalize_reward=True), rollout())
+    assert not any(health(rollout(), metrics["loss"], fine).values())
