@@ -105,7 +105,9 @@ def test_an_update_longer_than_the_grace_is_dropped_and_the_last_border_saved(tm
         process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
         brake.touch()  # from now on an update takes 6.4 s, and after the next one they are known to
         before = checkpoint.steps(run_dir / "checkpoints")[-1]
-        time.sleep(7)
+        time.sleep(2)
+        slow = rows(run_dir)[-1]["step"]
+        process.wait_for(lambda: rows(run_dir)[-1]["step"] > slow)
         brake.write_text("for ever")
         time.sleep(3)
         process.send(signal.SIGINT)
