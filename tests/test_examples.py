@@ -40,11 +40,13 @@ def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, cap
 @pytest.mark.learning
 def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
     names = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    for page, count in (("README.md", 3), ("docs/run-directory.md", 1)):
+        blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        assert len(blocks) == count
+        for block in blocks:
+            exec(compile(block, page, "exec"), names)
+    assert "learner.policy.critic.output.weight" in names["policy"]
     assert names["result"].mean_return > 150
     assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
 

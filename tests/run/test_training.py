@@ -298,7 +298,7 @@ def test_a_seed_of_a_vmapped_group_alone_is_warned_of(tmp_path, capsys):
     settings = {**SMALL, "seeds": 2, "keep_checkpoints": 50, "runs_dir": str(tmp_path), "name": "g"}
     proximo.train("toys:RandomEnds", **settings)
     assert main(["train", "--resume", f"{tmp_path}/toys-RandomEnds/g/seed-1@{TOTAL // 2}"]) == 0
-    assert "2 seeds were trained in one program, and 1 of them goes on: its last bits may differ" in capsys.readouterr().out
+    assert "2 seeds were trained in one program, now it is 1: the last bits may differ" in capsys.readouterr().out
 
 
 def test_a_config_and_another_environment_are_at_odds(tmp_path):

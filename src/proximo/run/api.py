@@ -99,8 +99,7 @@ def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], rep
     together = len(directory.members(path)) or len(directory.members(path.parent))
     if config.run.seeds_mode == "vmap" and together > len(left):
         reporter.warned(
-            f"{together} seeds were trained in one program, and {len(left)} of them goes on: its last bits may differ from the "
-            "uninterrupted run's."
+            f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
         )
     program = Program(config, environment(config), stacked)
     run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
@@ -146,7 +145,8 @@ def _train_groups(
     with Interrupts(reporter.stopping) as interrupts:
         for i in range(0, len(run_dirs), size):
             if interrupts.requested is not None:
-                reporter.stopped(f"Stopped before {run_dirs[i].name}. Go on with: proximo train --resume {path}")
+                if not any(result.interrupted for result in results):
+                    reporter.stopped(f"Stopped before {run_dirs[i].name}. Go on with: proximo train --resume {path}")
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
             group, step = slice(i, i + size), None if steps is None else steps[i]

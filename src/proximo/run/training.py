@@ -203,6 +203,8 @@ class Training:
             f"({hint}). Training has stopped; {stands}."
         )
         write_atomic(member.run_dir / FAILURE, f"{member.failure}\n")
+        if self.healthy:
+            self.reporter.warned(f"{member.failure} The other seeds go on.")
 
     def _at_border(self, state: TrainState, update: int) -> None:
         """Write the row, evaluate, save: whatever falls on this update."""
