@@ -176,3 +176,15 @@ def test_updates_in_a_call_are_a_hundredth_of_the_run_at_most_64():
     assert valid(total_steps=1024 * 50_000).updates_per_call == 64
     assert valid(total_steps=1024).updates_per_call == 1
     assert valid(updates_per_call=7).updates_per_call == 7
+
+
+def test_a_rollout_that_no_counter_holds_is_refused():
+    with pytest.raises(ConfigError, match=r"= 2,560,000,000 rows: expected fewer than 2³¹"):
+        validate(override(Config(), {"id": "x", "num_envs": 10**6, "num_steps": 2560, "total_steps": 10**12}))
+
+
+def test_seeds_that_would_be_the_first_ones_again_are_refused():
+    with pytest.raises(ConfigError, match=r"seed = 4294967296: expected at most 4,294,967,295"):
+        override(Config(), {"seed": 2**32})
+    with pytest.raises(ConfigError, match="expected no seed beyond 4294967295"):
+        validate(override(Config(), {"id": "x", "seed": 2**32 - 1, "seeds": 2}))

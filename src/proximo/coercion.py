@@ -102,6 +102,10 @@ def _numbers(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
+def _shown(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+
+
 def coerce(leaf: Leaf, value: Any) -> Any:
     """The value of a setting from YAML, a flag's text or Python; ``ConfigError`` when the type or range is wrong."""
     try:
@@ -113,9 +117,9 @@ def coerce(leaf: Leaf, value: Any) -> Any:
         if not math.isfinite(number):
             raise ConfigError(f"{leaf.name} = {value!r}: expected a finite number.")
         if leaf.low is not None and number < leaf.low:
-            raise ConfigError(f"{leaf.name} = {value!r}: expected at least {leaf.low:g}.")
+            raise ConfigError(f"{leaf.name} = {value!r}: expected at least {_shown(leaf.low)}.")
         if leaf.high is not None and number > leaf.high:
-            raise ConfigError(f"{leaf.name} = {value!r}: expected at most {leaf.high:g}.")
+            raise ConfigError(f"{leaf.name} = {value!r}: expected at most {_shown(leaf.high)}.")
         if leaf.above is not None and number <= leaf.above:
             raise ConfigError(f"{leaf.name} = {value!r}: expected more than {leaf.above:g}.")
     return result

@@ -250,6 +250,10 @@ def validate(config: Config) -> Config:
         raise ConfigError(f"seed = {config.run.seed} with seeds = {config.run.seeds}: expected no seed beyond {MAX_SEED}.")
     if not env.id:
         raise ConfigError("No environment given: name one, as in `proximo train gymnax:CartPole-v1`; `proximo envs` lists them.")
+    if config.batch_size >= 2**31:
+        raise ConfigError(
+            f"num_envs {env.num_envs} × num_steps {ppo.num_steps} = {config.batch_size:,} rows: expected fewer than 2³¹."
+        )
     length = config.sequence_length
     if ppo.num_steps % length:
         raise ConfigError(
