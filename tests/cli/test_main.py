@@ -94,3 +94,31 @@ def test_the_console_script_finds_an_environment_where_the_user_stands(tmp_path)
 def test_a_reader_that_goes_away_is_no_error():
     ended = subprocess.run(f"{SCRIPT} envs | head -1", shell=True, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("gymnax\n", "")
+
+
+def test_ctrl_c_while_jax_is_imported_ends_at_once_and_in_silence(tmp_path):
+    code = f"""
+import builtins, os, signal
+real = builtins.__import__
+def interrupted(name, *arguments, **options):
+    if name == "jax":
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *arguments, **options)
+builtins.__import__ = interrupted
+from proximo.cli import main
+main(["train", "gymnax:CartPole-v1", "--runs-dir", {str(tmp_path)!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_memory_that_does_not_suffice_is_one_sentence(monkeypatch, capsys):
+    def dispatch(arguments):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.\nmore")
+
+    monkeypatch.setattr(cli, "_dispatch", dispatch)
+    assert main(["train", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "proximo: The memory does not suffice (RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.): "
+        "lower num_envs, num_steps or the network's sizes.\n"
+    )

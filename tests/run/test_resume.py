@@ -72,7 +72,7 @@ def test_a_part_of_the_collector_that_is_lost_shows_in_the_bits(whole, tmp_path,
     assert final_state(run_dir) != final_state(whole["gru"])
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_run_that_was_stopped_between_borders_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch, capsys, number, code):
     update = LineReporter.advanced
 
