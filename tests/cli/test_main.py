@@ -99,6 +99,7 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_ctrl_c_while_jax_is_imported_ends_at_once_and_in_silence(tmp_path):
     code = f"""
 import builtins, os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 real = builtins.__import__
 def interrupted(name, *arguments, **options):
     if name == "jax":

@@ -66,6 +66,17 @@ def test_the_handlers_of_others_are_put_back():
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+def test_a_hangup_that_nohup_has_set_aside_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as guard:
+            signal.raise_signal(signal.SIGHUP)
+            assert guard.call(divmod, 7, 2) == (3, 1)
+            assert guard.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_call_that_uses_no_cpu_time_is_a_hang_and_one_that_computes_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(interrupts, "STILL_SECONDS", 0.7)
 

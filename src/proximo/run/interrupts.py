@@ -48,6 +48,8 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in STOPS:
+                if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup: the training is to outlive its terminal
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
