@@ -7,7 +7,7 @@ import pytest
 from commands import BATCH, SMALL, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
-from proximo.run import directory
+from proximo.run import directory, make_config
 from proximo.run.program import Program
 from proximo.run.training import Result
 
@@ -151,3 +151,12 @@ def test_every_setting_is_a_flag_with_an_explanation(capsys):
         if name != "id":
             assert f"--{name.replace('_', '-')} " in text
             assert " ".join(leaf.help.split()) in text
+
+
+def test_the_settings_that_are_shown_are_those_that_would_train(nothing_compiles, tmp_path, capsys):
+    assert main(["train", "gymnax:CartPole-v1", "--show-config", "--gamma", "0.9", "--runs-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    (tmp_path / "a.yaml").write_text(shown)
+    settings = {"gamma": 0.9, "runs_dir": str(tmp_path)}
+    assert make_config(file=tmp_path / "a.yaml", preset=False) == make_config("gymnax:CartPole-v1", settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]

@@ -104,3 +104,15 @@ def test_a_resumed_run_may_change_what_does_not_make_it_another_one():
             changed_for_resume(config, {name: LEAVES[name].default})
     with pytest.raises(ConfigError, match="clip_range is called clip_eps here"):
         changed_for_resume(config, {"clip_range": 1})
+
+
+def test_a_name_that_a_file_gives_twice_is_an_error(tmp_path):
+    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo:\n  gamma: 0.9\n  gamma: 0.8\n")
+    with pytest.raises(ConfigError, match=r"a.yaml is not valid YAML: gamma is given 2 times"):
+        make_config(file=tmp_path / "a.yaml")
+
+
+def test_a_wrong_value_in_a_file_names_the_file(tmp_path):
+    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo: {gamma: abc}\n")
+    with pytest.raises(ConfigError, match=r"a.yaml: gamma = 'abc': expected a number"):
+        make_config(file=str(tmp_path / "a.yaml"))
