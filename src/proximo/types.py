@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
@@ -111,9 +110,3 @@ def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
 def steps_to_float(steps: UInt32[Array, "2"]) -> Float[Array, ""]:
     """The counter as a floating-point number, for schedules."""
     return steps[1].astype(jnp.float32) * jnp.float32(2.0**32) + steps[0].astype(jnp.float32)
-
-
-def steps_to_int(steps: jax.Array) -> int:
-    """The counter as a Python integer."""
-    low, high = (int(word) for word in steps)
-    return (high << 32) | low

@@ -99,6 +99,7 @@ def test_a_process_that_was_stopped_itself_does_not_count_as_hung(monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1000)  # as after Ctrl-Z and fg
     watch.check()
+    assert watch._since == now + 1000, "the waiting begins anew"
     monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1001)
     watch.check()
 
@@ -108,6 +109,15 @@ def braked(tmp_path, **settings):
     brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"
     words = train_words(tmp_path, "r", BRAKED, **{**LONG, "checkpoint_every": 50 * BATCH, **settings})
     return brake, run_dir, Process(*words, BRAKE=str(brake))
+
+
+def hanging(tmp_path):
+    """The directory and the process of a training that has saved, and whose step has then hung for a second."""
+    brake, run_dir, process = braked(tmp_path)
+    process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
+    brake.write_text("for ever")
+    time.sleep(1)
+    return run_dir, process
 
 
 def test_an_update_longer_than_the_grace_is_dropped_and_the_last_border_saved(tmp_path):
@@ -134,11 +144,8 @@ def test_an_update_longer_than_the_grace_is_dropped_and_the_last_border_saved(tm
 
 
 def test_a_call_expected_to_be_short_that_hangs_leaves_the_last_checkpoint(tmp_path):
-    brake, run_dir, process = braked(tmp_path)
+    run_dir, process = hanging(tmp_path)
     with process:
-        process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
-        brake.write_text("for ever")
-        time.sleep(1)
         process.send(signal.SIGTERM)
         ended = process.end(20)
     assert ended.code == 143, ended
@@ -147,11 +154,8 @@ def test_a_call_expected_to_be_short_that_hangs_leaves_the_last_checkpoint(tmp_p
 
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path):
-    brake, run_dir, process = braked(tmp_path)
+    _, process = hanging(tmp_path)
     with process:
-        process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
-        brake.write_text("for ever")
-        time.sleep(0.5)
         process.send(signal.SIGINT)
         process.read_until("stopping: the running update is finished and saved first (Ctrl-C again: at once)")
         process.send(signal.SIGINT)
@@ -221,7 +225,8 @@ def test_a_hung_runtime_ends_the_training_with_the_last_checkpoint_named(tmp_pat
 
 
 def kill_at_random_moments(tmp_path, kills, seed):
-    """Kill one training again and again, most of whose time goes into saving; then let it end."""
+    """Kill one training again and again, most of whose time goes into saving; then let it end. Its directory, that of the
+    uninterrupted one, and what crashed saves had left behind."""
     settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
     draw = random.Random(seed)
     words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"
@@ -239,16 +244,18 @@ def kill_at_random_moments(tmp_path, kills, seed):
         words = ["train", "--resume", str(run_dir)]
     assert stood_at == sorted(set(stood_at)), "a resumed run did not go on"
     assert main([*words, "--checkpoint-every", str(100 * BATCH)]) == 0
-    whole = trained(tmp_path, "whole", **settings)
-    assert final_state(run_dir) == final_state(whole)
-    assert rows(run_dir) == rows(whole), "a row was lost or written twice"
-    return left_behind
+    return run_dir, trained(tmp_path, "whole", **settings), left_behind
 
 
 def test_after_kill_9_a_run_goes_on_to_the_bits_of_the_uninterrupted_one(tmp_path):
-    kill_at_random_moments(tmp_path, kills=4, seed=0)
+    run_dir, whole, _ = kill_at_random_moments(tmp_path, kills=4, seed=0)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole), "a row was lost or written twice"
 
 
 @pytest.mark.slow
 def test_after_kill_9_at_twenty_moments_some_inside_a_save_a_run_goes_on(tmp_path):
-    assert ".saving" in kill_at_random_moments(tmp_path, kills=20, seed=1)
+    run_dir, whole, left_behind = kill_at_random_moments(tmp_path, kills=20, seed=1)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole), "a row was lost or written twice"
+    assert ".saving" in left_behind

@@ -273,6 +273,14 @@ def test_a_fault_in_one_call_of_many_updates_names_the_first_bad_one(tmp_path):
     assert math.isfinite(row["train/loss"])
 
 
+def test_nan_where_an_evaluation_is_due_is_told_and_nothing_is_evaluated(tmp_path, capsys):
+    settings = {"normalize_observation": "false", "normalize_reward": "false", "updates_per_call": 1, "max_episode_steps": 50}
+    assert main(train_words(tmp_path, "r", "odd_envs:NanReward", **settings, eval_every=BATCH)) == 1
+    assert "NaN or infinity in the reward between steps 64 and 96" in capsys.readouterr().err
+    table = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
+    assert [row["step"] for row in table if "eval/mean_return" in row] == [32, 64]
+
+
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_a_seed_that_fails_does_not_end_the_others(tmp_path, capsys, mode):
     settings = {**SMALL, "normalize_observation": False, "seeds": 4, "seeds_mode": mode, "runs_dir": str(tmp_path), "name": "g"}

@@ -48,7 +48,7 @@ class Result:
 
 
 class Member:
-    """One seed: its run directory, lock, sinks, window of metrics, and best evaluation so far."""
+    """One seed: its run directory, sinks, window of metrics, and best evaluation so far."""
 
     def __init__(self, run_dir: Path, config: Config, resumed_at: int | None):
         self.run_dir, self.config = run_dir, config
@@ -167,29 +167,22 @@ class Training:
         self.steps_done += count * self.config.batch_size * len(self.members)
         for i, member in self.healthy:
             rows = {name: x[i] for name, x in metrics.items()}
-            self._fail_where_bad(member, rows, update)
-            member.window.add({name: x[: self._good(rows)] for name, x in rows.items()})
-            if member.failure is not None:
-                self._write_rows((update + self._good(rows)) * self.config.batch_size, [member])
+            bad = np.array([rows[f"bad/{source}"] for source in BAD_SOURCES]) > 0
+            good = int(bad.any(axis=0).argmax()) if bad.any() else count
+            member.window.add({name: x[:good] for name, x in rows.items()})
+            if good < count:
+                # What comes later follows from the first source.
+                self._fail(member, BAD_SOURCES[int(bad[:, good].argmax())], update + good)
         recent = [m.window.recent_return for _, m in self.healthy if m.window.recent_return is not None]
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
         return state, seconds / count
 
-    @staticmethod
-    def _good(rows: dict[str, Any]) -> int:
-        """How many of the updates came before the first NaN or infinity."""
-        bad = np.any([rows[f"bad/{source}"] for source in BAD_SOURCES], axis=0)
-        return int(bad.argmax()) if bad.any() else len(bad)
-
-    def _fail_where_bad(self, member: Member, rows: dict[str, Any], update: int) -> None:
-        """Note the failure of a member and its first source: what comes later follows from it. Its state is frozen since."""
-        good = self._good(rows)
-        if good == len(rows["bad/loss"]):
-            return
-        source = next(source for source in BAD_SOURCES if rows[f"bad/{source}"][good])
-        step = (update + good) * self.config.batch_size
+    def _fail(self, member: Member, source: str, update: int) -> None:
+        """Note that NaN or infinity from ``source`` has ended a member after ``update``; its state is frozen since."""
+        step = update * self.config.batch_size
+        self._write_rows(step, [member])
         kept = checkpoint.steps(member.checkpoints)
         stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
         hint = {
@@ -208,6 +201,8 @@ class Training:
 
     def _at_border(self, state: TrainState, update: int) -> None:
         """Write the row, evaluate, save: whatever falls on this update."""
+        if not self.healthy:
+            return
         step, last = update * self.config.batch_size, update == self.config.total_updates
         evaluate = self.program.evaluator is not None and (last or update % self.eval_updates == 0)
         save = last or update % self.checkpoint_updates == 0
@@ -316,12 +311,9 @@ def describe(program: Program) -> dict[str, Any]:
     network = config.network
     memory = "" if network.memory == "none" else f" → {network.memory} {network.memory_size}×{network.memory_layers}"
     rows = config.batch_size // config.ppo.num_minibatches
-    encoder = type(policy.torsos[0].encoder).__name__
-    layers = (
-        f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
-        if hasattr(policy.torsos[0].encoder, "mlp")
-        else encoder
-    )
+    encoder = policy.torsos[0].encoder
+    mlp = f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
+    layers = mlp if hasattr(encoder, "mlp") else type(encoder).__name__
     towers = "one tower for policy and value" if network.towers == "shared" else "a tower each for policy and value"
     device = jax.devices()[0]
     name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
