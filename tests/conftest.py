@@ -7,6 +7,6 @@ SHAPED = ("math", "distributions", "networks", "envs", "ppo", "drivers", "types"
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
-from proximo.runtime import enable_compilation_cache  # noqa: E402
+from proximo.runtime import prepare_jax  # noqa: E402
 
-enable_compilation_cache()
+prepare_jax()

@@ -56,6 +56,18 @@ class EnvConfig:
         low=0,
         high=2**31 - 2,
     )
+    preprocessing: Literal["none", "atari"] = _setting(
+        "none", "atari: 84×84 gray, 4 frames a step with the maximum of the last two, up to 30 no-ops"
+    )
+    frame_stack: int = _setting(1, "last observations that are stacked along a new first axis", low=1, high=1000)
+    action_repeat: int = _setting(1, "steps that each action is repeated for; rewards are added up", low=1, high=1000)
+    life_loss: bool = _setting(False, "a lost life is a termination to the learner; the episode goes on")
+    num_workers: int = _setting(
+        -1, "processes that step environments; 0: this one; -1: by a short measurement at the start", low=-1, high=1024
+    )
+    overlap: bool = _setting(False, "environments in two halves: the policy acts for one while the other steps")
+    step_timeout: float = _setting(60.0, "seconds that a worker's step may take before it is started anew", above=0)
+    max_restarts: int = _setting(100, "lost workers that are started anew before training stops", low=0, high=10**6)
     env_settings: dict[str, Any] = _setting({}, "parameters of the environment itself, as key=value,key=value")
 
 
@@ -85,6 +97,9 @@ class PPOConfig:
     normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
     recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")
     sequence_length: int = _setting(0, "steps of backpropagation through the memory; 0: the whole rollout", low=0)
+    learner_lag: int = _setting(
+        0, "1: rollouts are collected while the update before is still being learned, by the policy before it", low=0, high=1
+    )
     optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
     weight_decay: float = _setting(0.0, "decoupled weight decay, for adamw", low=0)
 
@@ -118,7 +133,9 @@ class RunConfig:
 
     seed: int = _setting(0, "seed of everything; seeds=K trains seed … seed + K - 1", low=0, high=MAX_SEED)
     seeds: int = _setting(1, "independent seeds to train", low=1, high=1000)
-    seeds_mode: Literal["vmap", "serial"] = _setting("vmap", "all seeds in one compiled program, or one after the other")
+    seeds_mode: Literal["auto", "vmap", "serial"] = _setting(
+        "auto", "all seeds in one compiled program (auto: where the environment is in JAX), or one after the other"
+    )
     runs_dir: str = _setting("runs", "folder of all runs")
     name: str = _setting("", "name of the run; empty: date and time")
     updates_per_call: int = _setting(
@@ -163,6 +180,12 @@ class Config:
         """Most updates in one compiled call."""
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
 
+
+HOST_ONLY = (
+    "preprocessing", "frame_stack", "action_repeat", "life_loss", "num_workers", "overlap", "step_timeout", "max_restarts",
+    "learner_lag",
+)  # fmt: skip
+"""Settings that an environment in JAX leaves nothing to do for."""
 
 GROUPS: dict[str, type] = {"env": EnvConfig, "ppo": PPOConfig, "network": NetworkConfig, "run": RunConfig}
 

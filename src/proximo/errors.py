@@ -28,6 +28,10 @@ class TrainingError(Exception):
     """Training stopped by itself (NaN, infinity, a runtime that hangs); the last good checkpoint stands. Exit 1."""
 
 
+class EnvironmentFault(TrainingError):  # noqa: N818
+    """An environment raised, or was lost too often, while it was trained on; the message ends with its own traceback."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

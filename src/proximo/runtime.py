@@ -58,9 +58,14 @@ def cache_folder() -> Path:
     return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo"
 
 
-def enable_compilation_cache() -> None:
-    """Keep compiled programs for the next start, unless the user has set a cache of his own."""
+def prepare_jax() -> None:
+    """Keep compiled programs for the next start, unless the user has set a cache of his own; and let small programs on the
+    CPU run in the thread that calls them, where JAX has not started yet: handing them to another one takes three times as
+    long as acting with a small network (docs/decisions/0006-host-driver.md)."""
     import jax
+
+    if not _jax_has_started():
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))

@@ -90,12 +90,18 @@ class CollectorState(eqx.Module):
     key: Key[Array, ""]
 
 
+class HostCollectorState(eqx.Module):
+    """What a host driver needs to go on collecting: environments cannot be saved, and begin anew with seeds from this key."""
+
+    key: Key[Array, ""]
+
+
 class TrainState(eqx.Module):
     """All that training carries on: saving it is a checkpoint, loading it continues."""
 
     learner: Any
     """``proximo.ppo.LearnerState``: policy with its normaliser, optimizer, hyperparameters, key, step counter."""
-    collector: CollectorState
+    collector: CollectorState | HostCollectorState
     healthy: Bool[Array, ""]
     """False from the first update with a NaN or an infinity on; the rest of the state then stays as it was before it."""
 

@@ -9,7 +9,8 @@ from scipy import stats
 import odd_envs
 from proximo.config import override
 from proximo.run import evaluation
-from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator, bootstrap_interval, interquartile_mean
+from proximo.run.episodes import bootstrap_interval, interquartile_mean
+from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator
 
 import toys
 from helpers import small_driver

@@ -67,9 +67,9 @@ def _deadlock() -> dict[str, Any]:
 def _cache() -> dict[str, Any]:
     import jax
 
-    from proximo.runtime import CACHE_VARIABLE, enable_compilation_cache
+    from proximo.runtime import CACHE_VARIABLE, prepare_jax
 
-    enable_compilation_cache()
+    prepare_jax()
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
         folder.mkdir(parents=True, exist_ok=True)

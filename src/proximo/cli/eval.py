@@ -52,7 +52,7 @@ def as_json(results: dict[str, Any]) -> dict[str, Any]:
         return rows[0]
     import numpy as np
 
-    from proximo.run.evaluation import bootstrap_interval, interquartile_mean
+    from proximo.run.episodes import bootstrap_interval, interquartile_mean
 
     returns = np.array([row["mean_return"] for row in rows])
     successes = [row["success_rate"] for row in rows if row["success_rate"] is not None]

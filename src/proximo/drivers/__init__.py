@@ -1,5 +1,6 @@
 """How a rollout is collected."""
 
 from proximo.drivers.device import DeviceDriver, make_train
+from proximo.drivers.host import HostDriver
 
-__all__ = ["DeviceDriver", "make_train"]
+__all__ = ["DeviceDriver", "HostDriver", "make_train"]

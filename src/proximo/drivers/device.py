@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 from proximo import ppo
 from proximo.config import Config
 from proximo.drivers import vector
+from proximo.drivers.fresh import fresh_policy
 from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
-from proximo.networks import ActorCritic, make_policy
+from proximo.networks import ActorCritic
 from proximo.ppo.rollouts import health
-from proximo.spaces import from_any
 from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
@@ -37,8 +37,7 @@ class DeviceDriver:
 
     def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
         """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
-        spaces = from_any(self.env.observation_space, "observation"), from_any(self.env.action_space, "action")
-        return make_policy(key, *spaces, self.config.network, self.config.ppo.normalize_observation)
+        return fresh_policy(key, self.env, self.config)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""

@@ -2,128 +2,99 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from proximo.envs import own
+from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks import TASKS
-from proximo.envs.users_code import users_code
 from proximo.errors import ConfigError, EnvError, nearest
-from proximo.spaces import from_any
 
-ID_FORMS = "gymnax:NAME, proximo:NAME, or my_package.module:MyEnv"
+if TYPE_CHECKING:
+    from proximo.envs.host.environment import HostEnvironment
+
+ID_FORMS = "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, ale:GAME, envpool:TASK, or my_package.module:MyEnv"
 
 
-def make_env(env_id: str, settings: dict[str, Any] | None = None) -> JaxEnvironment:
-    """The environment named ``env_id`` with ``settings`` applied to its parameters.
+def make_env(
+    env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None
+) -> JaxEnvironment | HostEnvironment:
+    """The environment named ``env_id`` with ``settings`` applied to its parameters: one in JAX, or an ordinary one.
 
     Raises ``EnvError`` when there is none of that name or it breaks the protocol, ``ConfigError`` for a setting that it
     does not have.
     """
-    settings = settings or {}
+    settings, preprocessing = settings or {}, preprocessing or Preprocessing()
     library, separator, name = env_id.partition(":")
-    if not separator:
-        raise EnvError(_plain_id_error(env_id))
-    if library == "proximo":
-        if name not in TASKS:
-            raise EnvError(f"proximo has no task {name!r}{nearest(name, TASKS)}; it has {', '.join(TASKS)}.")
-        return TASKS[name](settings)
-    if library == "gymnax":
-        from proximo.envs.jax.gymnax import GymnaxEnvironment
+    if library in ("proximo", "gymnax") and separator:
+        return _task(name, settings) if library == "proximo" else _gymnax(name, settings)
+    if library == "ale" and separator:
+        from proximo.envs.host import ale
 
-        return GymnaxEnvironment(name, settings)
-    return _load(library, name, settings)
+        return ale.from_game(name, settings, preprocessing)
+    if library == "envpool" and separator:
+        from proximo.envs.host import envpool
+
+        return envpool.from_task(name, settings, preprocessing)
+    return _gymnasium_or_own(env_id, settings, preprocessing)
+
+
+def _task(name: str, settings: dict[str, Any]) -> JaxEnvironment:
+    if name not in TASKS:
+        raise EnvError(f"proximo has no task {name!r}{nearest(name, TASKS)}; it has {', '.join(TASKS)}.")
+    return TASKS[name](settings)
+
+
+def _gymnax(name: str, settings: dict[str, Any]) -> JaxEnvironment:
+    from proximo.envs.jax.gymnax import GymnaxEnvironment
+
+    return GymnaxEnvironment(name, settings)
+
+
+def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Any:
+    """``CartPole-v1``, ``module:CartPole-v1`` (the module registers it), ``module:MyEnv``."""
+    module, separator, name = env_id.rpartition(":")
+    if separator and name.isidentifier():
+        return own.from_class(own.find(module, name, ID_FORMS), settings, env_id, preprocessing)
+    from proximo.envs.host import gymnasium
+
+    if gymnasium.is_registered(env_id):
+        return gymnasium.from_id(env_id, settings, preprocessing)
+    ids = [i for group in listing().values() for i in group]
+    matches = nearest(env_id, ids)
+    raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
 
 
 def listing() -> dict[str, list[str]]:
     """All ids that need no code of the user's, by library."""
+    from proximo.envs.host import ale, envpool, gymnasium
     from proximo.envs.jax import gymnax
 
-    return {"gymnax": [f"gymnax:{n}" for n in gymnax.names()], "proximo": [f"proximo:{n}" for n in TASKS]}
+    return {
+        "gymnasium": gymnasium.names(),
+        "gymnax": [f"gymnax:{n}" for n in gymnax.names()],
+        "proximo": [f"proximo:{n}" for n in TASKS],
+        "ale": [f"ale:{n}" for n in ale.names()],
+        "envpool": [f"envpool:{n}" for n in envpool.names()],
+    }
+
+
+def twin(env_id: str) -> str | None:
+    """The same task as an environment in JAX, where there is one."""
+    from proximo.envs.jax import gymnax
+
+    candidate = f"gymnax:{env_id}"
+    return candidate if ":" not in env_id and env_id in gymnax.names() else None
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """The spaces of an environment, in words; what stands in the way where it cannot be trained."""
+    """The spaces of an environment in JAX, in words; what stands in the way where it cannot be trained."""
     from proximo.envs.jax.gymnax import DOWNLOADS
 
     if env_id.partition(":")[2] in DOWNLOADS:
         return {"observation": "known after its download", "action": ""}
     try:
         env = make_env(env_id)
-    except EnvError as error:
+    except (EnvError, ConfigError) as error:
         return {"error": str(error)}
     return {"observation": str(env.observation_space), "action": str(env.action_space)}
-
-
-def _plain_id_error(env_id: str) -> str:
-    ids = [i for group in listing().values() for i in group]
-    twin = f"gymnax:{env_id}"
-    if twin in ids:
-        return f"{env_id!r} is a Gymnasium id; this version trains JAX environments: its JAX twin is {twin!r}."
-    matches = nearest(env_id, [i.partition(":")[2] for i in ids] + ids)
-    return f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them."
-
-
-def _load(module_name: str, class_name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """A user's own environment."""
-    try:
-        found = importlib.util.find_spec(module_name) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise EnvError(
-            f"Unknown environment '{module_name}:{class_name}': there is no library or module {module_name!r} on Python's path "
-            f"(expected {ID_FORMS}{nearest(module_name, ['gymnax', 'proximo'])})."
-        )
-    with users_code(f"Importing {module_name}"):
-        module = importlib.import_module(module_name)
-    if not hasattr(module, class_name):
-        classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
-        raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
-    cls = getattr(module, class_name)
-    if not callable(cls):
-        raise EnvError(f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected one that makes an environment.")
-    return from_class(cls, settings, f"{module_name}:{class_name}")
-
-
-def from_class(cls: Any, settings: dict[str, Any], env_id: str) -> JaxEnvironment:
-    """An instance of ``cls`` made with ``settings`` as keywords, held against the protocol."""
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have none
-        raise EnvError(f"{env_id} is no JAX environment (proximo.envs.protocol has the protocol).") from None
-    parameters = signature.parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    for name in settings:
-        if name not in parameters and not takes_any:
-            raise ConfigError(f"env_settings: {env_id} takes no argument {name!r}{nearest(name, parameters)}.")
-    try:
-        signature.bind(**settings)
-    except TypeError as error:
-        raise EnvError(f"{env_id} cannot be made: {error}; give it with --env-settings, or a default.") from error
-    with users_code(f"{env_id}()"):
-        env = cls(**settings)
-    check_protocol(env, env_id)
-    return env
-
-
-def check_protocol(env: Any, env_id: str) -> None:
-    """Raise ``EnvError`` when ``env`` lacks a part of the protocol; give it empty parameters where it has none."""
-    missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
-    if missing:
-        raise EnvError(f"{env_id} is no JAX environment: it lacks {', '.join(missing)} (proximo.envs.protocol has the protocol).")
-    for name, expected in (("reset", 2), ("step", 4)):
-        signature = inspect.signature(getattr(env, name))
-        try:
-            signature.bind(*range(expected))
-        except TypeError:
-            arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
-            gymnasium = name == "step" and list(signature.parameters) == ["action"]
-            hint = " It looks like a Gymnasium environment; this version trains JAX environments." if gymnasium else ""
-            raise EnvError(f"{env_id}.{name}{signature} does not take the {expected} arguments {arguments}.{hint}") from None
-    if not hasattr(env, "default_params"):
-        object.__setattr__(env, "default_params", ())  # a frozen dataclass or an equinox module is an environment too
-    from_any(env.observation_space, "observation")
-    from_any(env.action_space, "action")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import sys
@@ -13,22 +14,23 @@ import jax
 import jax.numpy as jnp
 
 from proximo.config import MAX_SEED, Config, override, validate
-from proximo.drivers import DeviceDriver
-from proximo.envs import JaxEnvironment
+from proximo.drivers.fresh import fresh_policy
+from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention
-from proximo.run.evaluation import JUDGEMENT_STREAM, MOST_EPISODES, Episodes, make_evaluator
+from proximo.run.episodes import MOST_EPISODES, Episodes
+from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
 from proximo.run.interrupts import Interrupts
-from proximo.run.program import Program
+from proximo.run.program import HostProgram, Program, make_program
 from proximo.run.progress import Reporter
-from proximo.run.reuse import environment
+from proximo.run.reuse import environment, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
 from proximo.run.training import FAILURE, Member, Result, Training, describe, locked, opened
-from proximo.runtime import enable_compilation_cache
+from proximo.runtime import prepare_jax
 from proximo.types import TrainState
 
 
@@ -44,9 +46,9 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
         if env and env != config.env.id:
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
-    enable_compilation_cache()
-    stacked = config.run.seeds > 1 and config.run.seeds_mode == "vmap"
-    program = Program(config, environment(config), stacked)
+    prepare_jax()
+    env = environment(config)
+    program = make_program(config, env, config.run.seeds > 1 and stacks_seeds(config, env))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     members = _seed_configs(config)
     places = [f"seed-{m.run.seed}" for m in members] if len(members) > 1 else ["."]
@@ -70,7 +72,7 @@ def resume(run: str | Path, *, runs_dir: str = "runs", reporter: Reporter | None
     Raises ``CheckpointError`` when none is valid, ``ConfigError`` for settings that a resumed run cannot change.
     """
     reporter = reporter or Reporter()
-    enable_compilation_cache()
+    prepare_jax()
     path, which = directory.resolve(str(run), Path(runs_dir))
     # Before anything is read: what another process still writes would be another run a moment later.
     with locked(directory.members(path) or [path]):
@@ -91,17 +93,18 @@ def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], rep
         reporter.warned(difference)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(f"The seeds of {path} have different total_steps: resume them singly, or give --total-steps for all.")
-    stacked = len(run_dirs) > 1 and config.run.seeds_mode == "vmap"
+    env = environment(config)
+    stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
     steps = _steps_to_resume(run_dirs, which, stacked, reporter)
     left = [i for i, step in enumerate(steps) if not _is_complete(run_dirs[i], config, step)]
     if not left:
         raise ConfigError(f"{path} is complete at step {min(steps)}: give a larger --total-steps to go on.")
     together = len(directory.members(path)) or len(directory.members(path.parent))
-    if config.run.seeds_mode == "vmap" and together > len(left):
+    if stacks_seeds(config, env) and together > len(left):
         reporter.warned(
             f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
         )
-    program = Program(config, environment(config), stacked)
+    program = make_program(config, env, stacked)
     run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
     return _train_groups(program, run_dirs, configs, steps, reporter, path)
@@ -136,13 +139,13 @@ def _seed_configs(config: Config) -> list[Config]:
 
 
 def _train_groups(
-    program: Program, run_dirs: list[Path], configs: list[Config], steps: list[int] | None, reporter: Reporter, path: Path
+    program: Program | HostProgram, run_dirs: list[Path], configs: list[Config], steps: list[int] | None, reporter: Reporter, path: Path
 ) -> list[Result]:
     """All seeds together where the program is stacked, else one after the other; ``steps`` are those of a resume of ``path``."""
     size = len(run_dirs) if program.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    with Interrupts(reporter.stopping) as interrupts:
+    with Interrupts(reporter.stopping) as interrupts, contextlib.closing(program):
         for i in range(0, len(run_dirs), size):
             if interrupts.requested is not None:
                 if not any(result.interrupted for result in results):
@@ -173,7 +176,7 @@ def _train_members(training: Training, step: int | None) -> list[Result]:
     return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)
 
 
-def _restore(program: Program, member: Member, step: int) -> TrainState:
+def _restore(program: Program | HostProgram, member: Member, step: int) -> TrainState:
     state = checkpoint.load(member.checkpoints / str(step), program.template())
     state = jax.tree.map(jnp.asarray, state)
     total = make_hyperparameters(member.config.ppo).total_steps
@@ -253,7 +256,7 @@ class Policy:
     ``network.to_space(action)`` is what the environment takes."""
 
     network: ActorCritic
-    env: JaxEnvironment
+    env: JaxEnvironment | HostEnvironment
     config: Config
     step: int
     warnings: tuple[str, ...] = ()
@@ -270,7 +273,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:
     config = directory.read_config(path)
     env = environment(config)
     found, warnings = _find(path, which)
-    template = jax.eval_shape(DeviceDriver(config, env).init_policy, jax.random.key(0))
+    template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
     policy = checkpoint.load(found, template, part="learner.policy")
     return Policy(jax.tree.map(jnp.asarray, policy), env, config, int(found.name), tuple(warnings))
 
@@ -282,11 +285,11 @@ def evaluate(
 
     ``stochastic`` samples actions; else the policy acts by its mode.
     """
-    enable_compilation_cache()
+    prepare_jax()
     if not 1 <= episodes <= MOST_EPISODES:
         raise ConfigError(f"episodes = {episodes}: expected 1 … {MOST_EPISODES}.")
     if not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
-    evaluator = make_evaluator(policy.env, policy.config, episodes, stochastic)
-    return evaluator(policy.network, seed, JUDGEMENT_STREAM)
+    with contextlib.closing(make_evaluator(policy.env, policy.config, episodes, stochastic)) as evaluator:
+        return evaluator(policy.network, seed, JUDGEMENT_STREAM)

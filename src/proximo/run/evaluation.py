@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,63 +11,26 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.config import Config
 from proximo.drivers import vector
-from proximo.envs.protocol import JaxEnvironment
+from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.networks import ActorCritic
+from proximo.run.episodes import MOST_STEPS, Episodes
+from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import precision, reuse
 
 # Streams of random keys: what selects a checkpoint during training is never what judges it afterwards.
 SELECTION_STREAM, JUDGEMENT_STREAM = 1, 2
 MOST_TOGETHER = 512
-MOST_STEPS = 100_000
-MOST_EPISODES = 10**6
 
 
-def make_evaluator(env: JaxEnvironment, config: Config, episodes: int, stochastic: bool) -> Evaluator:
-    """An ``Evaluator`` of policies trained by ``config``; the one that this process has compiled already, where it fits."""
+def make_evaluator(
+    env: JaxEnvironment | HostEnvironment, config: Config, episodes: int, stochastic: bool
+) -> Evaluator | HostEvaluator:
+    """What plays whole episodes with policies trained by ``config``; on the device the one that this process has compiled
+    already, where it fits."""
+    if isinstance(env, HostEnvironment):
+        return HostEvaluator(env, config, episodes, stochastic)
     settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision)
     return reuse(("evaluator", id(env), *settings, precision()), lambda: Evaluator(env, *settings))
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """One entry an episode. ``success`` is None where the environment does not tell it."""
-
-    episode_return: np.ndarray
-    length: np.ndarray
-    success: np.ndarray | None
-    unfinished: int
-    """Episodes that were still running after ``MOST_STEPS`` steps, counted as they stood."""
-
-    def summary(self) -> dict[str, Any]:
-        """``{episodes, mean_return, std_return, iqm_return, ci95, mean_length, success_rate}``.
-
-        ``iqm_return`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264); ``ci95`` the 95 % interval
-        of ``mean_return`` by the percentile bootstrap, 2,000 resamples.
-        """
-        returns = self.episode_return.astype(np.float64)
-        return {
-            "episodes": len(returns),
-            "mean_return": float(returns.mean()),
-            "std_return": float(returns.std()),
-            "iqm_return": interquartile_mean(returns),
-            "ci95": bootstrap_interval(returns),
-            "mean_length": float(self.length.mean()),
-            "success_rate": None if self.success is None else float(self.success.mean()),
-        }
-
-
-def interquartile_mean(x: np.ndarray) -> float:
-    """The mean without the lowest and the highest quarter."""
-    from scipy import stats
-
-    return float(stats.trim_mean(x, 0.25))
-
-
-def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
-    """[low, high] of the mean of ``x``, 95 %, percentile bootstrap with a fixed seed."""
-    rng = np.random.default_rng(0)
-    means = np.array([x[rng.integers(0, len(x), len(x))].mean() for _ in range(resamples)])
-    return [float(v) for v in np.percentile(means, [2.5, 97.5])]
 
 
 class Evaluator:
@@ -89,6 +51,9 @@ class Evaluator:
         self.limit = max_episode_steps or MOST_STEPS
         self.together = min(episodes, MOST_TOGETHER)
         self._play = jax.jit(self._play_together)
+
+    def close(self) -> None:
+        """Nothing runs beside it."""
 
     def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
         """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""

@@ -1,4 +1,5 @@
-"""The compiled program of a training: one seed, or several stacked along a leading axis."""
+"""The program of a training: for environments in JAX one compiled whole, of one seed or several stacked along a leading axis;
+for those of the host a driver that steps them."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
-from proximo.drivers import DeviceDriver
+from proximo.drivers import DeviceDriver, HostDriver
+from proximo.drivers.host_programs import HostPrograms
 from proximo.drivers.vector import SEEDS_AXIS
-from proximo.envs.protocol import JaxEnvironment
+from proximo.envs import HostEnvironment, JaxEnvironment
+from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run.evaluation import make_evaluator
-from proximo.run.reuse import program_key, reuse
+from proximo.run.reuse import host_key, program_key, reuse
 from proximo.runtime import compile_lowered, return_freed_memory
 from proximo.types import Metrics, TrainState
 
@@ -37,6 +40,9 @@ class Program:
 
     With ``stacked`` every leaf of the state has a leading axis of seeds; ``member`` takes one out and ``stack`` joins.
     """
+
+    donates = True
+    """A state that was given to ``advance`` is used up."""
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
         self.config, self.env, self.stacked = config, env, stacked
@@ -100,6 +106,83 @@ class Program:
     def stack(self, states: list[TrainState]) -> TrainState:
         """The states of all seeds as this program takes them."""
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
+
+    def close(self) -> None:
+        """Nothing runs beside the program."""
+
+
+class HostProgram:
+    """The same for environments of the host, one seed at a time: what is compiled is the driver's, which keeps no state."""
+
+    stacked = False
+    donates = False
+
+    def __init__(self, config: Config, env: HostEnvironment):
+        self.config, self.env = config, env
+        self.driver = HostDriver(config, env, reuse(host_key(config, env), lambda: HostPrograms(config, env)))
+        self.capacity = config.updates_per_call
+        self.compile_seconds = 0.0
+        episodes = config.run.eval_episodes
+        self.evaluator = make_evaluator(env, config, episodes, stochastic=False) if episodes else None
+        self._fault: Exception | None = None
+
+    def template(self) -> TrainState:
+        """Shapes and types of the state."""
+        return jax.eval_shape(self.driver.init, jax.random.key(0))
+
+    def start(self, seeds: list[int]) -> TrainState:
+        """The state before the first step."""
+        started = time.monotonic()
+        self.driver.begin()
+        state = jax.block_until_ready(self.driver.init(jax.random.key(seeds[0])))
+        return_freed_memory()
+        self.compile_seconds += time.monotonic() - started
+        return state
+
+    def compile(self, state: TrainState) -> None:
+        """Start the environments, and compile what acts and learns."""
+        started = time.monotonic()
+        self.driver.prepare(state)
+        return_freed_memory()
+        self.compile_seconds += time.monotonic() - started
+
+    def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+        """``num_updates`` updates, or fewer where the environment fails: the failure is raised when nothing stands before it.
+        Metrics of shape (1, updates)."""
+        if self._fault is not None:
+            raise self._fault
+        rows: list[dict[str, float]] = []
+        for _ in range(num_updates):
+            try:
+                state, metrics = self.driver.update(state)
+            except (ProximoError, TrainingError) as fault:
+                if not rows:
+                    raise
+                self._fault = fault
+                break
+            rows.append(metrics)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return state, {name: np.array([[row.get(name, np.nan) for row in rows]]) for name in names}
+
+    def member(self, state: TrainState, index: int) -> TrainState:
+        """The state, which is that of the only seed."""
+        return state
+
+    def stack(self, states: list[TrainState]) -> TrainState:
+        """A state that was saved: environments begin anew with it."""
+        self.driver.begin()
+        return states[0]
+
+    def close(self) -> None:
+        """End the environments."""
+        self.driver.close()
+        if self.evaluator is not None:
+            self.evaluator.close()
+
+
+def make_program(config: Config, env: JaxEnvironment | HostEnvironment, stacked: bool) -> Program | HostProgram:
+    """The program that trains on ``env``."""
+    return HostProgram(config, env) if isinstance(env, HostEnvironment) else Program(config, env, stacked)
 
 
 def copy_of(state: TrainState) -> TrainState:

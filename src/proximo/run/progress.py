@@ -73,16 +73,21 @@ class Window:
     def merge(self) -> dict[str, float]:
         """One row for all since the last merge: means, by finished episodes for rollout/, extremes of the ratio."""
         rows, self._rows = self._rows, []
-        merged: dict[str, float] = {}
+        return {
+            name: _merged(name, [row for row in rows if not np.isnan(row.get(name, np.nan))])
+            for name in dict.fromkeys(name for row in rows for name in row)
+            if not name.startswith("bad/")
+        }
+
+
+def _merged(name: str, rows: list[dict[str, float]]) -> float:
+    """One number of those that ``rows`` have under ``name``."""
+    values = np.array([row[name] for row in rows])
+    if name in ("rollout/episodes", "rollout/restarts"):
+        return float(values.sum())
+    if name.startswith("rollout/"):
         weights = np.array([row["rollout/episodes"] for row in rows])
-        for name in rows[0]:
-            values = np.array([row[name] for row in rows])
-            if name.startswith("bad/"):
-                continue
-            if name == "rollout/episodes":
-                merged[name] = float(values.sum())
-            elif name.startswith("rollout/"):
-                merged[name] = float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")
-            else:
-                merged[name] = float({"ratio_min": np.min, "ratio_max": np.max}.get(name.split("/")[1], np.mean)(values))
-        return merged
+        return float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")
+    if not len(values):
+        return float("nan")
+    return float({"ratio_min": np.min, "ratio_max": np.max}.get(name.split("/")[1], np.mean)(values))

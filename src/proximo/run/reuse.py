@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
-from proximo.config import Config, to_mapping
-from proximo.envs import JaxEnvironment, make_env
+from proximo.config import HOST_ONLY, LEAVES, Config, to_mapping
+from proximo.envs import HostEnvironment, JaxEnvironment, Preprocessing, make_env
+from proximo.errors import ConfigError
 from proximo.ppo.state import Plan
 from proximo.types import Hyperparameters
 
@@ -35,18 +36,49 @@ def precision() -> str:
     return jax.dtypes.canonicalize_dtype("float64").name
 
 
-def environment(config: Config) -> JaxEnvironment:
+def environment(config: Config) -> JaxEnvironment | HostEnvironment:
     """The environment of ``config``: the same object for the same settings and class, so that what was compiled for it is
-    found again. A class that was defined anew (a module loaded again, a notebook's cell) is another one."""
-    env = make_env(config.env.id, config.env.env_settings)
+    found again. A class that was defined anew (a module loaded again, a notebook's cell) is another one.
+
+    Raises ``ConfigError`` for a setting that would have no effect on it.
+    """
+    preprocessing = Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
+    env = make_env(config.env.id, config.env.env_settings, preprocessing)
+    if isinstance(env, HostEnvironment):
+        _hold_host_settings(config)
+        return env
+    for name in HOST_ONLY:
+        leaf = LEAVES[name]
+        if getattr(getattr(config, leaf.group), name) != leaf.default:
+            raise ConfigError(f"{name} is for Gymnasium's environments: {config.env.id} is one in JAX, where it has no effect.")
     settings = json.dumps(config.env.env_settings, sort_keys=True, default=repr)
     return reuse(("environment", type(env), config.env.id, settings), lambda: env)
 
 
+def _hold_host_settings(config: Config) -> None:
+    if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
+        raise ConfigError(
+            f"seeds_mode = vmap: {config.env.id} is stepped on the host, where seeds train one after the other: use serial, or auto."
+        )
+
+
+def stacks_seeds(config: Config, env: Any) -> bool:
+    """Whether several seeds train in one compiled program."""
+    return config.run.seeds_mode == "vmap" or (config.run.seeds_mode == "auto" and not isinstance(env, HostEnvironment))
+
+
 def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
     """Equal for two trainings that the same compiled program serves: they differ in traced numbers and in ``run`` only."""
+    return "program", id(env), stacked, config.updates_per_call, _static(config)
+
+
+def host_key(config: Config, env: HostEnvironment) -> Hashable:
+    """The same for what a host driver compiles, which sees of an environment its spaces only."""
+    return "host", env.observation_space, env.action_space, _static(config)
+
+
+def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
     mapping["ppo"] = {name: value for name, value in mapping["ppo"].items() if name not in _TRACED}
     del mapping["run"]
-    static = (Plan.of(config), config.updates_per_call, config.run.matmul_precision, precision())
-    return "program", id(env), stacked, static, json.dumps(mapping, sort_keys=True, default=repr)
+    return Plan.of(config), config.run.matmul_precision, precision(), json.dumps(mapping, sort_keys=True, default=repr)

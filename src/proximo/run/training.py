@@ -15,13 +15,14 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.drivers.device import BAD_SOURCES
-from proximo.errors import TrainingError
+from proximo.errors import EnvironmentFault, ProximoError, TrainingError
 from proximo.run import checkpoint, retention
 from proximo.run.directory import RunLock
-from proximo.run.evaluation import MOST_STEPS, SELECTION_STREAM
+from proximo.run.episodes import MOST_STEPS
+from proximo.run.evaluation import SELECTION_STREAM
 from proximo.run.files import write_atomic
 from proximo.run.interrupts import AbandonedError, Interrupts
-from proximo.run.program import Program, copy_of
+from proximo.run.program import HostProgram, Program, copy_of
 from proximo.run.progress import Reporter, Window
 from proximo.run.sinks import JsonLines, Sink, TensorBoard
 from proximo.runtime import cores
@@ -83,7 +84,7 @@ class Member:
 class Training:
     """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes."""
 
-    def __init__(self, program: Program, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path):
+    def __init__(self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
         self.path = path
         self.config = program.config
@@ -114,9 +115,9 @@ class Training:
             while update < total and self.interrupts.requested is None and self.healthy:
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
-                standing = (copy_of(state), update) if not per_update or per_update * count > SNAPSHOT_SECONDS else None
-                state, per_update = self._advance(state, update, count)
-                update += count
+                standing = self._standing(state, update, not per_update or per_update * count > SNAPSHOT_SECONDS)
+                state, per_update, done = self._advance(state, update, count)
+                update += done
                 standing = (state, update)
                 self._at_border(state, update)
         except AbandonedError:
@@ -125,10 +126,22 @@ class Training:
                 update = standing[1]
                 self._save(*standing)
             self._leave(update)
+        except (ProximoError, EnvironmentFault):
+            # The environment has failed; what was learned before stands.
+            if standing is not None and update:
+                self._save(*standing)
+                self.reporter.stopped(self._stop_message(update))
+            raise
         if self.interrupts.requested is not None and update < total:
             self._save(state, update)
             self.reporter.stopped(self._stop_message(update))
         return self._results(self.interrupts.requested if update < total else None)
+
+    def _standing(self, state: TrainState, update: int, long: bool) -> tuple[TrainState, int] | None:
+        """What can be saved while the next call runs: a copy where that call uses ``state`` up, made only before ``long`` ones."""
+        if not self.program.donates:
+            return state, update
+        return (copy_of(state), update) if long else None
 
     @property
     def healthy(self) -> list[tuple[int, Member]]:
@@ -159,9 +172,11 @@ class Training:
         every = self.config.run.checkpoint_every
         return max(1, round(every / self.config.batch_size)) if every else self.eval_updates
 
-    def _advance(self, state: TrainState, update: int, count: int) -> tuple[TrainState, float]:
+    def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
+        """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
         started = time.monotonic()
-        state, metrics = self.interrupts.call(self.program.advance, state, count)
+        state, metrics = self.interrupts.call(self.program.advance, state, wanted)
+        count = next(iter(metrics.values())).shape[1]
         seconds = time.monotonic() - started
         self.seconds += seconds
         self.steps_done += count * self.config.batch_size * len(self.members)
@@ -177,7 +192,7 @@ class Training:
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
-        return state, seconds / count
+        return state, seconds / count, count
 
     def _fail(self, member: Member, source: str, update: int) -> None:
         """Note that NaN or infinity from ``source`` has ended a member after ``update``; its state is frozen since."""
@@ -302,7 +317,7 @@ def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None =
         yield members
 
 
-def describe(program: Program) -> dict[str, Any]:
+def describe(program: Program | HostProgram) -> dict[str, Any]:
     """Facts for the banner: spaces, network, parameters, arithmetic of the batch, device."""
     config, env = program.config, program.env
     policy = jax.eval_shape(program.driver.init_policy, jax.random.key(0))

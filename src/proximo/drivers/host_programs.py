@@ -1,0 +1,142 @@
+"""What the host driver computes on the device: acting, final values, learning; pure functions, compiled once for a setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from proximo import ppo
+from proximo.config import Config
+from proximo.drivers.device import BAD_SOURCES
+from proximo.drivers.fresh import fresh_policy
+from proximo.envs.host.environment import HostEnvironment
+from proximo.envs.host.observations import unflatten
+from proximo.networks import ActorCritic
+from proximo.ppo.rollouts import health
+from proximo.runtime import compile_lowered
+from proximo.spaces import zeros
+from proximo.types import Memory, Metrics, Rollout
+
+Leaves = tuple[Any, ...]
+
+
+class HostPrograms:
+    """The functions of one setting. Each is compiled when it is first called, and anew for other shapes.
+
+    The policy travels as one flat vector, and what a step gives as one array: each argument and each result of a compiled
+    call costs as much as the arithmetic of a small network (docs/decisions/0006-host-driver.md).
+    """
+
+    def __init__(self, config: Config, env: HostEnvironment):
+        self.config, self.space = config, env.observation_space
+        shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+        policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        _, self.unravel = ravel_pytree(policy)
+        self.is_recurrent: bool = policy.is_recurrent
+        self.pieces = config.ppo.num_steps // config.sequence_length if self.is_recurrent else 1
+        """Sequences that each environment's rollout is cut into."""
+        self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
+        self.begin = _Compiled(self._begin, config)
+        self.act = _Compiled(self._act, config)
+        self.final_value = _Compiled(self._final_value, config)
+        self.learn = _Compiled(self._learn, config)
+
+    def _example_action(self, policy: ActorCritic) -> tuple[Array, Array]:
+        """What the environment takes, and what is sampled, for one environment."""
+        one = jnp.ones(1, bool)
+        noise = policy.actor.noise(jax.random.key(0), (1,))
+        _, action, _, _ = policy.act(policy.init_memory(1), zeros(self.space, (1,)), one, one, noise)
+        return policy.to_space(action)[0], action[0]
+
+    @property
+    def action_columns(self) -> tuple[slice, slice]:
+        """Where in the packed row of a step the action for the environment lies, and where the sampled one."""
+        taken = math.prod(self.action_in_space.shape)
+        return slice(0, taken), slice(taken, taken + math.prod(self.action.shape))
+
+    def _begin(self, policy: ActorCritic, key: Key[Array, ""]) -> tuple[Array, PyTree, Key[Array, ""]]:
+        """The policy as a vector, the noise of a rollout, the next key."""
+        key, key_noise = jax.random.split(key)
+        shape = (self.config.ppo.num_steps, self.config.env.num_envs)
+        return ravel_pytree(policy)[0], policy.actor.noise(key_noise, shape), key
+
+    def _act(
+        self, vector: Array, observation: Leaves, noise: PyTree, memory: Memory, first: Array, filler: Array
+    ) -> tuple[Float[Array, "n columns"], Memory]:
+        """A step of a group: for the environment, as sampled, log-probability and value side by side; the memory after it."""
+        policy = self.unravel(vector)
+        memory, action, log_prob, value = policy.act(memory, unflatten(self.space, observation), first, ~filler, noise)
+        columns = (policy.to_space(action), action, log_prob, value)
+        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(vector.dtype) for x in columns], axis=1), memory
+
+    def _final_value(self, vector: Array, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
+        """The value of final observations, read with the memory after the step."""
+        never = jnp.zeros(observation[0].shape[0], bool)
+        return self.unravel(vector).value(memory, unflatten(self.space, observation), never)
+
+    def _learn(
+        self,
+        state: ppo.LearnerState,
+        healthy: Bool[Array, ""],
+        vector: Array,
+        rows: dict[str, Any],
+        memory: Memory,
+        last_memory: Memory,
+    ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
+        """Learn from a rollout; from the first NaN or infinity on the state stays as it was before it."""
+        learned, metrics, bad = self._update(state, self._rollout(vector, rows, memory, last_memory))
+        healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
+        kept = jax.tree.map(lambda a, b: jnp.where(healthy, a, b), learned, state)
+        flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
+        return kept, healthy, {**{f"train/{k}": v for k, v in metrics.items()}, **flags}
+
+    def _update(self, state: ppo.LearnerState, rollout: Rollout) -> tuple[ppo.LearnerState, Metrics, dict[str, Array]]:
+        learned, metrics = ppo.update(state, rollout)
+        return learned, metrics, health(rollout, metrics["loss"], learned)
+
+    def _rollout(self, vector: Array, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
+        """The rows of a slab and what was packed beside them, as the learner takes them."""
+        packed, first = rows["packed"], rows["first"]
+        last_observation = unflatten(self.space, [leaf[-1] for leaf in rows["observation"]])
+        sampled = packed[..., self.action_columns[1]].reshape((*first[:-1].shape, *self.action.shape))
+        return Rollout(
+            observation=unflatten(self.space, [leaf[:-1] for leaf in rows["observation"]]),
+            first=first[:-1],
+            action=sampled.astype(self.action.dtype),
+            log_prob=packed[..., -2],
+            value=packed[..., -1],
+            reward=rows["reward"].astype(packed.dtype),
+            terminated=rows["terminated"],
+            truncated=rows["truncated"],
+            bootstrap=rows["bootstrap"],
+            valid=~rows["filler"][:-1],
+            memory=memory,
+            last_observation=last_observation,
+            last_first=first[-1],
+            last_memory=last_memory,
+            last_value=self.unravel(vector).value(last_memory, last_observation, first[-1]),
+        )
+
+
+class _Compiled:
+    """A function that is compiled for the shapes of its arguments when they first come."""
+
+    def __init__(self, function: Callable[..., Any], config: Config):
+        self._function, self._precision = function, config.run.matmul_precision
+        self._programs: dict[Any, Any] = {}
+
+    def program(self, size: int, *arguments: Any) -> Any:
+        """The program for ``arguments``, found by ``size``, the only thing in which they differ."""
+        if size not in self._programs:
+            with jax.default_matmul_precision(self._precision):
+                self._programs[size] = compile_lowered(jax.jit(self._function).lower(*arguments))
+        return self._programs[size]
+
+    def __call__(self, size: int, *arguments: Any) -> Any:
+        return self.program(size, *arguments)(*arguments)

@@ -1,0 +1,130 @@
+"""An ordinary environment as the rest of proximo sees it: its spaces, and how ``N`` of it are made."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.envs.host.block import Block, Rules
+from proximo.envs.host.observations import random_actions
+from proximo.envs.host.pool import InProcess, Pool
+from proximo.envs.host.slab import Layout
+from proximo.envs.host.vector import VectorPool
+from proximo.envs.host.workers import Workers
+from proximo.errors import ConfigError
+from proximo.spaces import Space
+
+AUTO = -1
+HAND_OVER_SECONDS = 60e-6
+"""What a step of a worker costs beside the environments: a command, a reply, two changes of process."""
+TRIAL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How environments are stepped; nothing here changes what they give."""
+
+    num_workers: int = AUTO
+    num_groups: int = 1
+    stagger_steps: int = 0
+    step_timeout: float = 60.0
+    max_restarts: int = 100
+    notify: Callable[[str], None] = lambda message: None
+
+
+@dataclass(frozen=True)
+class HostEnvironment:
+    """``make`` gives one plain environment, with its preprocessing; ``make_vector(num_envs)``, where there is one, ``num_envs``
+    of them vectorised, which are then used as they are."""
+
+    id: str
+    observation_space: Space
+    action_space: Space
+    rules: Rules
+    make: Callable[[], Any] | None = None
+    make_vector: Callable[[int], Any] | None = None
+
+    def open(self, num_envs: int, num_steps: int, options: PoolOptions, num_slabs: int = 2) -> Pool:
+        """Environments that step into slabs of ``num_steps`` rows. Raises ``ConfigError`` for options that they cannot serve."""
+        layout = Layout(num_steps, num_envs, self.observation_space, self.action_space, num_slabs)
+        wants_plain = options.num_workers > 0 or options.num_groups > 1 or options.stagger_steps > 0
+        if self.make_vector is not None and (self.make is None or not wants_plain):
+            self._hold_vector_options(options)
+            return VectorPool(self.make_vector, layout, self.rules, self.action_space)
+        assert self.make is not None
+        if num_envs < options.num_groups:
+            raise ConfigError(f"overlap = true needs at least {options.num_groups} environments, num_envs is {num_envs}.")
+        workers = options.num_workers
+        if workers == AUTO:
+            workers = self.choose_workers(num_envs, options.num_groups)
+        if workers == 0:
+            return InProcess(self.make, layout, self.rules, options.num_groups, options.stagger_steps)
+        if workers > num_envs or workers % options.num_groups:
+            raise ConfigError(
+                f"num_workers = {workers}: expected at most num_envs = {num_envs}"
+                + (f", and a multiple of {options.num_groups} with overlap" if options.num_groups > 1 else "")
+                + "."
+            )
+        return Workers(
+            self.make,
+            layout,
+            self.rules,
+            workers,
+            options.num_groups,
+            options.stagger_steps,
+            options.step_timeout,
+            options.max_restarts,
+            options.notify,
+        )
+
+    def _hold_vector_options(self, options: PoolOptions) -> None:
+        given = [
+            name
+            for name, value in (
+                ("num_workers", options.num_workers > 0),
+                ("overlap", options.num_groups > 1),
+                ("stagger_steps", options.stagger_steps > 0),
+                ("max_episode_steps", self.rules.max_episode_steps > 0),
+            )
+            if value
+        ]
+        if given:
+            raise ConfigError(
+                f"{given[0]}: {self.id} steps all its environments by itself, which leaves nothing to set; give its own "
+                "parameters with --env-settings."
+            )
+
+    def choose_workers(self, num_envs: int, num_groups: int) -> int:
+        """0 where stepping here takes less than a hand-over would save, else a worker for each core."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = min(cores, num_envs) // num_groups * num_groups
+        if workers < 2:
+            return 0
+        alone = num_envs * self.step_seconds()
+        return workers if alone > alone / workers + HAND_OVER_SECONDS else 0
+
+    def step_seconds(self) -> float:
+        """Seconds of one environment's step with random actions, resets included: the mean of a short trial."""
+        assert self.make is not None
+        layout = Layout(1, 1, self.observation_space, self.action_space, 1)
+        block = Block(self.make, range(1), self.rules)
+        slab = layout.slabs(mmap.mmap(-1, layout.size))[0]
+        rng = np.random.default_rng(0)
+        try:
+            block.reset(slab, 0, [0])
+            slab.action[0] = random_actions(self.action_space, rng, 1)
+            block.step(slab, 0)
+            started, steps = time.perf_counter(), 0
+            while time.perf_counter() - started < TRIAL_SECONDS:
+                slab.action[0] = random_actions(self.action_space, rng, 1)
+                block.step(slab, 0)
+                steps += 1
+            return (time.perf_counter() - started) / steps
+        finally:
+            block.close()

@@ -1,0 +1,73 @@
+"""``envpool:Pong-v5``: EnvPool's environments, threads of C++, used as they are (next-step autoreset)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proximo.envs.host.environment import HostEnvironment
+from proximo.envs.host.gymnasium import from_vector
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.users_code import users_code
+from proximo.errors import ConfigError, EnvError, nearest
+
+FIXED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
+
+
+class EnvPoolVector:
+    """EnvPool in the part of Gymnasium's vector interface that a pool needs; it takes its seed when it is made."""
+
+    def __init__(self, task: str, num_envs: int, settings: dict[str, Any]):
+        self._task, self._num_envs, self._settings = task, num_envs, settings
+        spec = _library().make_spec(task, **settings)
+        self.single_observation_space, self.single_action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        self.metadata = {"autoreset_mode": "NextStep"}
+        self._envs: Any = None
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        """A new pool with this seed: an old one cannot be seeded again."""
+        self.close()
+        self._envs = _library().make(
+            self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
+        )
+        return self._envs.reset()
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        """A step of all environments."""
+        return self._envs.step(actions)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._envs is not None:
+            self._envs.close()
+        self._envs = None
+
+
+def _library() -> Any:
+    try:
+        import envpool
+    except ImportError:
+        raise EnvError("EnvPool is not installed: pip install 'proximo[envpool]'.") from None
+    return envpool
+
+
+def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
+    """The task of that name; ``settings`` are fields of its configuration. Raises ``EnvError`` for an unknown one."""
+    env_id = f"envpool:{task}"
+    tasks = _library().list_all_envs()
+    if task not in tasks:
+        raise EnvError(f"EnvPool has no task {task!r}{nearest(task, tasks)}; `proximo envs` lists them.")
+    with users_code(f"Making {env_id}"):
+        known = [name for name in _library().make_spec(task).config._asdict() if name not in FIXED]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
+    with users_code(f"Making {env_id}"):
+        return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing)
+
+
+def names() -> list[str]:
+    """All tasks; none where EnvPool is not installed."""
+    try:
+        return sorted(_library().list_all_envs())
+    except EnvError:
+        return []

@@ -1,0 +1,155 @@
+"""Environments by Gymnasium's ids, and classes in its interface."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from proximo.envs.host.block import Rules
+from proximo.envs.host.environment import HostEnvironment
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.host.wrappers import MaskFromInfo, flat_mask
+from proximo.envs.users_code import users_code
+from proximo.errors import EnvError
+from proximo.spaces import ACTION_MASK, from_any
+
+# Libraries that register their ids only when they are imported.
+NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "procgen": "procgen", "highway": "highway_env"}
+EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
+
+
+@contextlib.contextmanager
+def making(env_id: str) -> Iterator[None]:
+    """While an environment is made: what it raises becomes an ``EnvError``, which names the extra that installs what it lacks."""
+    try:
+        with users_code(f"Making {env_id}"):
+            yield
+    except EnvError as error:
+        lacking = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
+        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if lacking else None
+        if extra is None:
+            raise
+        raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{extra}]'.") from error
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether Gymnasium knows ``env_id`` (``module:Id`` and ``ALE/…`` import what registers it)."""
+    module, _, name = env_id.rpartition(":")
+    module = module or NAMESPACES.get(name.partition("/")[0] if "/" in name else name.partition("-")[0], "")
+    if name not in gym.registry and module:
+        try:
+            gym.register_envs(importlib.import_module(module))
+        except ImportError:
+            return False
+    return name in gym.registry
+
+
+def names() -> list[str]:
+    """All ids of the registry; only the newest version of each."""
+    newest: dict[str, str] = {}
+    for env_id, spec in gym.registry.items():
+        key = f"{spec.namespace}/{spec.name}"
+        if key not in newest or (spec.version or 0) > (gym.registry[newest[key]].version or 0):
+            newest[key] = env_id
+    return sorted(newest.values())
+
+
+def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
+    """The environment that Gymnasium has registered as ``env_id``. Raises ``EnvError`` when it cannot be made."""
+    spec = gym.spec(env_id.rpartition(":")[2])
+    arguments = {**preprocessing.arguments(), **settings}
+
+    def make() -> Any:
+        return gym.make(spec, disable_env_checker=True, **arguments)
+
+    make_vector = None
+    if spec.vector_entry_point is not None and not preprocessing.wraps and not settings:
+
+        def make_vector(num_envs: int) -> Any:
+            return gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point")
+
+    with making(env_id):
+        return from_factory(make, env_id, preprocessing, make_vector)
+
+
+def from_class(cls: Callable[..., Any], settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
+    """An environment of a user's own class: a plain one, or one that is vectorised already and takes ``num_envs``."""
+    if isinstance(cls, type) and issubclass(cls, VectorEnv):
+
+        def make_vector(num_envs: int) -> Any:
+            return cls(num_envs=num_envs, **settings)
+
+        with making(env_id):
+            return from_vector(make_vector, env_id, preprocessing)
+    with making(env_id):
+        return from_factory(lambda: cls(**settings), env_id, preprocessing)
+
+
+def from_factory(
+    make: Callable[[], Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    make_vector: Callable[[int], Any] | None = None,
+) -> HostEnvironment:
+    """The environment that ``make`` makes, looked at once for its spaces and for a mask in its ``info``."""
+    env = preprocessing.wrap(make(), env_id)
+    try:
+        _, info = _reset(env, env_id)
+        mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
+        if preprocessing.life_loss:
+            hold_lives(info, env_id)
+
+        def make_one() -> Any:
+            one = preprocessing.wrap(make(), env_id)
+            return MaskFromInfo(one, mask_size) if mask_size else one
+
+        seen = MaskFromInfo(env, mask_size) if mask_size else env
+        return HostEnvironment(
+            env_id,
+            from_any(seen.observation_space, "observation"),
+            from_any(seen.action_space, "action"),
+            Rules(
+                env_id, from_any(seen.observation_space, "observation"), preprocessing.max_episode_steps, preprocessing.life_loss
+            ),
+            make_one,
+            make_vector if not mask_size else None,
+        )
+    finally:
+        env.close()
+
+
+def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
+    pair = env.reset(seed=0)
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
+        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: expected a pair (observation, info).")
+    return pair
+
+
+def hold_lives(info: dict[str, Any], env_id: str) -> None:
+    """Raise ``EnvError`` where a lost life could not be noticed."""
+    if "lives" not in info:
+        raise EnvError(f"life_loss = true: {env_id} tells no lives in its info.")
+
+
+def from_vector(make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
+    """An environment that vectorises itself."""
+    if preprocessing.wraps:
+        raise EnvError(
+            f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat and max_episode_steps cannot be put around its "
+            "single environments; give its own parameters with --env-settings."
+        )
+    env = make_vector(1)
+    try:
+        observation_space = from_any(env.single_observation_space, "observation")
+        action_space = from_any(env.single_action_space, "action")
+        if preprocessing.life_loss:
+            hold_lives(env.reset(seed=0)[1], env_id)
+    finally:
+        env.close()
+    rules = Rules(env_id, observation_space, 0, preprocessing.life_loss)
+    return HostEnvironment(env_id, observation_space, action_space, rules, None, make_vector)

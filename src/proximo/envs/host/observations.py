@@ -1,0 +1,159 @@
+"""From what an environment returns to arrays: where the leaves of a space lie, and what is wrong with a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import EnvError
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, zeros
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation: the keys that lead to it, its space, and how it is stored."""
+
+    path: tuple[str | int, ...]
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def of(self, observation: Any) -> Any:
+        """This leaf of ``observation``."""
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+    @property
+    def name(self) -> str:
+        """`` ['camera']``, as it stands behind "observation" in a sentence; nothing for the whole observation."""
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """The leaves of ``space`` in JAX's order: dictionaries by key, tuples by place."""
+    if isinstance(space, Dict):
+        return [leaf for key, inner in space.spaces for leaf in leaves(inner, (*path, key))]
+    if isinstance(space, Tuple):
+        return [leaf for i, inner in enumerate(space.spaces) for leaf in leaves(inner, (*path, i))]
+    stored = zeros(space, ())
+    return [Leaf(path, space, stored.shape, stored.dtype)]
+
+
+def unflatten(space: Space, arrays: tuple[Any, ...] | list[Any]) -> Any:
+    """The observation (dictionaries, tuples, arrays) whose leaves are ``arrays``, in the order of ``leaves``."""
+    left = iter(arrays)
+
+    def build(space: Space) -> Any:
+        if isinstance(space, Dict):
+            return {key: build(inner) for key, inner in space.spaces}
+        if isinstance(space, Tuple):
+            return tuple(build(inner) for inner in space.spaces)
+        return next(left)
+
+    return build(space)
+
+
+def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of one action as Gymnasium's spaces have them."""
+    if isinstance(space, Discrete):
+        return (), np.dtype(np.int64)
+    if isinstance(space, MultiDiscrete):
+        return space.shape, np.dtype(np.int64)
+    if isinstance(space, MultiBinary):
+        return space.shape, np.dtype(np.int8)
+    assert isinstance(space, Box)
+    return space.shape, np.dtype(space.dtype)
+
+
+def hold_observation(observation: Any, expected: list[Leaf], where: str) -> None:
+    """Raise ``EnvError`` when a leaf is missing, or of another shape, kind or range than its space says; ``where`` names
+    environment and call."""
+    for leaf in expected:
+        try:
+            value = np.asarray(leaf.of(observation))
+        except (KeyError, IndexError, TypeError) as error:
+            raise EnvError(
+                f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has one."
+            ) from error
+        _hold_leaf(value, leaf, where)
+
+
+def _hold_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
+    what = f"{where} returned observation{leaf.name}"
+    if value.shape != leaf.shape:
+        raise EnvError(f"{what} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
+    floating = isinstance(leaf.space, Box) and np.issubdtype(leaf.dtype, np.floating)
+    if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool) or (
+        not floating and np.issubdtype(value.dtype, np.floating)
+    ):
+        raise EnvError(f"{what} of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}.")
+    if floating and not _finite(value):
+        raise EnvError(f"{what} with NaN or infinity: {_shortened(value)}.")
+    if isinstance(leaf.space, Discrete | MultiDiscrete):
+        start, n = (leaf.space.start, leaf.space.n) if isinstance(leaf.space, Discrete) else _choices(leaf.space)
+        if not ((value >= start) & (value < np.add(start, n))).all():
+            raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
+    elif leaf.dtype.itemsize < value.dtype.itemsize and not floating and not (value.astype(leaf.dtype) == value).all():
+        raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type of its space {leaf.space}.")
+
+
+def _choices(space: MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+    return np.reshape(space.start, space.shape), np.reshape(space.nvec, space.shape)
+
+
+def _finite(value: np.ndarray) -> bool:
+    """Whether ``value`` is finite as float32 too: 1e300 becomes an infinity."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(value.astype(np.float32)).all())
+
+
+def _shortened(value: np.ndarray) -> str:
+    return np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
+
+
+def hold_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
+    """Raise ``EnvError`` when the rest of a step is not a finite number, two truth values and a dict."""
+    if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0:
+        raise EnvError(f"{where} returned the reward {reward!r}: expected a single number.")
+    if not _finite(np.asarray(reward)):
+        raise EnvError(f"{where} returned the reward {reward!r}: expected a finite number (of float32).")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            raise EnvError(f"{where} returned {name} = {flag!r}: expected True or False.")
+    if not isinstance(info, dict):
+        raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
+
+
+def hold_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
+    """Raise ``EnvError`` when an action is not in its space: native environments take it unseen, and break."""
+    if isinstance(space, Box):
+        low, high = space.bounds()
+        fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))
+    elif isinstance(space, Discrete | MultiDiscrete):
+        start, n = (space.start, space.n) if isinstance(space, Discrete) else _choices(space)
+        fits = (actions >= start) & (actions < np.add(start, n))
+    else:
+        fits = (actions == 0) | (actions == 1)
+    if not fits.all():
+        number = int(np.argwhere(~fits)[0][0])
+        raise EnvError(f"The action {actions[number]} for environment {number} of {env_id} is not in its space {space}.")
+
+
+def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:
+    """Actions drawn evenly from a space; unbounded components from a standard normal distribution."""
+    shape, dtype = action_storage(space)
+    if isinstance(space, Discrete):
+        return rng.integers(space.start, space.start + space.n, num_envs)
+    if isinstance(space, MultiDiscrete):
+        start, n = _choices(space)
+        return rng.integers(start, start + n, (num_envs, *shape))
+    if isinstance(space, MultiBinary):
+        return rng.integers(0, 2, (num_envs, *shape)).astype(dtype)
+    assert isinstance(space, Box)
+    low, high = space.bounds()
+    bounded = np.isfinite(low) & np.isfinite(high)
+    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
+    return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)

@@ -1,0 +1,111 @@
+"""A worker process: a block of environments that steps on command. It never imports JAX, and never outlives its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+
+from proximo.envs.host import wire
+from proximo.envs.host.block import Block, Rules
+from proximo.envs.host.sharing import Handle
+from proximo.envs.host.slab import Layout
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a worker needs to begin."""
+
+    factory: bytes
+    """A cloudpickled function that makes one environment."""
+    columns: range
+    rules: Rules
+    layout: Layout
+    memory: Handle
+
+
+def main(lifeline: int) -> None:
+    """Serve the parent at the other end of standard input and output, until it closes them or dies."""
+    commands, replies = _claim_pipes()
+    for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+        signal.signal(number, signal.SIG_IGN)  # a terminal tells the parent, which decides
+    _die_with_parent(lifeline)
+    try:
+        setup: Setup = wire.read_object(commands)
+        _serve(setup, commands, replies)
+    except (EOFError, BrokenPipeError):
+        pass  # the parent has gone
+    # Threads or exit handlers of an environment must not keep a worker that nobody needs.
+    os._exit(0)
+
+
+def _serve(setup: Setup, commands: int, replies: int) -> None:
+    try:
+        slabs = setup.layout.slabs(setup.memory.attach())
+        block = Block(pickle.loads(setup.factory), setup.columns, setup.rules)
+    except BaseException as error:
+        _tell(replies, error)
+        return
+    wire.write_all(replies, wire.DONE)
+    while True:
+        command, slab, row = wire.COMMAND.unpack(wire.read_exactly(commands, wire.COMMAND.size))
+        try:
+            if command == wire.STEP:
+                reply = wire.CUT if block.step(slabs[slab], row) else wire.DONE
+            elif command == wire.RESET:
+                block.reset(slabs[slab], row, *wire.read_object(commands))
+                reply = wire.DONE
+            else:
+                block.close()
+                return
+        except BaseException as error:
+            _tell(replies, error)
+        else:
+            wire.write_all(replies, reply)
+
+
+def _tell(replies: int, error: BaseException) -> None:
+    """Send the exception itself, or where it cannot be pickled its words."""
+    wire.write_all(replies, wire.FAULT)
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    wire.write_object(replies, error)
+
+
+def _claim_pipes() -> tuple[int, int]:
+    """Standard input and output for commands and replies alone: what an environment prints goes to standard error."""
+    commands, replies = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return commands, replies
+
+
+def _die_with_parent(lifeline: int) -> None:
+    """``lifeline`` is a pipe that ends when the parent does, in whatever way.
+
+    A thread waits for that. Where an environment hangs in native code that holds Python's lock no thread of ours runs:
+    there the kernel sends SIGIO, whose default is to end the process.
+    """
+    if lifeline < 0:  # Windows
+        return
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(lifeline, 0)  # an end is always reported
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

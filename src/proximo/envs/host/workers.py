@@ -1,0 +1,271 @@
+"""Environments in worker processes: several in each, over shared memory, watched, and started anew when one is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from proximo.envs.host import wire
+from proximo.envs.host.block import Rules
+from proximo.envs.host.pool import environment_seeds, split, staggered_limits
+from proximo.envs.host.sharing import SharedBytes
+from proximo.envs.host.slab import UNTOLD, Layout, Slab
+from proximo.envs.host.worker import Setup
+from proximo.errors import EnvironmentFault
+
+POSIX = os.name == "posix"
+CLOSE_SECONDS = 1.0
+# A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
+)
+# One thread for each worker's libraries: there are as many workers as cores.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+
+
+class Process:
+    """One worker process and the parent's ends of its pipes."""
+
+    def __init__(self, setup: Setup):
+        lifeline, self._held = os.pipe() if POSIX else (-1, -1)
+        inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
+        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(lifeline)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+            # Away from the terminal's Ctrl-C, and with all that an environment starts in one group.
+            **({"pass_fds": inherited, "start_new_session": True} if POSIX else {}),
+        )
+        if lifeline >= 0:
+            os.close(lifeline)
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
+        self.waited_since: float | None = None
+        self.hung = False
+        with contextlib.suppress(BrokenPipeError):
+            wire.write_object(self.commands, setup)
+
+    def command(self, what: int, slab: int, row: int, *payload: Any) -> None:
+        """Send a command; a worker that is not there any more is noticed by the reply that it does not give."""
+        with contextlib.suppress(BrokenPipeError):
+            wire.write_all(self.commands, wire.COMMAND.pack(what, slab, row))
+            if payload:
+                wire.write_object(self.commands, payload)
+
+    def reply(self) -> bytes:
+        """Wait for one; ``LOST`` when the process has ended. Raises what the worker has sent."""
+        self.waited_since = time.monotonic()
+        try:
+            reply = os.read(self.replies, 1)
+            if reply == wire.FAULT:
+                raise wire.read_object(self.replies)
+        except EOFError:
+            return wire.LOST
+        finally:
+            self.waited_since = None
+        return reply
+
+    def why_lost(self) -> str:
+        """What became of it, in words."""
+        if self.hung:
+            return "hung"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(1.0)
+        code = self.popen.returncode
+        if code is not None and code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def kill(self) -> None:
+        """End it now, and all that it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if POSIX:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            else:
+                self.popen.kill()
+
+    def release(self) -> None:
+        """Close the pipes of a process that has ended, and forget it."""
+        self.kill()
+        self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+
+class Workers:
+    """``num_workers`` processes, as many for each group, each with a contiguous block of the group's columns.
+
+    A worker that ends, or takes longer than ``step_timeout`` seconds for a step, is made anew with new seeds: the row is a
+    filler, marked ``cut``, and ``notify`` is told. After ``max_restarts`` of them ``EnvironmentFault`` is raised.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        layout: Layout,
+        rules: Rules,
+        num_workers: int,
+        num_groups: int = 1,
+        stagger_steps: int = 0,
+        step_timeout: float = 60.0,
+        max_restarts: int = 100,
+        notify: Callable[[str], None] = lambda message: None,
+    ):
+        self.num_workers, self.restarts = num_workers, 0
+        self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
+        self.notify = notify
+        self.groups = split(range(layout.num_envs), num_groups)
+        self._seed = 0
+        self._shared = SharedBytes(layout.size)
+        self.slabs = layout.slabs(self._shared.memory)
+        factory = cloudpickle.dumps(make)
+        blocks = [split(columns, num_workers // num_groups) for columns in self.groups]
+        self._setups = [[Setup(factory, b, rules, layout, self._shared.handle) for b in group] for group in blocks]
+        self._processes: list[list[Process]] = []
+        self._polls: list[Any] = []
+        self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
+        for setups in self._setups:
+            self._processes.append([Process(setup) for setup in setups])
+        threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
+        try:
+            for group in self._processes:
+                for process in group:
+                    if process.reply() == wire.LOST:
+                        raise EnvironmentFault(f"A worker of {rules.env_id} {process.why_lost()} while it started.")
+        except BaseException:
+            self._end()
+            raise
+
+    def reset(self, slab: int, seed: int) -> None:
+        self._seed = seed
+        self.slabs[slab].filler[0] = False
+        seeds = environment_seeds(self.groups[-1].stop, seed)
+        limits = staggered_limits(len(seeds), self.stagger_steps, seed)
+        for process, columns in self._each():
+            part = slice(columns.start, columns.stop)
+            process.command(wire.RESET, slab, 0, seeds[part], limits and limits[part])
+        for g, group in enumerate(self._processes):
+            for w, process in enumerate(group):
+                if process.reply() == wire.LOST:
+                    self._restart(g, w, slab, 0)
+
+    def _each(self) -> list[tuple[Process, range]]:
+        return [
+            (process, setup.columns)
+            for processes, setups in zip(self._processes, self._setups, strict=True)
+            for process, setup in zip(processes, setups, strict=True)
+        ]
+
+    def send(self, slab: int, t: int, group: int) -> None:
+        for process in self._processes[group]:
+            process.command(wire.STEP, slab, t)
+
+    def ready(self, groups: list[int]) -> int:
+        if len(groups) == 1 or not POSIX:
+            return groups[0]
+        poll = select.poll()
+        owners = {}
+        for group in groups:
+            for process in self._processes[group]:
+                poll.register(process.replies, select.POLLIN)
+                owners[process.replies] = group
+        return owners[poll.poll()[0][0]]
+
+    def receive(self, slab: int, t: int, group: int) -> bool:
+        cut = False
+        for w, process in enumerate(self._processes[group]):
+            reply = process.reply()
+            if reply == wire.LOST:
+                self._forget(self.slabs[slab], t, self._setups[group][w].columns)
+                self._restart(group, w, slab, t + 1)
+            cut |= reply == wire.CUT
+        return cut
+
+    def _forget(self, slab: Slab, t: int, columns: range) -> None:
+        """Take back what a lost worker may have written of row ``t``."""
+        here = (t, slice(columns.start, columns.stop))
+        for flags in (slab.terminated, slab.truncated, slab.life_lost):
+            flags[here] = False
+        slab.reward[here], slab.success[here] = 0.0, UNTOLD
+        slab.filler[here] = slab.cut[here] = True
+
+    def _restart(self, group: int, w: int, slab: int, row: int) -> None:
+        """A new process for the environments of a lost one, whose first observations lie in ``row``."""
+        setup = self._setups[group][w]
+        numbers = f"{setup.columns.start} … {setup.columns.stop - 1}"
+        lost = self._processes[group][w]
+        while True:
+            why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+            lost.release()
+            self.restarts += 1
+            if self.restarts > self.max_restarts:
+                raise EnvironmentFault(
+                    f"The worker of environments {numbers} of {setup.rules.env_id} {why}, and workers were started anew "
+                    f"{self.max_restarts} times already: training stops. Look for what ends them, or raise max_restarts."
+                )
+            self.notify(
+                f"The worker of environments {numbers} {why}: it is started anew with new seeds "
+                f"({self.restarts} of at most {self.max_restarts} times)."
+            )
+            process = self._processes[group][w] = Process(setup)
+            seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
+            process.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
+            if process.reply() != wire.LOST and process.reply() != wire.LOST:
+                return
+            lost = process
+
+    def close(self) -> None:
+        """Ask every worker to end, and end those that do not within a second."""
+        self._end()
+
+
+def _end_all(processes: list[list[Process]], shared: SharedBytes) -> None:
+    everyone = [process for group in processes for process in group]
+    for process in everyone:
+        process.command(wire.CLOSE, 0, 0)
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for process in everyone:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.popen.wait(max(0.0, deadline - time.monotonic()))
+        process.release()
+    processes.clear()
+    shared.close()
+
+
+def _watch(of: weakref.ref[Workers]) -> None:
+    """Kill what is waited for longer than its time; a thread of its own, so that reading a reply needs no clock."""
+    while True:
+        pool = of()
+        if pool is None or not pool._end.alive:
+            return
+        now = time.monotonic()
+        for group in list(pool._processes):
+            for process in list(group):
+                since = process.waited_since
+                if since is not None and now - since > pool.step_timeout:
+                    process.hung = True
+                    process.kill()
+        pause = min(1.0, pool.step_timeout / 4)
+        del pool
+        time.sleep(pause)

@@ -1,0 +1,104 @@
+"""Wrappers of single environments: Gymnasium's own wherever there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import ACTION_MASK
+
+
+def atari(env: Any, env_id: str) -> Any:
+    """84×84 gray, 4 frames a step with the maximum of the last two, up to 30 no-ops (Mnih et al. 2015; Machado et al. 2018)."""
+    if not hasattr(env.unwrapped, "ale"):
+        raise ConfigError(f"preprocessing = atari: {env_id} is no Atari game.")
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        raise EnvError("preprocessing = atari needs OpenCV: pip install 'proximo[atari]'.") from None
+    return gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+
+
+def stacked(env: Any, env_id: str, frames: int) -> Any:
+    """The last ``frames`` observations along a new first axis; the first of an episode is repeated."""
+    if not isinstance(env.observation_space, gym.spaces.Box):
+        raise ConfigError(f"frame_stack: the observations of {env_id} are {env.observation_space}: expected a Box.")
+    return gym.wrappers.FrameStackObservation(env, frames, padding_type="reset")
+
+
+class ActionRepeat(gym.Wrapper):
+    """Every action ``times`` times; the rewards are added up, and an end cuts it short."""
+
+    def __init__(self, env: Any, times: int):
+        super().__init__(env)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """The last of the steps, with the sum of the rewards."""
+        total = 0.0
+        for _ in range(self.times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def adopted(env: Any) -> Any:
+    """``env`` as one of Gymnasium's own class, which its wrappers ask for."""
+    return env if isinstance(env, gym.Env) else Adopted(env)
+
+
+class Adopted(gym.Env):
+    """An environment without Gymnasium's base class, which its wrappers ask for."""
+
+    def __init__(self, env: Any):
+        self.observation_space, self.action_space, self.metadata = env.observation_space, env.action_space, {}
+        self.inner = env
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Its own reset, without ``options``, which it need not know."""
+        return self.inner.reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Its own step."""
+        return self.inner.step(action)
+
+    def close(self) -> None:
+        """Its own close, where it has one."""
+        getattr(self.inner, "close", lambda: None)()
+
+
+class MaskFromInfo(gym.Wrapper):
+    """``info["action_mask"]`` as a part of the observation: the key ``action_mask`` beside its own, or beside "observation"."""
+
+    def __init__(self, env: Any, size: int):
+        super().__init__(env)
+        mask = gym.spaces.MultiBinary(size)
+        inner = env.observation_space
+        self.inside = isinstance(inner, gym.spaces.Dict)
+        parts = dict(inner.spaces) if self.inside else {"observation": inner}
+        self.observation_space = gym.spaces.Dict({**parts, ACTION_MASK: mask})
+
+    def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        parts = observation if self.inside else {"observation": observation}
+        return {**parts, ACTION_MASK: flat_mask(info[ACTION_MASK])}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation, with its mask."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._joined(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """A step, with the mask of the next one."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._joined(observation, info), reward, terminated, truncated, info
+
+
+def flat_mask(mask: Any) -> np.ndarray:
+    """One array of 0 and 1: Gymnasium's masks of a MultiDiscrete space are tuples with one for each component."""
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    return np.concatenate([np.asarray(part, np.int8).reshape(-1) for part in parts])

@@ -1,0 +1,53 @@
+"""Episodes of a policy that does not learn, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MOST_STEPS = 100_000
+MOST_EPISODES = 10**6
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """One entry an episode. ``success`` is None where the environment does not tell it."""
+
+    episode_return: np.ndarray
+    length: np.ndarray
+    success: np.ndarray | None
+    unfinished: int
+    """Episodes that were still running after ``MOST_STEPS`` steps, counted as they stood."""
+
+    def summary(self) -> dict[str, Any]:
+        """``{episodes, mean_return, std_return, iqm_return, ci95, mean_length, success_rate}``.
+
+        ``iqm_return`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264); ``ci95`` the 95 % interval
+        of ``mean_return`` by the percentile bootstrap, 2,000 resamples.
+        """
+        returns = self.episode_return.astype(np.float64)
+        return {
+            "episodes": len(returns),
+            "mean_return": float(returns.mean()),
+            "std_return": float(returns.std()),
+            "iqm_return": interquartile_mean(returns),
+            "ci95": bootstrap_interval(returns),
+            "mean_length": float(self.length.mean()),
+            "success_rate": None if self.success is None else float(self.success.mean()),
+        }
+
+
+def interquartile_mean(x: np.ndarray) -> float:
+    """The mean without the lowest and the highest quarter."""
+    from scipy import stats
+
+    return float(stats.trim_mean(x, 0.25))
+
+
+def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
+    """[low, high] of the mean of ``x``, 95 %, percentile bootstrap with a fixed seed."""
+    rng = np.random.default_rng(0)
+    means = np.array([x[rng.integers(0, len(x), len(x))].mean() for _ in range(resamples)])
+    return [float(v) for v in np.percentile(means, [2.5, 97.5])]

@@ -1,0 +1,113 @@
+"""Whole episodes on environments of the host."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs.host.environment import HostEnvironment, PoolOptions
+from proximo.envs.host.observations import unflatten
+from proximo.envs.host.pool import Pool
+from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
+from proximo.networks import ActorCritic
+from proximo.run.episodes import MOST_STEPS, Episodes
+from proximo.spaces import zeros
+
+MOST_TOGETHER = 64
+
+
+class HostEvaluator:
+    """Plays on environments of its own. Every one of them plays the same number of episodes (or one less), so that short ones
+    are not favoured. The environments are made with the first call, and kept until ``close``."""
+
+    def __init__(self, env: HostEnvironment, config: Config, episodes: int, stochastic: bool):
+        self.env, self.config, self.episodes, self.stochastic = env, config, episodes, stochastic
+        # Images of many environments would take more memory than the training itself.
+        most = max(MOST_TOGETHER, config.env.num_envs) if _bytes(env) < 4096 else config.env.num_envs
+        self.together = min(episodes, most)
+        self.quota = np.full(self.together, episodes // self.together)
+        self.quota[: episodes % self.together] += 1
+        self._pool: Pool | None = None
+        self._step = jax.jit(self._act)
+
+    def _act(self, policy: ActorCritic, memory, observation, first, filler, key):
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            observation = unflatten(self.env.observation_space, observation)
+            memory, action, _, _ = policy.step(memory, observation, first, ~filler, key if self.stochastic else None)
+            return memory, policy.to_space(action)
+
+    def _open(self) -> Pool:
+        if self._pool is None:
+            env = self.config.env
+            workers = min(env.num_workers, self.together)
+            options = PoolOptions(num_workers=workers, step_timeout=env.step_timeout, max_restarts=env.max_restarts)
+            self._pool = self.env.open(self.together, 1, options, num_slabs=1)
+        return self._pool
+
+    def close(self) -> None:
+        """End the environments."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
+        """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
+        pool = self._open()
+        pool.reset(0, int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
+        slab, tally = pool.slabs[0], _Tally(self.quota)
+        key = jax.random.fold_in(jax.random.key(seed), stream)
+        memory = policy.init_memory(self.together)
+        t = 0
+        while tally.running:
+            observation = tuple(leaf[0].copy() for leaf in slab.observation)
+            memory, action = self._step(policy, memory, observation, slab.first[0], slab.filler[0], jax.random.fold_in(key, t))
+            slab.clear()
+            slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
+            pool.send(0, 0, 0)
+            pool.receive(0, 0, 0)
+            tally.count(slab)
+            slab.begin_after(slab)
+            t += 1
+        return tally.episodes()
+
+
+class _Tally:
+    """What has been played, by environment."""
+
+    def __init__(self, quota: np.ndarray):
+        self.left = quota.copy()
+        self.reached, self.length = np.zeros(len(quota)), np.zeros(len(quota), np.int64)
+        self.finished: list[list[tuple[float, int, int]]] = [[] for _ in quota]
+        self.unfinished = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether any environment has an episode to play."""
+        return bool(self.left.any())
+
+    def count(self, slab: Slab) -> None:
+        """A step of all environments."""
+        valid = ~slab.filler[0]
+        self.reached += np.where(valid, slab.reward[0], 0.0)
+        self.length += valid
+        ends = (slab.terminated[0] | slab.truncated[0]) & valid
+        endless = (self.length >= MOST_STEPS) & (self.left > 0)
+        for i in np.flatnonzero(ends | endless | slab.cut[0]):
+            if not slab.cut[0, i] and self.left[i] > 0:  # an environment that was lost plays its episode once more
+                self.finished[i].append((self.reached[i], int(self.length[i]), int(slab.success[0, i])))
+                self.left[i] -= 1
+                self.unfinished += int(not ends[i])
+            self.reached[i], self.length[i] = 0.0, 0
+
+    def episodes(self) -> Episodes:
+        """All of them, environment by environment."""
+        returns, lengths, successes = zip(*(row for rows in self.finished for row in rows), strict=True)
+        told = np.array(successes)
+        success = None if (told == UNTOLD).all() else told == SUCCESS
+        return Episodes(np.array(returns), np.array(lengths), success, self.unfinished)
+
+
+def _bytes(env: HostEnvironment) -> int:
+    """Bytes of an observation."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(zeros(env.observation_space, ())))
