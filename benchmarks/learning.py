@@ -26,10 +26,11 @@ import numpy as np
 import proximo
 from proximo import config as settings
 from proximo import presets
-from proximo.envs import make_env
 from proximo.run import make_config
-from proximo.run.evaluation import JUDGEMENT_STREAM, Evaluator
-from proximo.run.program import Program
+from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
+from proximo.run.program import HostProgram, Program, make_program
+from proximo.run.reuse import environment
+from proximo.runtime import prepare_jax
 from proximo.types import TrainState
 
 JUDGEMENT_SEEDS = 1_000_000
@@ -60,6 +61,11 @@ TASKS = {
     "gymnax:Acrobot-v1": Task(Mark(-90, 500_000), Mark(-80, 500_000)),
     "gymnax:MountainCar-v0": Task(Mark(-125, 1_000_000), Mark(-115, 1_000_000)),
     "gymnax:MountainCarContinuous-v0": Task(Mark(90, 1_000_000), Mark(90, 1_000_000)),
+    "CartPole-v1": Task(Mark(495, 100_000), Mark(500, 100_000)),
+    "Pendulum-v1": Task(Mark(-200, 200_000), Mark(-172, 200_000)),
+    "Acrobot-v1": Task(Mark(-90, 500_000), Mark(-73.5, 500_000)),
+    "MountainCar-v0": Task(Mark(-120, 1_000_000), Mark(-110.4, 1_000_000)),
+    "LunarLander-v3": Task(Mark(220, 1_000_000), Mark(242.1, 1_000_000)),
     "proximo:PocMemory": Task(Mark(0.995, 24_000), Mark(0.995, 12_000), "success_rate", stochastic=True),
 }
 
@@ -70,14 +76,14 @@ def parse_seeds(text: str) -> list[int]:
     return [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
 
 
-def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
+def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str]) -> dict[str, Any]:
     """Train and judge every seed; the record that the results file keeps."""
-    task, config = TASKS.get(env_id), make_config(env_id)
-    env = make_env(env_id, config.env.env_settings)
-    program = Program(config, env, stacked=False)
+    task, config = TASKS.get(env_id), make_config(env_id, given)
+    env = environment(config)
+    program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    evaluate = Evaluator(env, episodes, task.stochastic if task else False)
+    evaluate = make_evaluator(env, config, episodes, task.stochastic if task else False)
     metric = task.metric if task else "mean_return"
     rows = []
     for seed in seeds:
@@ -88,6 +94,8 @@ def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
         row = {"seed": seed, "score": judged[metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
         rows.append({**row, "evaluation": judged})
         print(f"  {env_id} seed {seed}: {metric} {judged[metric]:.4g}, {seconds:.1f} s", flush=True)
+    program.close()
+    evaluate.close()
     scores = [row["score"] for row in rows]
     steps = config.total_updates * config.batch_size
     return {
@@ -106,7 +114,7 @@ def measure(env_id: str, seeds: list[int], episodes: int) -> dict[str, Any]:
     }
 
 
-def train(program: Program, seed: int) -> TrainState:
+def train(program: Program | HostProgram, seed: int) -> TrainState:
     """The state after the last update: bit for bit that of `proximo train --seed`, however the updates are split into calls.
 
     ``make_train`` would differ from it by rounding, and with that, after enough updates, by its policy.
@@ -115,7 +123,7 @@ def train(program: Program, seed: int) -> TrainState:
     left = program.config.total_updates
     while left:
         count = min(left, program.capacity)
-        state, _ = program.advance(state, count)
+        state, _ = program.advance(state, count)  # an environment that fails is an error here
         left -= count
     return state
 
@@ -170,13 +178,16 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay"
     )
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside the preset's, for tuning")
     arguments = parser.parse_args()
+    given = dict(text.split("=", 1) for text in arguments.set)
     missing = [env_id for env_id in arguments.env_ids if env_id not in presets.names()]
     if missing:
         parser.error(f"no preset for {', '.join(missing)}; there are presets for {', '.join(presets.names())}")
+    prepare_jax()
     results = {}
     for env_id in arguments.env_ids:
-        results[env_id] = measure(env_id, arguments.seeds, arguments.episodes)
+        results[env_id] = measure(env_id, arguments.seeds, arguments.episodes, given)
         if arguments.out:
             save(arguments.out, {env_id: results[env_id]})
     print(table(results))
