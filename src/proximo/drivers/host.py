@@ -61,6 +61,18 @@ class Collected:
         }
 
 
+def bad_environment(slab: Slab) -> str:
+    """Which environment has given NaN or infinity in this rollout, and in which step of it; nothing where none has."""
+    valid = ~slab.filler
+    for what, arrays, rows in (("observation", slab.observation, valid), ("reward", (slab.reward,), valid[:-1])):
+        for array in arrays:
+            if np.issubdtype(array.dtype, np.floating):
+                broken = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & rows
+                for t, i in np.argwhere(broken)[:1]:
+                    return f"environment {i} gave it as {what} in step {t} of the rollout"
+    return ""
+
+
 class HostDriver:
     """Trains on environments of the host. ``update`` steps them; its environments begin anew with the state that follows
     ``begin``, with seeds from that state's key, so that two runs from one state are equal."""
@@ -70,6 +82,8 @@ class HostDriver:
         self.programs = programs or HostPrograms(config, env)
         self.notify: Callable[[str], None] = lambda message: None
         self.pool: Pool | None = None
+        self.bad_environment = ""
+        """Where the NaN or infinity came from that has ended the training, if an environment gave it."""
         self.episodes = EpisodeLog(config.env.num_envs)
         self.seconds = dict.fromkeys(("environment", "policy", "update"), 0.0)
         self._fresh = True
@@ -164,6 +178,8 @@ class HostDriver:
         arguments = (state.learner, state.healthy, rollout.vector, rollout.rows(), rollout.memory, rollout.last_memory)
         learner, healthy, metrics = jax.block_until_ready(self.programs.learn(0, *arguments))
         metrics = {name: float(x) for name, x in jax.device_get(metrics).items()}
+        if not healthy and not self.bad_environment:
+            self.bad_environment = bad_environment(rollout.slab)
         self.seconds["update"] += time.perf_counter() - started
         return learner, healthy, metrics
 

@@ -37,7 +37,7 @@ def from_game(game: str, settings: dict[str, Any], preprocessing: Preprocessing)
         return AtariVectorEnv(game, num_envs, autoreset_mode="SameStep", reward_clipping=False, **settings)
 
     with users_code(f"Making {env_id}"):
-        return from_vector(make_vector, env_id, preprocessing)
+        return from_vector(make_vector, env_id, preprocessing, may_mask=False)
 
 
 def names() -> list[str]:

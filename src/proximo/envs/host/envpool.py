@@ -62,7 +62,7 @@ def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing)
         if name not in known:
             raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
     with users_code(f"Making {env_id}"):
-        return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing)
+        return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing, may_mask=False)
 
 
 def names() -> list[str]:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from proximo.envs.host.block import Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.host.wrappers import MaskFromInfo, flat_mask
+from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask
 from proximo.envs.users_code import users_code
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
@@ -109,16 +110,9 @@ def from_factory(
             return MaskFromInfo(one, mask_size) if mask_size else one
 
         seen = MaskFromInfo(env, mask_size) if mask_size else env
-        return HostEnvironment(
-            env_id,
-            from_any(seen.observation_space, "observation"),
-            from_any(seen.action_space, "action"),
-            Rules(
-                env_id, from_any(seen.observation_space, "observation"), preprocessing.max_episode_steps, preprocessing.life_loss
-            ),
-            make_one,
-            make_vector if not mask_size else None,
-        )
+        observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
+        rules = Rules(env_id, observation_space, preprocessing.max_episode_steps, preprocessing.life_loss)
+        return HostEnvironment(env_id, observation_space, action_space, rules, make_one, None if mask_size else make_vector)
     finally:
         env.close()
 
@@ -136,20 +130,29 @@ def hold_lives(info: dict[str, Any], env_id: str) -> None:
         raise EnvError(f"life_loss = true: {env_id} tells no lives in its info.")
 
 
-def from_vector(make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
-    """An environment that vectorises itself."""
+def from_vector(
+    make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing, may_mask: bool = True
+) -> HostEnvironment:
+    """An environment that vectorises itself; one that ``may_mask`` is looked at for a mask in its ``info``."""
     if preprocessing.wraps:
-        raise EnvError(
+        raise ConfigError(
             f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat and max_episode_steps cannot be put around its "
             "single environments; give its own parameters with --env-settings."
         )
     env = make_vector(1)
     try:
-        observation_space = from_any(env.single_observation_space, "observation")
-        action_space = from_any(env.single_action_space, "action")
+        info = env.reset(seed=0)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
-            hold_lives(env.reset(seed=0)[1], env_id)
+            hold_lives(info, env_id)
+        size = np.shape(info[ACTION_MASK])[-1] if ACTION_MASK in info else 0
+        seen = MaskedVector(env, size) if size else env
+        observation_space = from_any(seen.single_observation_space, "observation")
+        action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
     rules = Rules(env_id, observation_space, 0, preprocessing.life_loss)
-    return HostEnvironment(env_id, observation_space, action_space, rules, None, make_vector)
+
+    def make_masked(num_envs: int) -> Any:
+        return MaskedVector(make_vector(num_envs), size)
+
+    return HostEnvironment(env_id, observation_space, action_space, rules, None, make_masked if size else make_vector)

@@ -19,6 +19,8 @@ class Pool(Protocol):
     groups: tuple[range, ...]
     num_workers: int
     """Processes that step; 0: this one."""
+    how: str
+    """Where they are stepped, in words."""
     restarts: int
     """Workers that were lost and made anew so far."""
 
@@ -66,6 +68,7 @@ def split(columns: range, parts: int) -> tuple[range, ...]:
 class InProcess:
     """All environments in this process, one after the other: the fastest way where a step costs less than a hand-over."""
 
+    how = "in this process"
     num_workers = 0
     restarts = 0
 

@@ -133,6 +133,7 @@ class Workers:
         notify: Callable[[str], None] = lambda message: None,
     ):
         self.num_workers, self.restarts = num_workers, 0
+        self.how = f"in {num_workers} processes" if num_workers > 1 else "in a process of their own"
         self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
         self.notify = notify
         self.groups = split(range(layout.num_envs), num_groups)
@@ -220,6 +221,7 @@ class Workers:
             lost.release()
             self.restarts += 1
             if self.restarts > self.max_restarts:
+                self._processes[group].remove(lost)
                 raise EnvironmentFault(
                     f"The worker of environments {numbers} of {setup.rules.env_id} {why}, and workers were started anew "
                     f"{self.max_restarts} times already: training stops. Look for what ends them, or raise max_restarts."
@@ -228,12 +230,12 @@ class Workers:
                 f"The worker of environments {numbers} {why}: it is started anew with new seeds "
                 f"({self.restarts} of at most {self.max_restarts} times)."
             )
-            process = self._processes[group][w] = Process(setup)
+            lost = self._processes[group][w] = Process(setup)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
-            process.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
-            if process.reply() != wire.LOST and process.reply() != wire.LOST:
+            lost.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
+            # Two replies: it has started, it has reset.
+            if lost.reply() != wire.LOST and lost.reply() != wire.LOST:
                 return
-            lost = process
 
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""
