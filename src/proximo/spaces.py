@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from proximo.errors import EnvError
 
+ACTION_MASK = "action_mask"
+"""The reserved entry of an observation's ``Dict`` that says which actions are allowed: other than 0 is allowed."""
 Bound = float | tuple[float, ...]
+_KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,14 @@ class Box:
         return math.prod(self.shape)
 
     @property
+    def is_float(self) -> bool:
+        """Whether its entries are floating-point numbers."""
+        return np.issubdtype(np.dtype(self.dtype), np.floating)
+
+    @property
     def is_image(self) -> bool:
-        """Bytes with three axes: (height, width, channels)."""
-        return self.dtype == "uint8" and len(self.shape) == 3
+        """Bytes with two axes (gray), three (with channels first or last) or four (a stack of such)."""
+        return self.dtype == "uint8" and len(self.shape) in (2, 3, 4)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds, each of shape ``shape``."""
@@ -43,15 +52,179 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """The integers ``0 … n - 1``."""
+    """The integers ``start … start + n - 1``."""
 
     n: int
+    start: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """A single number."""
+        return ()
 
     def __str__(self) -> str:
-        return f"Discrete({self.n})"
+        return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
 
 
-Space = Box | Discrete
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Arrays of integers, component ``i`` of ``start_i … start_i + nvec_i - 1``. ``nvec`` and ``start`` are row-major; an empty
+    ``start`` is zeros, a shape of ``(-1,)`` one axis."""
+
+    nvec: tuple[int, ...]
+    start: tuple[int, ...] = ()
+    shape: tuple[int, ...] = (-1,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", self.start or (0,) * len(self.nvec))
+        object.__setattr__(self, "shape", (len(self.nvec),) if self.shape == (-1,) else self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return len(self.nvec)
+
+    def __str__(self) -> str:
+        nvec, start = (np.reshape(values, self.shape).tolist() for values in (self.nvec, self.start))
+        return f"MultiDiscrete({nvec}, start={start})" if any(self.start) else f"MultiDiscrete({nvec})"
+
+
+@dataclass(frozen=True)
+class MultiBinary:
+    """Arrays of zeros and ones."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of bits."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"MultiBinary{self.shape}"
+
+
+@dataclass(frozen=True)
+class Dict:
+    """Named parts, kept in the order of their names, which is that of the leaves of a ``dict`` in JAX."""
+
+    spaces: tuple[tuple[str, Space], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spaces", tuple(sorted(self.spaces, key=lambda item: item[0])))
+
+    def __str__(self) -> str:
+        return f"Dict({', '.join(f'{name}: {space}' for name, space in self.spaces)})"
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """Parts in a fixed order."""
+
+    spaces: tuple[Space, ...]
+
+    def __str__(self) -> str:
+        return f"Tuple({', '.join(map(str, self.spaces))})"
+
+
+ActionSpace = Box | Discrete | MultiDiscrete | MultiBinary
+LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
+Space = LeafSpace | Dict | Tuple
+_SERVED = {
+    "observation": "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these that is not empty",
+    "action": "Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers",
+}
+
+
+def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
+    """``function`` of every part without parts of its own, in dicts and tuples as observations of ``space`` are."""
+    if isinstance(space, Dict):
+        return {name: tree(function, part) for name, part in space.spaces}
+    if isinstance(space, Tuple):
+        return tuple(tree(function, part) for part in space.spaces)
+    return function(space)
+
+
+def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
+    """Storage for observations of ``space``: NumPy arrays of zeros with ``batch_shape`` in front, in dicts and tuples.
+
+    Bytes, small integers and bool keep their type; other integers are int32, floats float32, bits bool.
+    """
+
+    def of_leaf(leaf: LeafSpace) -> np.ndarray:
+        if isinstance(leaf, MultiBinary):
+            dtype = "bool"
+        elif isinstance(leaf, Box):
+            dtype = "float32" if leaf.is_float else leaf.dtype if leaf.dtype in _KEPT_INTEGERS else "int32"
+        else:
+            dtype = "int32"
+        return np.zeros((*batch_shape, *leaf.shape), dtype)
+
+    return tree(of_leaf, space)
+
+
+@overload
+def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
+@overload
+def from_any(space: Any, role: Literal["observation"]) -> Space: ...
+def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
+    """Translate a space of Gymnasium or gymnax (known by class name, so that neither is imported), or one of ours.
+
+    Raises ``EnvError`` naming the space, and the part of it, when no policy can serve it in this ``role``.
+    """
+
+    def translate(part: Any, where: str) -> Space:
+        found = _parts(part)
+        if found and role == "observation":
+            parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
+            return Dict(parts) if type(part).__name__ == "Dict" else Tuple(tuple(inner for _, inner in parts))
+        leaf = _leaf(part)
+        if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
+            place = f" at {where}" if where else ""
+            raise EnvError(
+                f"The {role} space{place} {_written(part)} is not supported: expected {_SERVED[role]}; change the environment, "
+                "or wrap it so that it offers one."
+            )
+        return leaf
+
+    return translate(space, "")
+
+
+def _parts(space: Any) -> list[tuple[Any, Any]]:
+    """Key and space of every part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
+    kind = type(space).__name__
+    if kind not in ("Dict", "Tuple") or not hasattr(space, "spaces"):
+        return []
+    if kind == "Tuple":
+        return list(enumerate(space.spaces))
+    items = list(dict(space.spaces).items())
+    return items if all(isinstance(key, str) for key, _ in items) else []
+
+
+def _leaf(space: Any) -> LeafSpace | None:
+    """The description of a space without parts, None where it is of another kind."""
+    if isinstance(space, LeafSpace):
+        return space
+    kind = type(space).__name__
+    try:
+        if kind == "Discrete":
+            return Discrete(int(space.n), int(getattr(space, "start", 0)))
+        if kind == "MultiDiscrete":
+            nvec = np.asarray(space.nvec)
+            start = np.broadcast_to(getattr(space, "start", 0), nvec.shape)
+            return MultiDiscrete(_integers(nvec), _integers(start), nvec.shape)
+        if kind == "MultiBinary":
+            return MultiBinary(tuple(int(n) for n in space.shape))
+        if kind == "Box":
+            shape, dtype = tuple(int(n) for n in space.shape), np.dtype(space.dtype)
+            return Box(shape, _bound(space.low, shape), _bound(space.high, shape), str(dtype)) if dtype.kind in "fiub" else None
+    except AttributeError:  # a class of that name that is no space
+        pass
+    return None
+
+
+def _integers(values: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(n) for n in values.reshape(-1))
 
 
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
@@ -59,20 +232,5 @@ def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))
 
 
-def from_any(space: Any, role: str) -> Space:
-    """Translate a space of Gymnasium or gymnax (known by class name, so that neither is imported), or return ours.
-
-    Raises ``EnvError`` naming the space when it is of another kind.
-    """
-    if isinstance(space, Box | Discrete):
-        return space
-    kind = type(space).__name__
-    if kind == "Discrete" and int(getattr(space, "start", 0)) == 0:
-        return Discrete(int(space.n))
-    if kind == "Box":
-        shape = tuple(int(n) for n in space.shape)
-        return Box(shape, _bound(space.low, shape), _bound(space.high, shape), str(np.dtype(space.dtype)))
-    raise EnvError(
-        f"The {role} space {space!r} is not supported: expected Box, or Discrete starting at 0. "
-        "Change the environment, or wrap it so that it offers one of these."
-    )
+def _written(space: Any) -> str:
+    return str(space) if isinstance(space, Space) else repr(space)

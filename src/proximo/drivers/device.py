@@ -38,7 +38,8 @@ class DeviceDriver:
     def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
         """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
         spaces = from_any(self.env.observation_space, "observation"), from_any(self.env.action_space, "action")
-        return make_policy(key, *spaces, self.config.network, self.config.ppo.normalize_observation)
+        ppo_config = self.config.ppo
+        return make_policy(key, *spaces, self.config.network, ppo_config.normalize_observation, ppo_config.clip_observation)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
