@@ -14,12 +14,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-import proximo  # before JAX starts: it sets the remedy against the deadlock on few cores
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import proximo  # before JAX starts: it sets the remedy against the deadlock on few cores
 from proximo.networks import convolution
 from proximo.networks.encoders import NatureCNN
 from proximo.runtime import compile_lowered, cores

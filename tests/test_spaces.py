@@ -31,7 +31,9 @@ NESTED = Dict((("b", Tuple((Discrete(2, 3), MultiBinary((4,))))), ("a", IMAGE)))
         (gym.MultiBinary(3), MultiBinary((3,))),
         (gym.MultiBinary([2, 3]), MultiBinary((2, 3))),
         (
-            gym.Dict({"b": gym.Tuple((gym.Discrete(2, start=3), gym.MultiBinary(4))), "a": gym.Box(0, 255, (36, 36, 3), np.uint8)}),
+            gym.Dict(
+                {"b": gym.Tuple((gym.Discrete(2, start=3), gym.MultiBinary(4))), "a": gym.Box(0, 255, (36, 36, 3), np.uint8)}
+            ),
             NESTED,
         ),
         (gymnax_spaces.Dict({"x": gymnax_spaces.Discrete(3)}), Dict((("x", Discrete(3)),))),
@@ -64,7 +66,9 @@ def test_spaces_of_libraries_are_translated(space, expected):
     ids=str,
 )
 def test_an_action_space_that_is_not_supported_is_named(space):
-    with pytest.raises(EnvError, match=r"^The action space .* is not supported: expected Discrete, MultiDiscrete, MultiB") as error:
+    with pytest.raises(
+        EnvError, match=r"^The action space .* is not supported: expected Discrete, MultiDiscrete, MultiB"
+    ) as error:
         from_any(space, "action")
     assert str(space) in str(error.value) or repr(space) in str(error.value)
     assert str(error.value).count(". ") == 0

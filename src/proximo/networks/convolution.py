@@ -42,7 +42,9 @@ def _primal(
     The way is chosen where the program is lowered, so that one exported for another platform has that platform's. Only ``x``
     and ``weight`` are kept for the gradient.
     """
-    return jax.lax.platform_dependent(x, weight, cpu=partial(by_products, stride=stride), default=partial(by_xla, stride=stride))
+    # A few images, as in acting, take XLA less time: 1.0 ms for 1.2 at 8, but 115 for 52 at 256.
+    on_cpu = by_products if x.shape[0] >= CHUNK else by_xla
+    return jax.lax.platform_dependent(x, weight, cpu=partial(on_cpu, stride=stride), default=partial(by_xla, stride=stride))
 
 
 def _forward(x: Array, weight: Array, stride: int) -> tuple[Array, tuple[Array, Array]]:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.distributions import (
+    FORBIDDEN,
     Bernoulli,
     Categorical,
     Distribution,
@@ -95,12 +96,8 @@ class ProductHead(ActorHead):
         return sum(self.space.nvec)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
-        logits = self.readout(features)
-        mask = jnp.ones(logits.shape, bool) if mask is None else mask
-        mask = self._components(mask, True)
-        real = self._components(jnp.ones(self.mask_size, bool), False)
-        # Behind its own options a component has none: the rule for masks that allow nothing is for its own.
-        return ProductCategorical(mask_choices(mask_choices(self._components(logits, 0.0), mask), real))
+        logits = self._components(self.readout(features), FORBIDDEN)
+        return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
     def _components(self, x: Shaped[Array, "*batch total"], filler: bool | float) -> Shaped[Array, "*batch components n"]:
         """A row for each component, filled up to the same length."""
