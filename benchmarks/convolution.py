@@ -24,6 +24,7 @@ from proximo.networks.encoders import NatureCNN
 from proximo.runtime import compile_lowered, cores
 
 WAYS = {"XLA": convolution.by_xla, "products": convolution.convolve}
+FORWARD_WAYS = {"XLA": convolution.by_xla, "products": convolution.by_products}
 SHAPE = (84, 84, 4)
 
 
@@ -41,10 +42,10 @@ def gradient(way: Callable, cnn: NatureCNN, images: jax.Array) -> NatureCNN:
     return jax.grad(lambda cnn: jnp.sum(jnp.sin(forward(way, cnn, images))))(cnn)
 
 
-def compiled(function: Callable, cnn: NatureCNN, images: jax.Array) -> dict[str, jax.stages.Compiled]:
+def compiled(function: Callable, ways: dict[str, Callable], cnn: NatureCNN, images: jax.Array) -> dict[str, jax.stages.Compiled]:
     """A program for each way."""
     return {
-        name: compile_lowered(jax.jit(lambda c, x, way=way: function(way, c, x)).lower(cnn, images)) for name, way in WAYS.items()
+        name: compile_lowered(jax.jit(lambda c, x, way=way: function(way, c, x)).lower(cnn, images)) for name, way in ways.items()
     }
 
 
@@ -75,13 +76,13 @@ def main() -> None:
         return jax.vmap(lambda c: gradient(way, c, images))(cnn)
 
     for title, function, parameters, seeds in (("gradient", gradient, cnn, 1), ("gradient, 2 seeds", of_twins, twins, 2)):
-        programs = compiled(function, parameters, images)
+        programs = compiled(function, WAYS, parameters, images)
         for name, (median, best) in measured(programs, options.rounds, parameters, images).items():
             memory = programs[name].memory_analysis().temp_size_in_bytes / 1e6
             rows = options.batch * seeds
             print(f"{title:18s} {options.batch:4d} {name:9s} {rows / median:6.0f} samples/s ({rows / best:.0f}), {memory:.0f} MB")
     for count in (1, 8, options.batch):
-        programs = compiled(forward, cnn, images[:count])
+        programs = compiled(forward, FORWARD_WAYS, cnn, images[:count])
         for name, (median, best) in measured(programs, 5 * options.rounds, cnn, images[:count]).items():
             print(f"{'forward':18s} {count:4d} {name:9s} {median * 1e6:6.0f} µs ({best * 1e6:.0f})")
 
