@@ -85,7 +85,9 @@ class Member:
 class Training:
     """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes."""
 
-    def __init__(self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path):
+    def __init__(
+        self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path
+    ):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
         self.path = path
         self.config = program.config

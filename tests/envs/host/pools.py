@@ -14,7 +14,9 @@ from proximo.spaces import from_any
 
 
 def layout_of(env, num_steps, num_envs, count=1):
-    return Layout(num_steps, num_envs, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), count)
+    return Layout(
+        num_steps, num_envs, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), count
+    )
 
 
 def rules_of(env, **rules):
@@ -35,7 +37,9 @@ def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=
 def vectorised(make, mode, num_envs=3, num_steps=40, **rules):
     env = make()
     make_vector = functools.partial(sync, make, mode)
-    return VectorPool(make_vector, layout_of(env, num_steps, num_envs), rules_of(env, **rules), from_any(env.action_space, "action"))
+    return VectorPool(
+        make_vector, layout_of(env, num_steps, num_envs), rules_of(env, **rules), from_any(env.action_space, "action")
+    )
 
 
 def sync(make, mode, num_envs):

@@ -1,15 +1,15 @@
 """The three autoreset modes, and our own stepping, give the same learning problem."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
-
-from proximo.envs.host.vector import autoreset_of
-from proximo.errors import EnvError
+from pools import in_process, lanes, rollout, vectorised
 
 import gym_toys
-from pools import in_process, lanes, rollout, vectorised
+from proximo.envs.host.vector import autoreset_of
+from proximo.errors import EnvError
 
 MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
@@ -93,8 +93,8 @@ def test_the_seam_between_two_rollouts_loses_nothing(mode):
 
 
 def test_an_unknown_mode_is_an_error_that_names_it():
-    class Odd:
-        metadata = {"autoreset_mode": "sometimes"}
-
-    with pytest.raises(EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"):
-        autoreset_of(Odd(), "odd")
+    odd = types.SimpleNamespace(metadata={"autoreset_mode": "sometimes"})
+    with pytest.raises(
+        EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
+    ):
+        autoreset_of(odd, "odd")

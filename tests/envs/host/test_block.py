@@ -4,12 +4,11 @@ import functools
 
 import numpy as np
 import pytest
-
-from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD
-from proximo.errors import EnvError, EnvironmentFault
+from pools import in_process, rollout
 
 import gym_toys
-from pools import in_process, rollout
+from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD
+from proximo.errors import EnvError, EnvironmentFault
 
 
 def test_an_episode_is_reset_in_the_step_that_ends_it():

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from proximo.errors import EnvError, EnvironmentFault
+from pools import in_process, lanes, rollout, with_workers
 
 import gym_toys
-from pools import in_process, lanes, rollout, with_workers
+from proximo.errors import EnvError, EnvironmentFault
 
 TESTS = Path(__file__).parents[2]
 
@@ -132,7 +131,9 @@ def test_a_hung_environment_is_ended_after_its_time_and_started_anew(pool_of):
 
 def test_too_many_lost_workers_end_the_training_with_the_reason(pool_of):
     pool = pool_of(functools.partial(gym_toys.Misbehaving, "die", 2), 1, options={"max_restarts": 2})
-    with pytest.raises(EnvironmentFault, match=r"ended with exit code 3, and workers were started anew 2 times already.*max_restarts"):
+    with pytest.raises(
+        EnvironmentFault, match=r"ended with exit code 3, and workers were started anew 2 times already.*max_restarts"
+    ):
         rollout(pool, np.zeros((40, 4), np.int64))
 
 
@@ -143,7 +144,9 @@ def test_a_constructor_that_fails_in_a_worker_gives_its_own_exception(pool_of):
 
 def test_an_environment_that_raises_in_a_worker_is_named_with_its_traceback(pool_of):
     pool = pool_of(functools.partial(gym_toys.Misbehaving, "raise"), 2, num_steps=10)
-    with pytest.raises(EnvironmentFault, match=r"toy.step of environment \d \(seed \d+.*ZeroDivisionError: the pole has fallen off"):
+    with pytest.raises(
+        EnvironmentFault, match=r"toy.step of environment \d \(seed \d+.*ZeroDivisionError: the pole has fallen off"
+    ):
         rollout(pool, np.zeros((10, 4), np.int64))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from proximo.envs.host.block import Block, Rules
 from proximo.envs.host.slab import Layout, Slab
 
 
+@runtime_checkable
 class Pool(Protocol):
     """``N`` environments in groups of neighbouring columns, which step into slabs independently of each other."""
 
@@ -62,7 +64,7 @@ def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] 
 def split(columns: range, parts: int) -> tuple[range, ...]:
     """``columns`` in contiguous parts that differ by one at most."""
     borders = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
-    return tuple(range(a, b) for a, b in zip(borders, borders[1:], strict=False))
+    return tuple(range(a, b) for a, b in itertools.pairwise(borders))
 
 
 class InProcess:

@@ -29,8 +29,7 @@ POSIX = os.name == "posix"
 CLOSE_SECONDS = 1.0
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
 )
 # One thread for each worker's libraries: there are as many workers as cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
