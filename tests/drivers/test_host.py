@@ -232,7 +232,7 @@ def test_a_lost_environment_is_truncated_before_the_invalid_row(slab, truncated)
 def test_a_lost_life_terminates_for_the_learner_and_for_nobody_else():
     env = from_factory(gym_toys.Lives, "toy", Preprocessing(life_loss=True))
     driver = host(env, normalize_observation=False)
-    state, collected = driver._collect(driver.init(jax.random.key(0)))
+    _, collected = driver._collect(driver.init(jax.random.key(0)))
     rows, metrics = collected.rows(), collected.metrics
     np.testing.assert_array_equal(np.flatnonzero(rows["terminated"][:, 0]), [3, 7, 11, 15])
     np.testing.assert_array_equal(np.flatnonzero(rows["first"][:, 0]), [0, 12])

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from proximo.cli import Parser
+
+# Listed only when they are asked for: hundreds of ids.
+LONG = {"ale": "atari", "envpool": "envpool"}
+"""Library and the extra that installs it."""
+DESCRIBED = ("gymnax", "proximo")
 
 
 def run(arguments: list[str]) -> int:
     """List the ids that can be trained, and which have a preset."""
     parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
+    parser.add_argument(
+        "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
+        help="one library only: gymnasium, gymnax, proximo, ale, envpool",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
 
@@ -18,15 +28,31 @@ def run(arguments: list[str]) -> int:
     from proximo.envs.registry import describe
 
     tuned = set(presets.names())
-    rows = {library: [{"id": i, "preset": i in tuned, **describe(i)} for i in ids] for library, ids in listing().items()}
+    found = {library: ids for library, ids in listing().items() if options.library in (None, library)}
+    rows = {
+        library: [{"id": i, "preset": i in tuned, **(describe(i) if library in DESCRIBED else {})} for i in ids]
+        for library, ids in found.items()
+    }
     if options.json:
         print(json.dumps(rows))
         return 0
     for library, entries in rows.items():
-        print(library)
-        for entry in entries:
-            mark = "  preset" if entry["preset"] else ""
-            spaces = entry.get("error") or f"{entry['observation']:<26}→ {entry['action']}".removesuffix("→ ").rstrip()
-            print(f"  {entry['id']:<34}{spaces}{mark}")
-    print("Your own: my_package.module:MyEnv (a class with reset, step, observation_space and action_space)")
+        _print(library, entries, whole=options.library is not None)
+    print("Your own: my_package.module:MyEnv (a class in Gymnasium's interface, or in JAX; neither needs a base class)")
     return 0
+
+
+def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
+    if library in LONG and not entries:
+        print(f"{library}: not installed (pip install 'proximo[{LONG[library]}]')")
+        return
+    if library in LONG and not whole:
+        print(f"{library}: {len(entries)} ids, as {entries[0]['id']}; `proximo envs {library}` lists them")
+        return
+    print(library)
+    for entry in entries:
+        mark = "  preset" if entry["preset"] else ""
+        spaces = entry.get("error", "")
+        if "observation" in entry:
+            spaces = f"{entry['observation']:<26}→ {entry['action']}".removesuffix("→ ").rstrip()
+        print(f"  {entry['id']:<34}{spaces}{mark}".rstrip())

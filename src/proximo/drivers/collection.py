@@ -66,6 +66,34 @@ def bad_environment(slab: Slab) -> str:
     return ""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Lane:
+    """The columns of one group: views that are made once, because a step of a small environment takes no longer than a few of
+    them."""
+
+    part: slice
+    size: int
+    observation: tuple[np.ndarray, ...]
+    final: tuple[np.ndarray, ...]
+    noise: tuple[np.ndarray, ...]
+    first: np.ndarray
+    filler: np.ndarray
+    truncated: np.ndarray
+    action: np.ndarray
+    packed: np.ndarray
+
+    @classmethod
+    def of(cls, columns: range, slab: Slab, packed: np.ndarray, noise: list[Any]) -> _Lane:
+        part = slice(columns.start, columns.stop)
+
+        def views(arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            return tuple(np.asarray(array)[:, part] for array in arrays)
+
+        first, filler, truncated, action, packed = views((slab.first, slab.filler, slab.truncated, slab.action, packed))
+        final = tuple(array[part] for array in slab.final)
+        return cls(part, len(columns), views(slab.observation), final, views(noise), first, filler, truncated, action, packed)
+
+
 class Collection:
     """One rollout while it is collected, into the slab at ``place`` of the pool.
 
@@ -84,13 +112,14 @@ class Collection:
         seconds: dict[str, float],
     ):
         self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
-        self.vector, self.noise, self.memory, self.seconds = vector, noise, memory, seconds
+        self.vector, self.memory, self.seconds = vector, memory, seconds
         self.steps, envs = self.slab.reward.shape
         self.taken, sampled = programs.action_columns
         self.packed = np.empty((self.steps, envs, sampled.stop + 2), vector.dtype)
         self.bootstrap = np.zeros((self.steps, envs), vector.dtype)
         self.bounds = programs.action_bounds
-        self.parts = [slice(columns.start, columns.stop) for columns in pool.groups]
+        leaves = jax.tree.leaves(noise)
+        self.lanes = [_Lane.of(columns, self.slab, self.packed, leaves) for columns in pool.groups]
         self.pieces: list[list[Memory]] = [[] for _ in pool.groups]
 
     def run(self) -> Collected:
@@ -119,41 +148,40 @@ class Collection:
 
     def _act(self, t: int, group: int) -> None:
         started = time.perf_counter()
-        part, slab = self.parts[group], self.slab
+        lane = self.lanes[group]
         if t % self.programs.piece_length == 0:
             self.pieces[group].append(self.memory[group])
-        packed, self.memory[group] = self.programs.act(part.stop - part.start, *self._acting(t, group))
-        row = self.packed[t, part] = np.asarray(packed)
-        action = slab.action[t, part]
+        packed, self.memory[group] = self.programs.act(lane.size, *self._acting(t, group))
+        row = lane.packed[t] = np.asarray(packed)
+        action = lane.action[t]
         action[...] = row[:, self.taken].reshape(action.shape)
         if self.bounds is not None:
             np.clip(action, *self.bounds, out=action)  # rounding to float32 may have passed them
         self.seconds["policy"] += time.perf_counter() - started
 
     def _acting(self, t: int, group: int) -> tuple[Any, ...]:
-        """What the policy acts upon in step ``t``."""
-        part, slab = self.parts[group], self.slab
-        observation = tuple(leaf[t, part] for leaf in slab.observation)
-        noise = jax.tree.map(lambda rows: rows[t, part], self.noise)
-        return self.vector, observation, noise, self.memory[group], slab.first[t, part], slab.filler[t, part]
+        """What the policy acts upon in step ``t``; without a memory nobody asks where episodes begin."""
+        lane = self.lanes[group]
+        observation, noise = tuple([leaf[t] for leaf in lane.observation]), tuple([leaf[t] for leaf in lane.noise])
+        flags = (lane.first[t], lane.filler[t]) if self.programs.is_recurrent else (None, None)
+        return self.vector, observation, noise, self.memory[group], *flags
 
     def _final(self, group: int) -> tuple[Any, ...]:
-        return self.vector, tuple(leaf[self.parts[group]] for leaf in self.slab.final), self.memory[group]
+        return self.vector, self.lanes[group].final, self.memory[group]
 
     def _bootstrap(self, t: int, group: int) -> None:
         """Values of what was truncated in step ``t``."""
         started = time.perf_counter()
-        part = self.parts[group]
-        values = np.asarray(self.programs.final_value(part.stop - part.start, *self._final(group)))
-        self.bootstrap[t, part] = np.where(self.slab.truncated[t, part], values, 0.0)
+        lane = self.lanes[group]
+        values = np.asarray(self.programs.final_value(lane.size, *self._final(group)))
+        self.bootstrap[t, lane.part] = np.where(lane.truncated[t], values, 0.0)
         self.seconds["policy"] += time.perf_counter() - started
 
     def compile(self) -> Collected:
         """Compile all that is called while collecting; a rollout of nothing, in the shapes of any other."""
-        for group, part in enumerate(self.parts):
-            size = part.stop - part.start
-            self.programs.act.program(size, *self._acting(0, group))
-            self.programs.final_value.program(size, *self._final(group))
+        for group, lane in enumerate(self.lanes):
+            self.programs.act.program(lane.size, *self._acting(0, group))
+            self.programs.final_value.program(lane.size, *self._final(group))
             self.pieces[group] = [self.memory[group]] * (self.steps // self.programs.piece_length)
         return self._collected()
 

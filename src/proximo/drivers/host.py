@@ -97,7 +97,7 @@ class HostDriver:
         return [policy.init_memory(len(columns)) for columns in pool.groups]
 
     def _collection(self, place: int, vector: Array, noise: Any, memory: list[Memory]) -> Collection:
-        return Collection(self.open(), place, self.programs, vector, jax.tree.map(np.asarray, noise), memory, self.seconds)
+        return Collection(self.open(), place, self.programs, vector, noise, memory, self.seconds)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. With ``learner_lag`` the rollout was collected during the update before, and the next one is

@@ -41,6 +41,7 @@ class HostPrograms:
         self.is_recurrent: bool = policy.is_recurrent
         self.piece_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are kept: those before each sequence."""
+        self._noise = jax.tree.structure(policy.actor.noise(jax.random.key(0), (1,)))
         self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
         space = env.action_space
         self.action_bounds = space.bounds() if isinstance(space, Box) else None
@@ -69,11 +70,15 @@ class HostPrograms:
         return ravel_pytree(policy)[0], policy.actor.noise(key_noise, shape), key
 
     def _act(
-        self, vector: Array, observation: Leaves, noise: PyTree, memory: Memory, first: Array, filler: Array
+        self, vector: Array, observation: Leaves, noise: Leaves, memory: Memory, first: Array | None, filler: Array | None
     ) -> tuple[Float[Array, "n columns"], Memory]:
-        """A step of a group: for the environment, as sampled, log-probability and value side by side; the memory after it."""
+        """A step of a group: for the environment, as sampled, log-probability and value side by side; the memory after it.
+        Without a memory it does not matter which rows are ``first`` and which are ``filler``: None."""
         policy = self.unravel(vector)
-        memory, action, log_prob, value = policy.act(memory, unflatten(self.space, observation), first, ~filler, noise)
+        first = jnp.zeros(observation[0].shape[0], bool) if first is None else first
+        valid = jnp.ones_like(first) if filler is None else ~filler
+        observed, noises = unflatten(self.space, observation), jax.tree.unflatten(self._noise, noise)
+        memory, action, log_prob, value = policy.act(memory, observed, first, valid, noises)
         columns = (policy.to_space(action), action, log_prob, value)
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(vector.dtype) for x in columns], axis=1), memory
 

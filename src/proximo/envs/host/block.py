@@ -28,6 +28,8 @@ class Rules:
     observation_space: Space
     max_episode_steps: int = 0
     """Episodes are truncated after so many steps, beside the environment's own limit; 0: off."""
+    holds_actions: bool = False
+    """Actions are held against their space before they are given: native code may not look."""
     life_loss: bool = False
     """A life less in ``info["lives"]`` is a termination to the learner."""
 

@@ -95,8 +95,12 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     """An environment of a user's own class: a plain one, or one that is vectorised already and takes ``num_envs``."""
     with making(env_id):
         if isinstance(cls, type) and issubclass(cls, VectorEnv):
-            return from_vector(lambda num_envs: cls(num_envs=num_envs, **settings), env_id, preprocessing)
+            return from_vector(partial(_call_with_num_envs, cls, settings), env_id, preprocessing)
         return from_factory(partial(cls, **settings), env_id, preprocessing)
+
+
+def _call_with_num_envs(cls: Any, settings: dict[str, Any], num_envs: int) -> Any:
+    return cls(num_envs=num_envs, **settings)
 
 
 def from_factory(
@@ -116,7 +120,7 @@ def from_factory(
         observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
     finally:
         env.close()
-    rules = Rules(env_id, observation_space, preprocessing.max_episode_steps, preprocessing.life_loss)
+    rules = Rules(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
     plain = Plain(make, env_id, preprocessing, mask_size)
     return HostEnvironment(env_id, observation_space, action_space, rules, plain, None if mask_size else make_vector)
 
@@ -154,7 +158,7 @@ def from_vector(
         action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
-    rules = Rules(env_id, observation_space, 0, preprocessing.life_loss)
+    rules = Rules(env_id, observation_space, holds_actions=True, life_loss=preprocessing.life_loss)
 
     def make_masked(num_envs: int) -> Any:
         return MaskedVector(make_vector(num_envs), size)

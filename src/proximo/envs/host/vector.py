@@ -74,7 +74,8 @@ class VectorPool:
     def receive(self, slab: int, t: int, group: int) -> bool:
         rows = self.slabs[slab]
         actions = rows.action[t].copy()
-        hold_actions(actions, self.action_space, self.rules.env_id)  # native code may not look
+        if self.rules.holds_actions:
+            hold_actions(actions, self.action_space, self.rules.env_id)
         try:
             observation, reward, terminated, truncated, info = self.env.step(actions)
             if self.steps < STRICT_STEPS:
