@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from proximo.envs.host.block import Block, Rules
 from proximo.envs.host.slab import Layout, Slab
 
 
+@runtime_checkable
 class Pool(Protocol):
     """``N`` environments in groups of neighbouring columns, which step into slabs independently of each other."""
 
