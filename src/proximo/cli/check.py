@@ -50,9 +50,11 @@ def _parser() -> Parser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    section = parser.add_argument_group("settings, as of `proximo train`")
+    section = parser.add_argument_group("settings that `proximo train --help` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])
+    for action in section._group_actions:  # the help is to fit a screen
+        action.help = action.help if action.help == argparse.SUPPRESS else ""
     return parser
 
 
