@@ -12,7 +12,7 @@ import numpy as np
 from proximo.config import Config, override
 from proximo.drivers import DeviceDriver
 from proximo.networks import ActorCritic, make_policy
-from proximo.spaces import Box, Discrete, Space
+from proximo.spaces import ActionSpace, Discrete, Space
 from proximo.types import TrainState
 
 import toys
@@ -61,12 +61,11 @@ def trainer(memory: str = "none") -> Trainer:
 
 
 def small_policy(
-    observation_space: Space, towers: str = "shared", action_space: Space | None = None, **settings: Any
+    observation_space: Space, towers: str = "shared", action_space: ActionSpace | None = None, **settings: Any
 ) -> ActorCritic:
     """A policy whose biases and heads are not near zero, so that a part that is left out is seen."""
     network = small_config(towers=towers, **settings).network
-    normalize = isinstance(observation_space, Box) and observation_space.dtype == "float32"
-    return shaken(make_policy(jax.random.key(0), observation_space, action_space or Discrete(3), network, normalize))
+    return shaken(make_policy(jax.random.key(0), observation_space, action_space or Discrete(3), network, True))
 
 
 def shaken(tree: Any, scale: float = 0.3) -> Any:

@@ -1,27 +1,46 @@
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces as gym
 from gymnax.environments import spaces as gymnax_spaces
 
 from proximo.errors import EnvError
-from proximo.spaces import Box, Discrete, from_any
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, from_any, zeros
+
+IMAGE = Box((36, 36, 3), 0.0, 255.0, "uint8")
+NESTED = Dict((("b", Tuple((Discrete(2, 3), MultiBinary((4,))))), ("a", IMAGE)))
 
 
 @pytest.mark.parametrize(
     ("space", "expected"),
     [
-        (gymnasium.spaces.Discrete(3), Discrete(3)),
+        (gym.Discrete(3), Discrete(3)),
+        (gym.Discrete(3, start=-2), Discrete(3, -2)),
         (gymnax_spaces.Discrete(3), Discrete(3)),
-        (gymnasium.spaces.Box(-1.0, 1.0, (2,)), Box((2,), -1.0, 1.0, "float32")),
+        (gym.Box(-1.0, 1.0, (2,)), Box((2,), -1.0, 1.0, "float32")),
         (
-            gymnasium.spaces.Box(np.array([-1.0, 0.0]), np.array([1.0, 2.0]), dtype=np.float64),
+            gym.Box(np.array([-1.0, 0.0]), np.array([1.0, 2.0]), dtype=np.float64),
             Box((2,), (-1.0, 0.0), (1.0, 2.0), "float64"),
         ),
-        (gymnasium.spaces.Box(0, 255, (36, 36, 3), np.uint8), Box((36, 36, 3), 0.0, 255.0, "uint8")),
-        (gymnasium.spaces.Box(-np.inf, np.inf, (4,)), Box((4,))),
+        (gym.Box(0, 255, (36, 36, 3), np.uint8), IMAGE),
+        (gym.Box(-np.inf, np.inf, (4,)), Box((4,))),
+        (gym.Box(0, 9, (4,), np.int64), Box((4,), 0.0, 9.0, "int64")),
         (gymnax_spaces.Box(-2.0, 2.0, (1,)), Box((1,), -2.0, 2.0, "float32")),
+        (gym.MultiDiscrete([3, 2]), MultiDiscrete((3, 2))),
+        (gym.MultiDiscrete([[3, 2], [4, 5]], start=[[1, 0], [0, 2]]), MultiDiscrete((3, 2, 4, 5), (1, 0, 0, 2), (2, 2))),
+        (gym.MultiBinary(3), MultiBinary((3,))),
+        (gym.MultiBinary([2, 3]), MultiBinary((2, 3))),
+        (
+            gym.Dict(
+                {"b": gym.Tuple((gym.Discrete(2, start=3), gym.MultiBinary(4))), "a": gym.Box(0, 255, (36, 36, 3), np.uint8)}
+            ),
+            NESTED,
+        ),
+        (gymnax_spaces.Dict({"x": gymnax_spaces.Discrete(3)}), Dict((("x", Discrete(3)),))),
+        (gymnax_spaces.Tuple([gymnax_spaces.Discrete(3)]), Tuple((Discrete(3),))),
         (Box((3,)), Box((3,))),
         (Discrete(5), Discrete(5)),
+        (NESTED, NESTED),
     ],
 )
 def test_spaces_of_libraries_are_translated(space, expected):
@@ -33,15 +52,41 @@ def test_spaces_of_libraries_are_translated(space, expected):
 @pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.Discrete(3, start=1),
-        gymnasium.spaces.MultiBinary(3),
-        gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(2),)),
+        gym.Text(3),
+        gym.Sequence(gym.Discrete(2)),
+        gym.OneOf((gym.Discrete(2),)),
+        gym.Graph(gym.Discrete(2), None),
+        gym.Tuple((gym.Discrete(2),)),
+        gym.Dict({"a": gym.Discrete(2)}),
+        gym.Box(0, 5, (2,), np.int32),
+        Dict((("a", Discrete(2)),)),
+        Box((2,), 0.0, 5.0, "int32"),
         "anything",
     ],
+    ids=str,
 )
-def test_a_space_that_is_not_supported_is_named(space):
-    with pytest.raises(EnvError, match=r"The action space .* is not supported: expected Box, or Discrete starting at 0"):
+def test_an_action_space_that_is_not_supported_is_named(space):
+    with pytest.raises(
+        EnvError, match=r"^The action space .* is not supported: expected Discrete, MultiDiscrete, MultiB"
+    ) as error:
         from_any(space, "action")
+    assert str(space) in str(error.value) or repr(space) in str(error.value)
+    assert str(error.value).count(". ") == 0
+
+
+@pytest.mark.parametrize(
+    ("space", "where"),
+    [
+        (gym.Text(3), r"space Text\("),
+        (gym.Dict({"a": gym.Tuple((gym.Discrete(2), gym.Text(3)))}), r"space at \['a'\]\[1\] Text\("),
+        (gym.Dict({"a": gym.Dict({})}), r"space at \['a'\] Dict\(\)"),
+        (gym.Tuple((gym.Sequence(gym.Discrete(2)),)), r"space at \[0\] Sequence\("),
+    ],
+    ids=str,
+)
+def test_a_part_of_an_observation_that_is_not_supported_is_named_with_its_place(space, where):
+    with pytest.raises(EnvError, match=rf"^The observation {where}.* is not supported: expected Box, Discrete, MultiDiscrete"):
+        from_any(space, "observation")
 
 
 def test_bounds_have_the_shape_of_the_space():
@@ -50,13 +95,55 @@ def test_bounds_have_the_shape_of_the_space():
     assert high.tolist() == [[9.0, 9.0], [9.0, 9.0]]
 
 
-def test_images_are_bytes_with_three_axes():
-    assert Box((36, 36, 1), 0.0, 255.0, "uint8").is_image
-    assert not Box((36, 36), 0.0, 255.0, "uint8").is_image
-    assert not Box((36, 36, 1)).is_image
+def test_images_are_bytes_with_two_to_four_axes():
+    for shape in ((36, 36), (36, 36, 1), (2, 36, 36, 1)):
+        assert Box(shape, 0.0, 255.0, "uint8").is_image
+        assert not Box(shape).is_image
+    assert not Box((36,), 0.0, 255.0, "uint8").is_image
     assert Box((36, 36, 3)).size == 3888
+
+
+def test_the_parts_of_a_dict_are_in_the_order_of_their_names():
+    assert [name for name, _ in NESTED.spaces] == ["a", "b"]
+    assert Dict((("b", Discrete(1)), ("a", Discrete(2)))) == Dict((("a", Discrete(2)), ("b", Discrete(1))))
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (IMAGE, "uint8"),
+        (Box((2,), dtype="float64"), "float32"),
+        (Box((2,), dtype="float16"), "float32"),
+        (Box((2,), dtype="int64"), "int32"),
+        (Box((2,), dtype="uint16"), "int32"),
+        (Box((2,), dtype="int16"), "int16"),
+        (Box((2,), dtype="int8"), "int8"),
+        (Box((2,), dtype="bool"), "bool"),
+        (Discrete(3), "int32"),
+        (MultiDiscrete((3, 2), shape=(1, 2)), "int32"),
+        (MultiBinary((2, 2)), "bool"),
+    ],
+)
+def test_storage_has_the_type_that_observations_are_kept_in(space, dtype):
+    stored = zeros(space, (5, 2))
+    assert stored.dtype == dtype
+    assert stored.shape == (5, 2, *space.shape)
+    assert not stored.any()
+
+
+def test_storage_has_the_structure_of_observations():
+    stored = zeros(NESTED, (5,))
+    assert list(stored) == ["a", "b"]
+    assert stored["a"].shape == (5, 36, 36, 3)
+    assert [x.shape for x in stored["b"]] == [(5,), (5, 4)]
+    observation = gymnasium.spaces.Tuple((gym.Discrete(3),)).sample()
+    assert type(zeros(Tuple((Discrete(3),)), ())) is type(observation)
 
 
 def test_spaces_are_written_briefly():
     assert str(Box((4,))) == "Box(4,) float32"
     assert str(Discrete(2)) == "Discrete(2)"
+    assert str(Discrete(2, 1)) == "Discrete(2, start=1)"
+    assert str(MultiDiscrete((3, 2))) == "MultiDiscrete([3, 2])"
+    assert str(MultiDiscrete((3, 2), (0, 1), (1, 2))) == "MultiDiscrete([[3, 2]], start=[[0, 1]])"
+    assert str(NESTED) == "Dict(a: Box(36, 36, 3) uint8, b: Tuple(Discrete(2, start=3), MultiBinary(4,)))"

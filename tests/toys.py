@@ -3,7 +3,39 @@
 import jax
 import jax.numpy as jnp
 
-from proximo.spaces import Box, Discrete
+from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+
+IMAGE = Box((36, 36, 1), 0.0, 255.0, "uint8")
+PARTS = Dict(
+    (
+        ("camera", Box((2, 36, 37), 0.0, 255.0, "uint8")),
+        ("body", Tuple((Box((3,)), MultiDiscrete((3, 2, 4), (1, 0, -2)), MultiBinary((2, 2))))),
+        ("level", Discrete(4, 2)),
+    )
+)
+
+
+def masked(space: Dict, entries: int) -> Dict:
+    """``space`` with an action mask."""
+    return Dict((*space.spaces, (ACTION_MASK, MultiBinary((entries,)))))
+
+
+def draw(key: jax.Array, space: Space):
+    """A random observation of ``space``, far from mean 0 and variance 1."""
+    if isinstance(space, Dict):
+        return {name: draw(jax.random.fold_in(key, i), part) for i, (name, part) in enumerate(space.spaces)}
+    if isinstance(space, Tuple):
+        return tuple(draw(jax.random.fold_in(key, i), part) for i, part in enumerate(space.spaces))
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, (), space.start, space.start + space.n, jnp.int32)
+    if isinstance(space, MultiDiscrete):
+        start = jnp.array(space.start).reshape(space.shape)
+        return jax.random.randint(key, space.shape, start, start + jnp.array(space.nvec).reshape(space.shape), jnp.int32)
+    if isinstance(space, MultiBinary):
+        return jax.random.bernoulli(key, 0.6, space.shape)
+    if space.is_float:
+        return 3.0 + 2.0 * jax.random.normal(key, space.shape)
+    return jax.random.randint(key, space.shape, 0, 256).astype(space.dtype)
 
 
 class RandomEnds:
@@ -30,6 +62,43 @@ class ContinuousRandomEnds(RandomEnds):
     """The same with two bounded continuous actions."""
 
     action_space = Box((2,), -0.5, 0.5)
+
+
+class AnySpaces(RandomEnds):
+    """Random observations and any actions of given spaces."""
+
+    def __init__(self, observation_space: Space, action_space: Space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, draw(key, self.observation_space)
+
+    def step(self, key, state, action, params):
+        state, _, *rest = super().step(key, state, jnp.zeros(()), params)
+        rest[0] += 0.1 * jnp.sum(action)
+        return state, draw(key, self.observation_space), *rest
+
+
+class Forbidden:
+    """Pays for the number of the action, 3 … 6; the mask allows 3 and some of the others, and nothing else tells which. A
+    forbidden action costs 100 and is counted as no success."""
+
+    observation_space = Dict((("nothing", Box((1,))), (ACTION_MASK, MultiBinary((4,)))))
+    action_space = Discrete(4, 3)
+    default_params = ()
+
+    def reset(self, key, params):
+        observation = self._observe(key)
+        return observation[ACTION_MASK], observation
+
+    def step(self, key, state, action, params):
+        allowed = state[action - 3]
+        observation = self._observe(key)
+        reward = jnp.where(allowed, action - 3.0, -100.0)
+        return observation[ACTION_MASK], observation, reward, jnp.array(True), False, {"success": allowed}
+
+    def _observe(self, key):
+        return {"nothing": jnp.zeros(1), ACTION_MASK: jax.random.bernoulli(key, 0.5, (4,)).at[0].set(True)}
 
 
 class Counting:

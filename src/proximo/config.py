@@ -25,7 +25,7 @@ FOREIGN_NAMES = {
     "total_timesteps": "total_steps", "timesteps": "total_steps", "value_coef": "vf_coef", "lambda": "gae_lambda",
     "lam": "gae_lambda", "discount": "gamma", "rollout_length": "num_steps", "seq_len": "sequence_length",
     "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
-    "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward",
+    "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward", "clip_obs": "clip_observation",
     "norm_adv": "normalize_advantage", "normalize_adv": "normalize_advantage", "anneal_lr": "learning_rate", "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
 }  # fmt: skip
 
@@ -92,7 +92,13 @@ class PPOConfig:
     target_kl: float = _setting(0.0, "skip the remaining minibatches of an update once approximate KL exceeds it; 0: off", low=0)
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting("minibatch", "over what advantages are normalised")
     normalize_observation: bool = _setting(
-        False, "observations to mean 0 and variance 1 by running statistics, inside the policy (not bytes and discrete ones)"
+        False, "observations to mean 0 and variance 1 by running statistics, inside the policy (floating-point ones only)"
+    )
+    clip_observation: float = _setting(
+        0.0, "observations clipped to ± this, behind the normaliser; 0: ± 10 with normalize_observation, else off", low=0
+    )
+    clip_reward: Literal["none", "sign"] = _setting(
+        "none", "sign: the learner sees each reward as -1, 0 or 1; returns stay those of the environment"
     )
     normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
     recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")

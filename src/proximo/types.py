@@ -101,7 +101,8 @@ class TrainState(eqx.Module):
 
     learner: Any
     """``proximo.ppo.LearnerState``: policy with its normaliser, optimizer, hyperparameters, key, step counter."""
-    collector: CollectorState | HostCollectorState
+    collector: Any
+    """``CollectorState`` of a device driver, ``HostCollectorState`` of a host driver."""
     healthy: Bool[Array, ""]
     """False from the first update with a NaN or an infinity on; the rest of the state then stays as it was before it."""
 

@@ -60,7 +60,7 @@ def mistake(capsys, tmp_path, *words):
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected a pair (state, observation)"),
-        (["odd_envs:OddSpace"], "is not supported: expected Box, or Discrete starting at 0"),
+        (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
         (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
         ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),

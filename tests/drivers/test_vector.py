@@ -2,12 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from proximo.drivers import vector
 from proximo.errors import EnvError
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+import toys
 from helpers import small_driver
 from toys import Counting
 
@@ -69,6 +71,76 @@ MISTAKES = {
         r"observation of shape \(2,\): its observation space is Discrete\(4\)",
     ),
 }
+PARTS = toys.masked(toys.PARTS, 3)
+
+
+def parts_with(name, part):
+    """An environment whose observation has one part that is not as its space says."""
+
+    class Wrong(toys.AnySpaces):
+        def reset(self, key, params):
+            state, observation = super().reset(key, params)
+            return state, {**observation, name: part(observation[name])}
+
+    return Wrong(PARTS, Discrete(3))
+
+
+WRONG_PARTS = {
+    "another shape": ("level", lambda x: x[None], r"reset returns an observation of shape \{.*'level': \(1,\)"),
+    "another structure": ("body", lambda x: list(x), r"reset returns an observation of shape .*\[\(3,\), \(3,\), \(2, 2\)\]"),
+    "floats as bytes": (
+        "camera",
+        lambda x: x / 255.0,
+        r"reset returns an observation whose \['camera'\] is of float32: its observation space is Dict\(",
+    ),
+    "floats as bits": ("action_mask", lambda x: 1.0 * x, r"observation whose \['action_mask'\] is of float32"),
+    "a step of another type": (
+        "body",
+        lambda x: (x[0].astype(jnp.int32), *x[1:]),
+        r"step returns an observation whose \['body'\]\[0\] is of float32, where reset's is int32: make both alike",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_PARTS)
+def test_a_mistake_in_a_part_of_an_observation_is_named_with_its_place(mistake):
+    name, part, message = WRONG_PARTS[mistake]
+    with pytest.raises(EnvError, match=message):
+        small_driver(parts_with(name, part))
+
+
+ACTIONS = {
+    "one of some": (Discrete(3, 2), 3),
+    "several choices": (MultiDiscrete((3, 1, 2), (0, 4, -1), (1, 3)), 6),
+    "bits": (MultiBinary((2, 2)), 8),
+    "bounded": (Box((2,), -1.0, 1.0), 0),
+}
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_observations_of_parts_with_a_mask_are_trained_on_with_every_kind_of_action(actions):
+    action_space, entries = ACTIONS[actions]
+    space = toys.PARTS if not entries else toys.masked(toys.PARTS, entries)
+    driver = small_driver(toys.AnySpaces(space, action_space), num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0)
+    state, metrics = jax.jit(driver.advance, static_argnums=2)(driver.init(jax.random.key(0)), jnp.int32(3), 3)
+    assert bool(state.healthy)
+    assert np.isfinite(metrics["train/loss"]).all()
+    assert metrics["train/ratio_max"][0] > 1.0
+    statistics = state.learner.policy.normalizer["body"][0]
+    assert float(statistics.count) == 3 * 16
+    assert jnp.all(jnp.abs(statistics.mean - 3.0) < 1.5)
+
+
+def test_the_action_that_an_environment_is_tried_with_is_one_that_the_policy_gives():
+    for action_space, _ in ACTIONS.values():
+        env = toys.AnySpaces(Box((3,)), action_space)
+        driver = small_driver(env)
+        policy = driver.init_policy(jax.random.key(0))
+        noise = policy.actor.noise(jax.random.key(0), (1,))
+        first = jnp.ones(1, bool)
+        action = policy.to_space(policy.act(policy.init_memory(1), jnp.ones((1, 3)), first, first, noise)[1])[0]
+        tried = vector._example_action(env)
+        assert (action.shape, action.dtype) == (tried.shape, tried.dtype)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from proximo.errors import EnvError
-from proximo.networks.encoders import NatureCNN, OneHotEncoder, VectorEncoder, make_encoder
+from proximo.networks.encoders import NatureCNN, OneHotEncoder, PartsEncoder, VectorEncoder, image_axes, make_encoder
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros
 
+import toys
 from helpers import small_config
 
-IMAGE = Box((36, 36, 1), 0.0, 255.0, "uint8")
+IMAGE = toys.IMAGE
 
 
 def encoder_for(space, **settings):
@@ -28,15 +29,21 @@ def encoder_for(space, **settings):
         (Discrete(5), {"hidden_sizes": ()}, OneHotEncoder, 5),
         (IMAGE, {}, NatureCNN, 512),
         (IMAGE, {"encoder": "mlp"}, VectorEncoder, 8),
+        (Box((36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
+        (Box((4, 36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
+        (Box((2, 36, 40, 3), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
+        (Box((2, 3, 36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
+        (Box((8, 8), 0.0, 12.0, "uint8"), {}, VectorEncoder, 8),
+        (MultiDiscrete((3, 2, 4)), {"hidden_sizes": ()}, OneHotEncoder, 9),
+        (MultiDiscrete((3, 2, 4, 1), shape=(2, 2)), {}, OneHotEncoder, 8),
+        (MultiBinary((2, 3)), {"hidden_sizes": ()}, VectorEncoder, 6),
     ],
 )
 def test_each_space_has_its_encoder(space, settings, kind, features):
     encoder, size = encoder_for(space, **settings)
     assert isinstance(encoder, kind)
     assert size == features
-    shape = space.shape if isinstance(space, Box) else ()
-    dtype = space.dtype if isinstance(space, Box) else "int32"
-    out = jax.eval_shape(encoder, jax.ShapeDtypeStruct((4, 3, *shape), dtype))
+    out = jax.eval_shape(encoder, zeros(space, (4, 3)))
     assert out.shape == (4, 3, features)
 
 
@@ -87,3 +94,74 @@ def test_an_mlp_is_its_layers_by_hand():
 def test_an_mlp_reads_bytes_as_zero_to_one():
     encoder, _ = encoder_for(Box((4,), 0.0, 255.0, "uint8"), hidden_sizes=())
     assert jnp.max(encoder(jnp.full((1, 4), 255, jnp.uint8))) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((84, 60), (0, 1)),
+        ((84, 60, 3), (0, 1, 2)),
+        ((84, 3, 3), (0, 1, 2)),
+        ((4, 84, 60), (1, 2, 0)),
+        ((60, 84, 60), (0, 1, 2)),
+        ((2, 84, 60, 3), (1, 2, 0, 3)),
+        ((2, 3, 84, 60), (2, 3, 0, 1)),
+    ],
+)
+def test_the_smaller_of_the_outer_axes_is_the_channels(shape, axes):
+    assert image_axes(shape) == axes
+
+
+@pytest.mark.parametrize(
+    ("shape", "to_last"),
+    [((36, 40), (0, 1)), ((4, 36, 40), (1, 2, 0)), ((2, 36, 40, 3), (1, 2, 0, 3)), ((2, 3, 36, 40), (2, 3, 0, 1))],
+)
+def test_every_order_of_axes_is_read_as_the_same_image(shape, to_last):
+    cnn, _ = encoder_for(Box(shape, 0.0, 255.0, "uint8"))
+    images = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
+    plain = images.transpose(0, *(1 + axis for axis in to_last)).reshape(2, 36, 40, -1)
+    ordinary, _ = encoder_for(Box(plain.shape[1:], 0.0, 255.0, "uint8"))
+    assert jnp.array_equal(jax.jit(lambda x: cnn(x))(images), jax.jit(lambda x: ordinary(x))(plain))
+
+
+def test_integers_are_one_hot_from_their_start_on():
+    encoder, _ = encoder_for(Discrete(3, -1), hidden_sizes=())
+    assert encoder(jnp.array([-1, 1])).tolist() == [[1, 0, 0], [0, 0, 1]]
+    encoder, _ = encoder_for(MultiDiscrete((3, 2, 1, 2), (0, 5, -1, 0), (2, 2)), hidden_sizes=())
+    assert encoder(jnp.array([[[2, 5], [-1, 1]]])).tolist() == [[0, 0, 1, 1, 0, 1, 0, 1]]
+
+
+def test_bits_are_numbers_and_not_bytes():
+    encoder, _ = encoder_for(MultiBinary((2, 2)), hidden_sizes=())
+    for dtype in (bool, jnp.int8, jnp.uint8):
+        assert encoder(jnp.array([[[0, 1], [1, 0]]], dtype)).tolist() == [[0, 1, 1, 0]]
+
+
+def test_the_features_of_parts_are_those_of_their_encoders_one_after_the_other():
+    encoder, size = encoder_for(toys.PARTS)
+    assert isinstance(encoder, PartsEncoder)
+    assert size == 8 * 3 + 512 + 8
+    observation = jax.vmap(lambda key: toys.draw(key, toys.PARTS))(jax.random.split(jax.random.key(0), 6))
+    whole = encoder(observation)
+    body = encoder.parts["body"]
+    pieces = [body.parts[i](observation["body"][i]) for i in range(3)]
+    pieces += [encoder.parts[name](observation[name]) for name in ("camera", "level")]
+    assert isinstance(encoder.parts["camera"], NatureCNN)
+    assert jnp.array_equal(whole, jnp.concatenate(pieces, -1))
+    assert all(float(jnp.ptp(whole[:, a:b], axis=0).max()) > 0 for a, b in ((0, 24), (24, 536), (536, 544)))
+
+
+@pytest.mark.parametrize("wrap", [lambda s: Dict((("only", s),)), lambda s: Tuple((s,))], ids=["dict", "tuple"])
+def test_a_single_part_behaves_as_if_it_stood_alone(wrap):
+    alone, size = encoder_for(Box((3,)))
+    wrapped, wrapped_size = encoder_for(wrap(Box((3,))))
+    x = jnp.array([[1.0, -2.0, 0.5]])
+    assert wrapped_size == size
+    assert jnp.array_equal(wrapped({"only": x} if isinstance(wrapped.parts, dict) else (x,)), alone(x))
+
+
+def test_the_cnn_serves_the_images_among_the_parts_and_needs_one():
+    assert isinstance(encoder_for(toys.PARTS, encoder="nature_cnn")[0].parts["camera"], NatureCNN)
+    assert isinstance(encoder_for(toys.PARTS, encoder="mlp")[0].parts["camera"], VectorEncoder)
+    with pytest.raises(EnvError, match=r"nature_cnn reads uint8 images .* not Dict\(a: Discrete\(2\)\): set encoder = mlp"):
+        encoder_for(Dict((("a", Discrete(2)),)), encoder="nature_cnn")

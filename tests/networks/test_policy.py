@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,8 +7,9 @@ import pytest
 from proximo.errors import EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead, make_actor
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
+import toys
 from helpers import small_config, small_policy
 
 
@@ -51,11 +53,6 @@ def test_policies_start_almost_uniform_and_values_do_not_start_at_zero():
     assert float(jnp.std(value)) > 0.1
 
 
-def test_integer_boxes_are_no_action_space():
-    with pytest.raises(EnvError, match=r"action space Box\(2,\) int32 is not supported: expected Discrete, or Box of floating"):
-        gaussian_head(Box((2,), 0.0, 5.0, "int32"))
-
-
 def test_bytes_and_discrete_observations_have_no_normaliser():
     network = small_config(encoder="mlp").network
     spaces = {Box((3,)): True, Box((3,), 0.0, 255.0, "uint8"): False, Discrete(4): False}
@@ -96,3 +93,123 @@ def test_bfloat16_computation_stays_near_float32():
         values[dtype] = jax.jit(lambda p: p.unroll(p.init_memory(2), jnp.ones((4, 2, 3)), first, ~first))(policy)[2]
     np.testing.assert_allclose(values["bfloat16"], values["float32"], atol=0.1)
     assert not jnp.array_equal(values["bfloat16"], values["float32"])
+
+
+def test_one_side_may_be_infinite_for_each_component_and_only_bounded_ones_are_scaled():
+    head = gaussian_head(Box((4,), (-2.0, 0.0, -np.inf, -np.inf), (4.0, np.inf, 1.0, np.inf)))
+    got = head.to_space(jnp.array([[0.0, -3.0, 3.0, 30.0], [9.0, 3.0, -3.0, -30.0], [-9.0, 0.5, 0.5, 0.5]]))
+    np.testing.assert_allclose(got, [[1.0, 0.0, 1.0, 30.0], [4.0, 3.0, -3.0, -30.0], [-2.0, 0.5, 0.5, 0.5]])
+
+
+def test_a_sample_is_stored_as_it_was_drawn_and_not_as_the_space_takes_it():
+    policy = small_policy(Box((3,)), action_space=Box((2,), (-0.1, 0.0), (0.1, np.inf)), log_std_init=1.0)
+    first = jnp.ones(64, bool)
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(
+        policy.init_memory(64), jnp.ones((64, 3)), first, first, jax.random.key(0)
+    )
+    _, distribution, _ = policy.unroll(policy.init_memory(64), jnp.ones((1, 64, 3)), first[None], first[None])
+    assert jnp.any(jnp.abs(action[:, 0]) > 1.0)
+    assert jnp.any(action[:, 1] < 0.0)
+    np.testing.assert_allclose(distribution.log_prob(action[None])[0], log_prob, rtol=1e-4, atol=1e-4)
+    taken = policy.to_space(action)
+    assert jnp.all(jnp.abs(taken[:, 0]) <= 0.1)
+    assert jnp.all(taken[:, 1] >= 0.0)
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (Discrete(3, -1), [0, 2], [-1, 1]),
+        (MultiDiscrete((3, 2)), [[2, 1]], [[2, 1]]),
+        (MultiDiscrete((3, 2, 2, 2), (0, 5, -1, 0), (2, 2)), [[2, 1, 0, 1]], [[[2, 6], [-1, 1]]]),
+        (MultiBinary((2, 2)), [[0, 1, 1, 0]], [[[0, 1], [1, 0]]]),
+    ],
+)
+def test_integers_reach_the_environment_from_their_start_and_in_their_shape(space, action, expected):
+    head = make_actor(jax.random.key(0), 8, space, small_config().network)
+    taken = head.to_space(jnp.array(action))
+    assert taken.tolist() == expected
+    assert taken.dtype == jnp.int32
+
+
+MASKED = {"one": Discrete(4, 3), "several": MultiDiscrete((3, 1, 2), (0, 1, 0)), "bits": MultiBinary((3,))}
+MASKS = {
+    "one": [[1, 0, 1, 0], [0, 0, 0, 0]],
+    "several": [[0, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0]],
+    "bits": [[1, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
+}
+POSSIBLE = {  # in the row that is masked, and in the one that allows nothing, which is no mask
+    "one": ({0, 2}, {0, 1, 2, 3}),
+    "several": ({(a, 0, 1) for a in (1, 2)}, {(a, 0, c) for a in range(3) for c in range(2)}),
+    "bits": ({(0, 1, c) for c in range(2)}, {(a, b, c) for a in range(2) for b in range(2) for c in range(2)}),
+}
+
+
+def masked_policy(name, dtype="float32"):
+    entries = len(MASKS[name][0])
+    space = Dict((("x", Box((2,))), ("action_mask", Box((entries,), 0.0, 1.0, dtype))))
+    policy = small_policy(space, action_space=MASKED[name])
+    observation = {"x": jnp.ones((2, 2)), "action_mask": jnp.array(MASKS[name], dtype)}
+    return policy, observation
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_masked_policy_does_what_is_allowed_and_all_of_it(name):
+    policy, observation = masked_policy(name, "int8")
+    first = jnp.ones(2, bool)
+    keys = jax.random.split(jax.random.key(0), 500)
+    step = jax.jit(jax.vmap(lambda key: policy.step(policy.init_memory(2), observation, first, first, key)[1:3]))
+    actions, log_probs = jax.device_get(step(keys))
+    for row, possible in enumerate(POSSIBLE[name]):
+        seen = {tuple(a.tolist()) if a.ndim else int(a) for a in actions[:, row]}
+        assert seen == possible
+    assert np.isfinite(log_probs).all()
+    _, mode, _, _ = policy.step(policy.init_memory(2), observation, first, first, None)
+    assert (tuple(mode[0].tolist()) if mode[0].ndim else int(mode[0])) in POSSIBLE[name][0]
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_the_readout_of_a_forbidden_action_gets_no_gradient_and_all_gradients_are_finite(name):
+    policy, observation = masked_policy(name)
+    rows = jax.tree.map(lambda x: x[None, :1], observation)
+    first = jnp.ones((1, 1), bool)
+    action = jnp.array([[sorted(POSSIBLE[name][0])[0]]])
+
+    def objective(policy):
+        _, distribution, _ = policy.unroll(policy.init_memory(1), rows, first, first)
+        return jnp.sum(distribution.log_prob(action) + distribution.entropy())
+
+    gradient = jax.jit(jax.grad(objective))(policy)
+    assert all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient))
+    untouched = {"one": [1, 3], "several": [0, 3, 4, 5], "bits": [0, 1]}[name]  # a single choice that is left is certain
+    bias = gradient.actor.readout.output.bias
+    assert not jnp.any(bias[jnp.array(untouched)])
+    assert jnp.any(bias)
+
+
+@pytest.mark.parametrize(
+    ("mask", "action_space", "message"),
+    [
+        (MultiBinary((3,)), Discrete(4), r"action mask has 3 entries, where actions of Discrete\(4\) take 4"),
+        (MultiBinary((3,)), MultiDiscrete((3, 2)), r"has 3 entries, where actions of MultiDiscrete\(\[3, 2\]\) take 5"),
+        (MultiBinary((3,)), MultiBinary((3,)), r"has 3 entries, where actions of MultiBinary\(3,\) take 6"),
+        (MultiBinary((2,)), Box((2,)), r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
+        (Discrete(4), Discrete(4), r"The entry 'action_mask' of the observation is Discrete\(4\): expected one array"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_an_error_that_names_both(mask, action_space, message):
+    space = Dict((("x", Box((2,))), ("action_mask", mask)))
+    with pytest.raises(EnvError, match=message):
+        make_policy(jax.random.key(0), space, action_space, small_config().network, False)
+
+
+def test_a_mask_alone_is_nothing_to_observe():
+    with pytest.raises(EnvError, match="has nothing but the mask: add an entry"):
+        make_policy(jax.random.key(0), toys.masked(Dict(()), 3), Discrete(3), small_config().network, False)
+
+
+def test_the_mask_enters_neither_the_features_nor_the_value():
+    policy, observation = masked_policy("one")
+    first = jnp.ones(2, bool)
+    assert jnp.ptp(policy.value(policy.init_memory(2), observation, first)) == 0.0
+    assert policy.normalizer["action_mask"] is None

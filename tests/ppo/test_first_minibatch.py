@@ -9,6 +9,7 @@ import pytest
 
 from proximo.ppo.batch import cut, make_batch, shuffled, take
 from proximo.ppo.rollouts import observe
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from helpers import MEMORIES, cast, difference, precision, shaken, small_driver, trainer
@@ -20,7 +21,15 @@ CASES = [
     ("gru", 0, "float32"),
     ("none, continuous actions", 4, "float32"),
     ("gru, continuous actions", 4, "float32"),
+    *[("gru, " + kind, 4, dtype) for kind in ("masked choices", "masked bits") for dtype in ("float32", "float64")],
 ]
+VECTORS = Dict((("x", Box((3,))), ("level", Discrete(4, 2))))
+ENVS = {
+    "": toys.RandomEnds(),
+    "continuous actions": toys.ContinuousRandomEnds(),
+    "masked choices": toys.AnySpaces(toys.masked(VECTORS, 6), MultiDiscrete((3, 1, 2))),
+    "masked bits": toys.AnySpaces(toys.masked(VECTORS, 6), MultiBinary((3,))),
+}
 
 
 def recomputed(policy, minibatch):
@@ -40,7 +49,7 @@ def after_the_step(policy, batch):
 def strided(rollout, length):
     """The batch whose observations were cut by a plain reshape."""
     batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
-    wrong = rollout.observation.reshape((length, -1, *rollout.observation.shape[2:]))
+    wrong = jax.tree.map(lambda x: x.reshape((length, -1, *x.shape[2:])), rollout.observation)
     return dataclasses.replace(batch, observation=wrong)
 
 
@@ -75,8 +84,7 @@ def measure(driver, state):
 @functools.cache
 def measured(memory, length, dtype):
     kind, _, actions = memory.partition(", ")
-    env = toys.ContinuousRandomEnds() if actions else None
-    driver = small_driver(env, **MEMORIES[kind], sequence_length=length)
+    driver = small_driver(ENVS[actions], **MEMORIES[kind], sequence_length=length)
     state = driver.init(jax.random.key(0))
     with precision(dtype):
         return jax.device_get(jax.jit(lambda state: measure(driver, state))(cast(state, dtype)))
@@ -100,6 +108,10 @@ def test_the_law_detects(memory, mutation):
 
 def test_the_law_detects_an_early_normaliser_without_memory():
     assert measured("none", 4, "float32")["normaliser updated too early"] > 1e-3
+
+
+def test_the_law_detects_a_mask_of_another_row():
+    assert measured("gru, masked choices", 4, "float32")["strided reshape"] > 1e3
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])

@@ -10,10 +10,11 @@ import pytest
 
 from proximo import ppo
 from proximo.math.statistics import RunningStatistics
-from proximo.ppo.rollouts import health, observe, recompute_values, scale_rewards
-from proximo.ppo.state import RewardScale
+from proximo.ppo.rollouts import clip_rewards, health, observe, recompute_values, scale_rewards
+from proximo.ppo.state import Plan, RewardScale
 
-from helpers import difference, small_driver, trainer
+import toys
+from helpers import difference, small_config, small_driver, trainer
 
 
 @functools.cache
@@ -102,6 +103,35 @@ def test_scaled_rewards_are_clipped_to_ten():
     assert scale_rewards(state, rollout)[1].reward[-1, 0] == 10.0
 
 
+def test_rewards_are_replaced_by_their_sign_before_they_are_scaled():
+    _, rollout = rewards([-7.0, 0.0, 0.3], [False] * 3, [True] * 3, 0.0)
+    signs = clip_rewards(Plan.of(small_config(clip_reward="sign")), rollout)
+    assert signs.reward[:, 0].tolist() == [-1.0, 0.0, 1.0]
+    assert clip_rewards(Plan.of(small_config()), rollout) is rollout
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_update_with_signs_learns_from_them_alone(normalize):
+    _, rollout = collected("none")
+    signs = dataclasses.replace(rollout, reward=jnp.sign(rollout.reward))
+    learned = {}
+    for how in ("sign", "none"):
+        learner = small_driver(clip_reward=how, normalize_reward=normalize).init(jax.random.key(0)).learner
+        learned[how] = [jax.jit(ppo.update)(learner, r)[0].policy.critic for r in (rollout, signs)]
+    assert difference(learned["sign"][0], learned["sign"][1]) == 0.0
+    assert difference(learned["sign"][0], learned["none"][1]) == 0.0
+    assert difference(*learned["none"]) > 1e-5
+
+
+def test_episode_returns_stay_those_of_the_environment():
+    raw, signs = (
+        jax.jit(driver.collect)(state.learner.policy, state.collector)[2]
+        for driver in (small_driver(clip_reward="none"), small_driver(clip_reward="sign"))
+        for state in [driver.init(jax.random.key(0))]
+    )
+    assert float(raw["rollout/return_mean"]) == float(signs["rollout/return_mean"]) != 0.0
+
+
 def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
     learner, rollout = collected()
     recompute = jax.jit(recompute_values, static_argnums=2)
@@ -137,6 +167,34 @@ def test_health_names_the_source_and_ignores_filler_rows():
     for source, (rows, loss, state) in cases.items():
         flags = health(rows, jnp.array(loss), state)
         assert {name for name, bad in flags.items() if bad} == {source}
+
+
+@functools.cache
+def collected_parts():
+    driver = small_driver(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
+    state = driver.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+def test_the_normaliser_of_parts_sees_exactly_the_valid_rows():
+    learner, rollout = collected_parts()
+    filled = dataclasses.replace(rollout, valid=rollout.valid.at[-2:].set(False))
+    seen = observe(learner.policy, filled).normalizer["body"][0]
+    rows = np.asarray(rollout.observation["body"][0])[:-2].reshape(-1, 3)
+    np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
+    assert float(seen.count) == len(rows)
+
+
+def test_health_sees_every_part_of_an_observation():
+    learner, rollout = collected_parts()
+    assert not any(health(rollout, jnp.array(0.0), learner).values())
+    body = rollout.observation["body"]
+    broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
+    flags = health(dataclasses.replace(rollout, observation=broken), jnp.array(0.0), learner)
+    assert {name for name, bad in flags.items() if bad} == {"observation"}
+    filler = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
+    assert not any(health(filler, jnp.array(0.0), learner).values())
 
 
 def test_statistics_of_the_normaliser_that_overflow_are_named_too():

@@ -73,12 +73,13 @@ class LineReporter(QuietReporter):
         self.evaluation: float | None = None
         self._printed = 0.0
         self._announced = False
+        self._how = ""
 
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         self.total, self.seeds, self.seeds_left = config.total_updates * config.batch_size, len(run_dirs), len(run_dirs)
         self.tensorboard = config.run.tensorboard
         self.where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
-        seeds = f", {len(run_dirs)} seeds ({config.run.seeds_mode})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
+        seeds = f", {len(run_dirs)} seeds ({facts['seeds_mode']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
         asked = config.ppo.total_steps
         rounded = f" (of {asked:,} asked: whole updates only)" if asked != self.total else ""
@@ -93,6 +94,8 @@ class LineReporter(QuietReporter):
             "device": facts["device"],
             "run": str(self.where),
         }
+        if facts.get("twin"):
+            rows["in JAX"] = f"the same task is {facts['twin']}, trained wholly on the device: many times as fast"
         for name, text in rows.items():
             self.console.print(f"{name:>12}  {text}", markup=False)
 
@@ -106,6 +109,11 @@ class LineReporter(QuietReporter):
         if not self._announced:
             self.console.print("compiling…")
         self._announced = True
+
+    def compiled(self, how: str) -> None:
+        if how and how != self._how:
+            self.console.print(f"{'stepping':>12}  {how}", markup=False)
+        self._how = how
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         now = time.monotonic()

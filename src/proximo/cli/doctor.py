@@ -87,14 +87,14 @@ def _training() -> dict[str, Any]:
 
     from proximo.envs import make_env
     from proximo.run import make_config
-    from proximo.run.program import Program
+    from proximo.run.program import make_program
 
     config = make_config(
         "gymnax:CartPole-v1",
         {"num_envs": 64, "num_steps": 128, "num_minibatches": 4, "num_epochs": 4, "updates_per_call": TRIAL_UPDATES},
         preset=False,
     )
-    program = Program(config, make_env(config.env.id), stacked=False)
+    program = make_program(config, make_env(config.env.id), stacked=False)
     state = program.start([0])
     program.compile(state)
     state, _ = program.advance(state, 1)

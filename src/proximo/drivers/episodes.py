@@ -32,7 +32,8 @@ class EpisodeLog:
             for t in np.flatnonzero(ends[:, i] | slab.cut[:, i]):
                 if ends[t, i] and not self.partial[i]:
                     episode_return = self.episode_return[i] + rewards[t, i] - gone_return
-                    finished.append((episode_return, self.length[i] + lengths[t, i] - gone_length, slab.success[t, i]))
+                    length = self.length[i] + lengths[t, i] - gone_length
+                    finished.append((float(episode_return), int(length), int(slab.success[t, i])))
                 self.episode_return[i], self.length[i], self.partial[i] = 0.0, 0, False
                 gone_return, gone_length = rewards[t, i], lengths[t, i]
             self.episode_return[i], self.length[i] = -gone_return, -gone_length
@@ -41,7 +42,9 @@ class EpisodeLog:
         return self._metrics(finished)
 
     def _metrics(self, finished: list[tuple[float, int, int]]) -> dict[str, float]:
-        returns, lengths, successes = (np.array(x, float) for x in zip(*finished, strict=True)) if finished else (np.zeros(0),) * 3
+        returns, lengths, successes = (
+            (np.array(x, float) for x in zip(*finished, strict=True)) if finished else (np.zeros(0),) * 3
+        )
         told = successes != UNTOLD
         self.tells_success |= bool(told.any())
         metrics = {

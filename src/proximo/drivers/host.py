@@ -15,50 +15,14 @@ from jaxtyping import Array, Key
 
 from proximo import ppo
 from proximo.config import Config
+from proximo.drivers.collection import Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
 from proximo.drivers.fresh import fresh_policy
 from proximo.drivers.host_programs import HostPrograms
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
-from proximo.envs.host.slab import Slab
 from proximo.networks import ActorCritic
 from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
-
-
-@dataclasses.dataclass
-class Collected:
-    """A rollout as it lies on the host."""
-
-    slab: Slab
-    packed: np.ndarray
-    """T N ...: a step's action for the environment, the sampled one, log-probability, value."""
-    bootstrap: np.ndarray
-    """T N: value of the final observation where an episode was truncated; else 0."""
-    memory: Memory
-    last_memory: Memory
-    vector: Array
-    """The policy that acted."""
-    metrics: dict[str, float]
-
-    def rows(self) -> dict[str, Any]:
-        """What the learner takes. A lost life is a termination to it; an environment that was lost in step t leaves an invalid
-        row t, and its episode is truncated before it, bootstrapped by the value of the last observation."""
-        slab = self.slab
-        terminated, truncated, bootstrap = slab.terminated | slab.life_lost, slab.truncated.copy(), self.bootstrap
-        for t, i in np.argwhere(slab.cut):
-            truncated[t, i] = True  # in the invalid row: what runs on from row to row ends here
-            if t and not (slab.first[t, i] or slab.filler[t - 1, i] or terminated[t - 1, i]):
-                truncated[t - 1, i], bootstrap[t - 1, i] = True, self.packed[t, i, -1]
-        return {
-            "observation": slab.observation,
-            "first": slab.first,
-            "filler": slab.filler,
-            "packed": self.packed,
-            "reward": slab.reward,
-            "terminated": terminated,
-            "truncated": truncated,
-            "bootstrap": bootstrap,
-        }
 
 
 class HostDriver:
@@ -70,10 +34,12 @@ class HostDriver:
         self.programs = programs or HostPrograms(config, env)
         self.notify: Callable[[str], None] = lambda message: None
         self.pool: Pool | None = None
+        self.bad_environment = ""
+        """Where the NaN or infinity came from that has ended the training, if an environment gave it."""
         self.episodes = EpisodeLog(config.env.num_envs)
-        self.seconds = dict.fromkeys(("environment", "policy", "update"), 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(("environment", "policy", "update"), 0.0)
         self._fresh = True
-        self._slab = 0
+        self._place = 0
         self._memory: list[Memory] = []
         self._ahead: Collected | None = None
 
@@ -115,17 +81,17 @@ class HostDriver:
         return self.pool
 
     def prepare(self, state: TrainState) -> None:
-        """Make the environments and compile everything, with rows of nothing."""
-        pool, programs = self.open(), self.programs
-        policy, slab = state.learner.policy, pool.slabs[0]
-        vector, noise, _ = programs.begin(0, policy, state.collector.key)
-        collection = _Collection(self, pool, slab, vector, jax.tree.map(np.asarray, noise))
-        self._memory = [policy.init_memory(len(columns)) for columns in pool.groups]
-        for group, columns in enumerate(pool.groups):
-            collection.compile(group, len(columns))
-        whole = collection.collected({})
-        memory = jax.tree.map(lambda x: jnp.concatenate([x] * programs.pieces), whole.memory)
-        programs.learn.program(0, state.learner, state.healthy, vector, whole.rows(), memory, whole.last_memory)
+        """Make the environments and compile everything."""
+        pool, policy = self.open(), state.learner.policy
+        vector, noise, _ = self.programs.begin(0, policy, state.collector.key)
+        whole = self._collection(0, vector, noise, self._empty_memory(pool, policy)).compile()
+        self.programs.learn.program(0, state.learner, state.healthy, vector, whole.rows(), whole.memory, whole.last_memory)
+
+    def _empty_memory(self, pool: Pool, policy: ActorCritic) -> list[Memory]:
+        return [policy.init_memory(len(columns)) for columns in pool.groups]
+
+    def _collection(self, place: int, vector: Array, noise: Any, memory: list[Memory]) -> Collection:
+        return Collection(self.open(), place, self.programs, vector, jax.tree.map(np.asarray, noise), memory, self.seconds)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. With ``learner_lag`` the rollout was collected during the update before, and the next one is
@@ -164,124 +130,33 @@ class HostDriver:
         arguments = (state.learner, state.healthy, rollout.vector, rollout.rows(), rollout.memory, rollout.last_memory)
         learner, healthy, metrics = jax.block_until_ready(self.programs.learn(0, *arguments))
         metrics = {name: float(x) for name, x in jax.device_get(metrics).items()}
+        if not healthy and not self.bad_environment:
+            self.bad_environment = bad_environment(rollout.slab)
         self.seconds["update"] += time.perf_counter() - started
         return learner, healthy, metrics
 
     def _start_over(self, pool: Pool, policy: ActorCritic, key: Key[Array, ""]) -> None:
         """Reset all environments, the memory and the episode statistics."""
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(key)).tolist()).generate_state(1)
-        self._slab = 0
+        self._place = 0
         pool.reset(0, int(seed[0]))
-        self._memory = [policy.init_memory(len(columns)) for columns in pool.groups]
+        self._memory = self._empty_memory(pool, policy)
         self.episodes.begin(bool(self.config.env.stagger_steps))
         self._fresh = False
 
     def _collect(self, state: TrainState) -> tuple[TrainState, Collected]:
         """``num_steps`` steps of all environments, by the policy of ``state``."""
-        pool, programs, policy = self.open(), self.programs, state.learner.policy
+        pool, policy = self.open(), state.learner.policy
         if self._fresh:
             self._start_over(pool, policy, state.collector.key)
-            slab = pool.slabs[0]
         else:
-            before, self._slab = pool.slabs[self._slab], (self._slab + 1) % len(pool.slabs)
-            slab = pool.slabs[self._slab]
-            slab.begin_after(before)
-        slab.clear()
-        vector, noise, key = programs.begin(0, policy, state.collector.key)
-        collection = _Collection(self, pool, slab, vector, jax.tree.map(np.asarray, noise))
-        collected = collection.run()
+            before, self._place = pool.slabs[self._place], (self._place + 1) % len(pool.slabs)
+            pool.slabs[self._place].begin_after(before)
+        pool.slabs[self._place].clear()
+        vector, noise, key = self.programs.begin(0, policy, state.collector.key)
+        collected = self._collection(self._place, vector, noise, self._memory).run()
+        collected.metrics = self.episodes.add(collected.slab)
         return dataclasses.replace(state, collector=HostCollectorState(key)), collected
-
-
-class _Collection:
-    """One rollout while it is collected."""
-
-    def __init__(self, driver: HostDriver, pool: Pool, slab: Slab, vector: Array, noise: Any):
-        self.driver, self.pool, self.slab, self.vector, self.noise = driver, pool, slab, vector, noise
-        self.place = pool.slabs.index(slab)
-        steps, envs = slab.reward.shape
-        self.steps = steps
-        programs = driver.programs
-        self.taken, sampled = programs.action_columns
-        self.packed = np.empty((steps, envs, sampled.stop + 2), vector.dtype)
-        self.bootstrap = np.zeros((steps, envs), vector.dtype)
-        self.length = driver.config.sequence_length if programs.is_recurrent else steps
-        self.pieces: list[list[Memory]] = [[] for _ in pool.groups]
-
-    def run(self) -> Collected:
-        """Every group goes through all its steps at its own pace: the policy does not change, so no order matters."""
-        pool, seconds = self.pool, self.driver.seconds
-        at = [0] * len(pool.groups)
-        for group in range(len(at)):
-            self._act(0, group)
-            pool.send(self.place, 0, group)
-        running = list(range(len(at)))
-        while running:
-            started = time.perf_counter()
-            group = pool.ready(running)
-            t = at[group]
-            cut = pool.receive(self.place, t, group)
-            seconds["environment"] += time.perf_counter() - started
-            if cut:
-                self._bootstrap(t, group)
-            at[group] = t + 1
-            if t + 1 < self.steps:
-                self._act(t + 1, group)
-                pool.send(self.place, t + 1, group)
-            else:
-                running.remove(group)
-        return self.collected(self.driver.episodes.add(self.slab))
-
-    def _act(self, t: int, group: int) -> None:
-        started = time.perf_counter()
-        columns = self.pool.groups[group]
-        part = slice(columns.start, columns.stop)
-        slab, memory = self.slab, self.driver._memory
-        if t % self.length == 0:
-            self.pieces[group].append(memory[group])
-        packed, memory[group] = self.driver.programs.act(
-            len(columns),
-            self.vector,
-            tuple(leaf[t, part] for leaf in slab.observation),
-            jax.tree.map(lambda x: x[t, part], self.noise),
-            memory[group],
-            slab.first[t, part],
-            slab.filler[t, part],
-        )
-        row = self.packed[t, part] = np.asarray(packed)
-        action = slab.action[t, part]
-        action[...] = row[:, self.taken].reshape(action.shape)
-        self.driver.seconds["policy"] += time.perf_counter() - started
-
-    def _bootstrap(self, t: int, group: int) -> None:
-        """Values of what was truncated in step ``t``."""
-        started = time.perf_counter()
-        columns = self.pool.groups[group]
-        part = slice(columns.start, columns.stop)
-        final = tuple(leaf[part] for leaf in self.slab.final)
-        values = self.driver.programs.final_value(len(columns), self.vector, final, self.driver._memory[group])
-        self.bootstrap[t, part] = np.where(self.slab.truncated[t, part], np.asarray(values), 0.0)
-        self.driver.seconds["policy"] += time.perf_counter() - started
-
-    def compile(self, group: int, size: int) -> None:
-        """Compile acting for ``size`` environments, and give their memory a first piece."""
-        part, memory = slice(0, size), self.driver._memory[group]
-        observation = tuple(leaf[0, part] for leaf in self.slab.observation)
-        noise = jax.tree.map(lambda x: x[0, part], self.noise)
-        programs = self.driver.programs
-        programs.act.program(size, self.vector, observation, noise, memory, self.slab.first[0, part], self.slab.filler[0, part])
-        programs.final_value.program(size, self.vector, tuple(leaf[part] for leaf in self.slab.final), memory)
-        self.pieces[group].append(memory)
-
-    def collected(self, metrics: dict[str, float]) -> Collected:
-        """All that was collected."""
-        def joined(*groups: Any) -> Any:
-            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *groups) if len(groups) > 1 else groups[0]
-
-        last_memory = joined(*self.driver._memory)
-        pieces = [joined(*parts) for parts in zip(*self.pieces, strict=True)]
-        memory = jax.tree.map(lambda *parts: jnp.stack(parts), *pieces)
-        return Collected(self.slab, self.packed, self.bootstrap, memory, last_memory, self.vector, metrics)
 
 
 class _Background:

@@ -20,7 +20,7 @@ from proximo.envs.host.observations import unflatten
 from proximo.networks import ActorCritic
 from proximo.ppo.rollouts import health
 from proximo.runtime import compile_lowered
-from proximo.spaces import zeros
+from proximo.spaces import Box, zeros
 from proximo.types import Memory, Metrics, Rollout
 
 Leaves = tuple[Any, ...]
@@ -39,9 +39,11 @@ class HostPrograms:
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         _, self.unravel = ravel_pytree(policy)
         self.is_recurrent: bool = policy.is_recurrent
-        self.pieces = config.ppo.num_steps // config.sequence_length if self.is_recurrent else 1
-        """Sequences that each environment's rollout is cut into."""
+        self.piece_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
+        """Steps between two memories that are kept: those before each sequence."""
         self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
+        space = env.action_space
+        self.action_bounds = space.bounds() if isinstance(space, Box) else None
         self.begin = _Compiled(self._begin, config)
         self.act = _Compiled(self._act, config)
         self.final_value = _Compiled(self._final_value, config)
@@ -51,7 +53,7 @@ class HostPrograms:
         """What the environment takes, and what is sampled, for one environment."""
         one = jnp.ones(1, bool)
         noise = policy.actor.noise(jax.random.key(0), (1,))
-        _, action, _, _ = policy.act(policy.init_memory(1), zeros(self.space, (1,)), one, one, noise)
+        _, action, _, _ = policy.act(policy.init_memory(1), jax.tree.map(jnp.asarray, zeros(self.space, (1,))), one, one, noise)
         return policy.to_space(action)[0], action[0]
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.networks.memory import select
-from proximo.spaces import Box, from_any
+from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
 
 SEEDS_AXIS = "seeds"
 
@@ -73,7 +72,7 @@ def tells_success(env: JaxEnvironment) -> bool:
 
 def _example_action(env: JaxEnvironment) -> Array:
     space = from_any(env.action_space, "action")
-    return jnp.zeros(space.shape, space.dtype) if isinstance(space, Box) else jnp.int32(0)
+    return jnp.zeros(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
 
 
 def check_env(env: JaxEnvironment, env_id: str) -> None:
@@ -115,16 +114,30 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
             )
 
 
-def _hold_observation(observation: Any, space: Any, env_id: str, where: str, of_reset: Any) -> None:
-    shape = space.shape if isinstance(space, Box) else ()
-    if jax.tree.structure(observation).num_leaves != 1 or not hasattr(observation, "shape") or observation.shape != shape:
+def _hold_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:
+    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of its space, and the types of reset's."""
+    returns = f"{env_id}.{where} returns an observation"
+    # The descriptions of the parts are leaves of a pytree themselves.
+    parts, structure = jax.tree.flatten(tree(lambda part: part, space))
+    leaves = jax.tree.leaves(observation)
+    if jax.tree.structure(observation) != structure or any(
+        getattr(x, "shape", None) != part.shape for x, part in zip(leaves, parts, strict=True)
+    ):
         got = jax.tree.map(lambda x: getattr(x, "shape", type(x).__name__), observation)
-        raise EnvError(f"{env_id}.{where} returns an observation of shape {got}: its observation space is {space}.")
-    kind = np.integer if not isinstance(space, Box) else np.uint8 if space.dtype == "uint8" else np.generic
-    if not np.issubdtype(observation.dtype, kind):
-        raise EnvError(f"{env_id}.{where} returns an observation of {observation.dtype}: its observation space is {space}.")
-    # A step's observation is cast to the type of reset's: floats into integers would lose what stands behind the point.
-    if of_reset is not None and not np.can_cast(observation.dtype, of_reset.dtype, "same_kind"):
-        raise EnvError(
-            f"{env_id}.step returns an observation of {observation.dtype}, where reset's is {of_reset.dtype}: make both alike."
-        )
+        raise EnvError(f"{returns} of shape {got}: its observation space is {space}.")
+    paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
+    before = leaves if of_reset is None else jax.tree.leaves(of_reset)
+    for path, leaf, part, earlier in zip(paths, leaves, parts, before, strict=True):
+        place = f" whose {jax.tree_util.keystr(path)} is" if path else ""
+        if not any(np.issubdtype(leaf.dtype, kind) for kind in _kinds(part)):
+            raise EnvError(f"{returns}{place} of {leaf.dtype}: its observation space is {space}.")
+        # A step's observation is cast to the type of reset's: floats into integers would lose what stands behind the point.
+        if not np.can_cast(leaf.dtype, earlier.dtype, "same_kind"):
+            raise EnvError(f"{returns}{place} of {leaf.dtype}, where reset's is {earlier.dtype}: make both alike.")
+
+
+def _kinds(space: LeafSpace) -> tuple[type[np.generic], ...]:
+    """The types of numbers that observations of ``space`` may have."""
+    if isinstance(space, Box):
+        return (np.uint8,) if space.dtype == "uint8" else (np.generic,)
+    return (np.integer, np.bool_) if isinstance(space, MultiBinary) else (np.integer,)

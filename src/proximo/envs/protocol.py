@@ -14,9 +14,10 @@ class JaxEnvironment(Protocol):
     """
 
     observation_space: Any
-    """A space of proximo, Gymnasium or gymnax: Box, or Discrete."""
+    """A space of proximo, Gymnasium or gymnax: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple. A Dict's entry
+    ``action_mask`` says which actions are allowed."""
     action_space: Any
-    """A space of proximo, Gymnasium or gymnax: Discrete, or Box of floating-point numbers."""
+    """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers."""
     default_params: PyTree
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:

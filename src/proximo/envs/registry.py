@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ID_FORMS = "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, ale:GAME, envpool:TASK, or my_package.module:MyEnv"
 
+# Gymnasium's ids that gymnax has too; written out, because importing gymnax takes longer than training on some of them.
+TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+
 
 def make_env(
     env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None
@@ -81,10 +84,7 @@ def listing() -> dict[str, list[str]]:
 
 def twin(env_id: str) -> str | None:
     """The same task as an environment in JAX, where there is one."""
-    from proximo.envs.jax import gymnax
-
-    candidate = f"gymnax:{env_id}"
-    return candidate if ":" not in env_id and env_id in gymnax.names() else None
+    return f"gymnax:{env_id}" if env_id in TWINS else None
 
 
 def describe(env_id: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -11,11 +12,12 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
-from proximo.math.statistics import RunningStatistics
+from proximo.errors import EnvError
 from proximo.networks.encoders import Encoder, make_encoder
 from proximo.networks.heads import ActorHead, Readout, make_actor
 from proximo.networks.memory import MemoryCell, make_memory
-from proximo.spaces import Box, Space
+from proximo.networks.normalizer import make_statistics, normalized
+from proximo.spaces import ACTION_MASK, ActionSpace, Box, Dict, MultiBinary, MultiDiscrete, Space
 from proximo.types import Memory, Observation
 
 
@@ -53,10 +55,14 @@ class ActorCritic(eqx.Module):
     needed to act travels with it.
     """
 
-    normalizer: RunningStatistics | None
+    normalizer: PyTree
+    """The statistics of ``networks.normalizer``, a tree like the observation; None where nothing is normalised."""
     torsos: tuple[Torso, ...]
     actor: ActorHead
     critic: Readout
+    clip_observation: float = eqx.field(static=True)
+    mask_ndim: int | None = eqx.field(static=True)
+    """Axes of the action mask, the entry ``action_mask`` of the observation; None where there is no mask."""
 
     def init_memory(self, batch: int) -> Memory:
         """The empty memory of ``batch`` environments."""
@@ -81,7 +87,7 @@ class ActorCritic(eqx.Module):
         """``step`` with the noise drawn beforehand (``actor.noise``), as drivers do for a whole rollout."""
         x = self.normalized(observation)
         after, features = zip(*(t.step(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
-        distribution = self.actor(features[0])
+        distribution = self.actor(features[0], self._mask(observation))
         action = distribution.mode() if noise is None else distribution.sample(noise)
         return after, action, distribution.log_prob(action), self.critic(features[-1])[..., 0]
 
@@ -97,15 +103,22 @@ class ActorCritic(eqx.Module):
         """Learn: the memory after the last row, and distributions and values of all rows, from the memory before the first."""
         x = self.normalized(observation)
         after, features = zip(*(t.unroll(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
-        return after, self.actor(features[0]), self.critic(features[-1])[..., 0]
+        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """What the environment receives for a sampled action."""
         return self.actor.to_space(action)
 
     def normalized(self, observation: Observation) -> Observation:
-        """The observation by the running statistics, where the policy has any."""
-        return observation if self.normalizer is None else self.normalizer.normalize(observation)
+        """The observation as the encoders read it: by the running statistics where the policy has any, and clipped."""
+        return normalized(self.normalizer, observation, self.clip_observation)
+
+    def _mask(self, observation: Observation) -> Bool[Array, "..."] | None:
+        """The action mask in ``observation``, flattened behind the leading axes."""
+        if self.mask_ndim is None:
+            return None
+        mask = observation[ACTION_MASK]
+        return mask.reshape((*mask.shape[: mask.ndim - self.mask_ndim], -1)) != 0
 
     @property
     def is_recurrent(self) -> bool:
@@ -114,22 +127,61 @@ class ActorCritic(eqx.Module):
 
 
 def make_policy(
-    key: Key[Array, ""], observation_space: Space, action_space: Space, config: NetworkConfig, normalize_observation: bool
+    key: Key[Array, ""],
+    observation_space: Space,
+    action_space: ActionSpace,
+    config: NetworkConfig,
+    normalize_observation: bool,
+    clip_observation: float = 0.0,
 ) -> ActorCritic:
-    """A fresh policy. Raises ``EnvError`` when a space is not supported. Bytes and discrete observations are exempt from
-    the normaliser: their encoders know their range."""
+    """A fresh policy. Raises ``EnvError`` when an observation or an action mask is not supported.
+
+    A top-level entry ``action_mask`` of a ``Dict`` masks the actions and is no part of what the encoders read. With
+    ``clip_observation`` 0 observations are clipped to ± 10 where they are normalised, else not.
+    """
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
+    seen, mask_shape = _split_mask(observation_space)
 
     def torso(key: Key[Array, ""]) -> tuple[Torso, int]:
         key_encoder, key_memory = jax.random.split(key)
-        encoder, features = make_encoder(key_encoder, observation_space, config)
+        encoder, features = make_encoder(key_encoder, seen, config)
         cell, features = make_memory(key_memory, features, config)
         return Torso(encoder, cell, config.compute_dtype), features
 
     made = [torso(k) for k in jax.random.split(key_torsos, 2 if config.towers == "separate" else 1)]
     features = made[0][1]
-    normalizer = None
-    if normalize_observation and isinstance(observation_space, Box) and observation_space.dtype != "uint8":
-        normalizer = RunningStatistics.of_shape(observation_space.shape)
     actor = make_actor(key_actor, features, action_space, config)
-    return ActorCritic(normalizer, tuple(t for t, _ in made), actor, Readout.create(key_critic, features, 1, 1.0, config))
+    if mask_shape is not None:
+        _check_mask(mask_shape, actor, action_space)
+    return ActorCritic(
+        normalizer=make_statistics(observation_space) if normalize_observation else None,
+        torsos=tuple(t for t, _ in made),
+        actor=actor,
+        critic=Readout.create(key_critic, features, 1, 1.0, config),
+        clip_observation=clip_observation,
+        mask_ndim=None if mask_shape is None else len(mask_shape),
+    )
+
+
+def _split_mask(space: Space) -> tuple[Space, tuple[int, ...] | None]:
+    """What the encoders read, and the shape of the action mask (None where there is none)."""
+    if not isinstance(space, Dict) or ACTION_MASK not in dict(space.spaces):
+        return space, None
+    mask = dict(space.spaces)[ACTION_MASK]
+    if not isinstance(mask, Box | MultiBinary | MultiDiscrete):
+        raise EnvError(f"The entry {ACTION_MASK!r} of the observation is {mask}: expected one array, as MultiBinary or Box.")
+    rest = tuple((name, part) for name, part in space.spaces if name != ACTION_MASK)
+    if not rest:
+        raise EnvError(f"The observation space {space} has nothing but the mask: add an entry that the policy can read.")
+    return Dict(rest), mask.shape
+
+
+def _check_mask(shape: tuple[int, ...], actor: ActorHead, space: ActionSpace) -> None:
+    """Raise ``EnvError`` unless a mask of ``shape`` fits the actions."""
+    if not actor.mask_size:
+        raise EnvError(f"Actions of {space} cannot be masked: remove {ACTION_MASK!r} from the observation.")
+    if math.prod(shape) != actor.mask_size:
+        raise EnvError(
+            f"The action mask has {math.prod(shape)} entries, where actions of {space} take {actor.mask_size}: one for each "
+            "choice, component after component; for each bit two, whether it may be 0 and may be 1."
+        )

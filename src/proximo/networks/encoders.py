@@ -5,83 +5,146 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, Shaped, UInt8
+import numpy as np
+from jaxtyping import Array, Float, Integer, Key, Shaped, UInt8
 
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
-from proximo.networks.layers import MLP, Conv, Linear
-from proximo.spaces import Box, Discrete, Space
+from proximo.networks.convolution import Conv
+from proximo.networks.layers import MLP, Linear
+from proximo.spaces import Box, Dict, Discrete, LeafSpace, MultiDiscrete, Space, Tuple, tree
+from proximo.types import Observation
+
+SMALLEST_IMAGE = 36
 
 
 class VectorEncoder(eqx.Module):
-    """Flattens the observation and applies an MLP; bytes are read as 0 … 1."""
+    """Flattens the observation and applies an MLP; numbers that are not floating-point ones are multiplied by ``scale``."""
 
     mlp: MLP
     observation_ndim: int = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
 
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
         batch = x.shape[: x.ndim - self.observation_ndim]
         x = x.reshape((*batch, -1))
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            return self.mlp(x)
-        scale = 1.0 / 255.0 if x.dtype == jnp.uint8 else 1.0
-        return self.mlp(x.astype(self.mlp.dtype) * scale)
+        return self.mlp(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(self.mlp.dtype) * self.scale)
 
 
 class OneHotEncoder(eqx.Module):
-    """A discrete observation as a one-hot vector, then an MLP."""
+    """Integers, component ``i`` one of ``nvec_i`` from ``start_i`` on, as one-hot vectors one after the other, then an MLP."""
 
     mlp: MLP
-    n: int = eqx.field(static=True)
+    nvec: tuple[int, ...] = eqx.field(static=True)
+    start: tuple[int, ...] = eqx.field(static=True)
+    observation_ndim: int = eqx.field(static=True)
 
-    def __call__(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch features"]:
-        return self.mlp(jax.nn.one_hot(x, self.n, dtype=self.mlp.dtype))
+    def __call__(self, x: Integer[Array, "..."]) -> Float[Array, "*batch features"]:
+        x = x.reshape((*x.shape[: x.ndim - self.observation_ndim], -1))
+        # Each entry of the result asks its own component for its own number.
+        component = np.repeat(np.arange(len(self.nvec)), self.nvec)
+        number = np.concatenate([start + np.arange(n) for n, start in zip(self.nvec, self.start, strict=True)])
+        return self.mlp((x[..., component] == number).astype(self.mlp.dtype))
 
 
 class NatureCNN(eqx.Module):
     """Three convolutions (8×8 stride 4, 4×4 stride 2, 3×3 stride 1; 32, 64, 64 channels) and 512 units, all with ReLU.
 
-    Reads bytes (height, width, channels) as 0 … 1. Source: Mnih et al. 2015, "Human-level control", Methods.
+    Reads bytes as 0 … 1. Source: Mnih et al. 2015, "Human-level control", Methods.
     """
 
     convolutions: tuple[Conv, ...]
     dense: Linear
+    axes: tuple[int, ...] = eqx.field(static=True)
+    """The axes of an image in the order height, width, then those that become channels."""
 
     @classmethod
     def create(cls, key: Key[Array, ""], shape: tuple[int, ...]) -> NatureCNN:
-        """For images of ``shape`` (height, width, channels); raises ``EnvError`` when they are smaller than 36 × 36."""
-        height, width, channels = shape
-        if min(height, width) < 36:
+        """For images of ``shape``, in one of the orders of ``image_axes``; raises ``EnvError`` when they are too small."""
+        axes = image_axes(shape)
+        height, width = shape[axes[0]], shape[axes[1]]
+        if min(height, width) < SMALLEST_IMAGE:
             raise EnvError(
-                f"Images of {height}×{width} are too small for nature_cnn: expected at least 36×36; set encoder = mlp."
+                f"Images of {height}×{width} are too small for nature_cnn: expected at least "
+                f"{SMALLEST_IMAGE}×{SMALLEST_IMAGE}; set encoder = mlp."
             )
         keys = jax.random.split(key, 4)
+        channels = int(np.prod([shape[axis] for axis in axes[2:]]))
         plan = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
         convolutions = tuple(Conv.create(k, *layer) for k, layer in zip(keys, plan, strict=False))
         for _, _, size, stride in plan:
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
-        return cls(convolutions, Linear.create(keys[3], height * width * 64, 512))
+        return cls(convolutions, Linear.create(keys[3], height * width * 64, 512), axes)
 
-    def __call__(self, x: UInt8[Array, "*batch height width channels"]) -> Float[Array, "*batch 512"]:
-        batch = x.shape[:-3]
-        x = x.reshape((-1, *x.shape[-3:])).astype(self.dense.weight.dtype) / 255.0
+    def __call__(self, x: UInt8[Array, "..."]) -> Float[Array, "*batch 512"]:
+        batch = x.shape[: x.ndim - len(self.axes)]
+        x = x.reshape((-1, *x.shape[len(batch) :])).transpose((0, *(1 + axis for axis in self.axes)))
+        x = x.reshape((*x.shape[:3], -1)).astype(self.dense.weight.dtype) / 255.0
         for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))
         return jax.nn.relu(self.dense(x.reshape((x.shape[0], -1)))).reshape((*batch, -1))
 
 
-Encoder = VectorEncoder | OneHotEncoder | NatureCNN
+def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Height, width and channels among the axes of an image: (H, W); (H, W, C) or (C, H, W); stacks (S, H, W, C) or
+    (S, C, H, W). The channels are the smaller of the two candidates; a stack's axis becomes channels too."""
+    if len(shape) == 2:
+        return (0, 1)
+    stack = tuple(range(len(shape) - 3))
+    first, last = len(shape) - 3, len(shape) - 1
+    return (first + 1, last, *stack, first) if shape[first] < shape[last] else (first, first + 1, *stack, last)
+
+
+class PartsEncoder(eqx.Module):
+    """An encoder for each part of a dict or tuple, their features one after the other. Entries without an encoder, as the
+    action mask, are not read."""
+
+    parts: dict[str, Encoder] | tuple[Encoder, ...]
+
+    def __call__(self, x: Observation) -> Float[Array, "*batch features"]:
+        pairs = self.parts.items() if isinstance(self.parts, dict) else enumerate(self.parts)
+        return jnp.concatenate([encoder(x[where]) for where, encoder in pairs], axis=-1)
+
+
+Encoder = VectorEncoder | OneHotEncoder | NatureCNN | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     """The encoder for observations of ``space``, and its number of features. Raises ``EnvError`` when none fits."""
-    is_image = isinstance(space, Box) and space.is_image
-    if config.encoder == "nature_cnn" and not is_image:
-        raise EnvError(f"encoder = nature_cnn reads uint8 images (height, width, channels), not {space}: set encoder = mlp.")
-    if isinstance(space, Box) and is_image and config.encoder != "mlp":
+    if config.encoder == "nature_cnn" and not any(jax.tree.leaves(tree(_is_image, space))):
+        raise EnvError(f"encoder = nature_cnn reads uint8 images (as height, width, channels), not {space}: set encoder = mlp.")
+    return _make(key, space, config)
+
+
+def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
+    if isinstance(space, Dict | Tuple):
+        spaces = tuple(part for _, part in space.spaces) if isinstance(space, Dict) else space.spaces
+        # A single part behaves as if it stood alone: the same key.
+        keys = jax.random.split(key, len(spaces)) if len(spaces) > 1 else [key]
+        encoders, features = zip(*(_make(k, part, config) for k, part in zip(keys, spaces, strict=True)), strict=True)
+        named = (
+            {name: encoder for (name, _), encoder in zip(space.spaces, encoders, strict=True)}
+            if isinstance(space, Dict)
+            else None
+        )
+        return PartsEncoder(named or encoders), sum(features)
+    if isinstance(space, Box) and _is_image(space) and _by_cnn(space, config):
         return NatureCNN.create(key, space.shape), 512
-    if isinstance(space, Discrete):
-        mlp = MLP.create(key, space.n, config.hidden_sizes, config.activation)
-        return OneHotEncoder(mlp, space.n), (config.hidden_sizes or (space.n,))[-1]
+    if isinstance(space, Discrete | MultiDiscrete):
+        nvec, start = ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
+        mlp = MLP.create(key, sum(nvec), config.hidden_sizes, config.activation)
+        return OneHotEncoder(mlp, nvec, start, len(space.shape)), (config.hidden_sizes or (sum(nvec),))[-1]
     mlp = MLP.create(key, space.size, config.hidden_sizes, config.activation)
-    return VectorEncoder(mlp, len(space.shape)), (config.hidden_sizes or (space.size,))[-1]
+    scale = 1.0 / 255.0 if isinstance(space, Box) and space.dtype == "uint8" else 1.0
+    return VectorEncoder(mlp, len(space.shape), scale), (config.hidden_sizes or (space.size,))[-1]
+
+
+def _is_image(space: LeafSpace) -> bool:
+    return isinstance(space, Box) and space.is_image
+
+
+def _by_cnn(space: Box, config: NetworkConfig) -> bool:
+    """Bytes with three axes are meant as an image, whatever their size; with two or four they may be a board or a table, which
+    only its size tells."""
+    large = min(space.shape[axis] for axis in image_axes(space.shape)[:2]) >= SMALLEST_IMAGE
+    return config.encoder == "nature_cnn" or (config.encoder == "auto" and (len(space.shape) == 3 or large))

@@ -8,13 +8,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from proximo.config import NetworkConfig
-from proximo.distributions import Categorical, Distribution, Gaussian
-from proximo.errors import EnvError
+from proximo.distributions import (
+    FORBIDDEN,
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Gaussian,
+    ProductCategorical,
+    mask_bits,
+    mask_choices,
+)
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import Box, Discrete, Space
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 
 
 class Readout(eqx.Module):
@@ -37,9 +45,14 @@ class Readout(eqx.Module):
 class ActorHead(eqx.Module):
     """A family of distributions: its parameters from features, its noise, and the way of its samples into the space."""
 
+    @property
     @abc.abstractmethod
-    def __call__(self, features: Float[Array, "*batch features"]) -> Distribution:
-        """The distribution at ``features``."""
+    def mask_size(self) -> int:
+        """Entries of an action mask; 0 where actions cannot be masked."""
+
+    @abc.abstractmethod
+    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
+        """The distribution at ``features``, over the actions that ``mask`` allows (None: over all)."""
 
     @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
@@ -51,19 +64,75 @@ class ActorHead(eqx.Module):
 
 
 class CategoricalHead(ActorHead):
-    """Logits from a readout."""
+    """Logits from a readout. The mask has an entry for each choice."""
 
     readout: Readout
     n: int = eqx.field(static=True)
+    start: int = eqx.field(static=True)
 
-    def __call__(self, features: Float[Array, "*batch features"]) -> Categorical:
-        return Categorical(self.readout(features))
+    @property
+    def mask_size(self) -> int:
+        return self.n
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch n"] | None) -> Categorical:
+        logits = self.readout(features)
+        return Categorical(logits if mask is None else mask_choices(logits, mask))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
         return Categorical.noise(key, shape, self.n)
 
-    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return action
+    def to_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        return action + self.start
+
+
+class ProductHead(ActorHead):
+    """Logits of all components from one readout, one component after the other; so are the entries of the mask."""
+
+    readout: Readout
+    space: MultiDiscrete = eqx.field(static=True)
+
+    @property
+    def mask_size(self) -> int:
+        return sum(self.space.nvec)
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
+        logits = self._components(self.readout(features), FORBIDDEN)
+        return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
+
+    def _components(self, x: Shaped[Array, "*batch total"], filler: bool | float) -> Shaped[Array, "*batch components n"]:
+        """A row for each component, filled up to the same length."""
+        nvec = self.space.nvec
+        pieces = jnp.split(x, np.cumsum(nvec)[:-1], axis=-1)
+        batch = [(0, 0)] * (x.ndim - 1)
+        padded = [jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=filler) for p in pieces]
+        return jnp.stack(padded, axis=-2)
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch components n"]:
+        return ProductCategorical.noise(key, shape, self.space.size, max(self.space.nvec))
+
+    def to_space(self, action: Int[Array, "*batch components"]) -> Int[Array, "..."]:
+        return (action + np.array(self.space.start, np.int32)).reshape((*action.shape[:-1], *self.space.shape))
+
+
+class BernoulliHead(ActorHead):
+    """A logit for each bit. The mask has two entries for each: whether it may be 0, whether it may be 1."""
+
+    readout: Readout
+    space: MultiBinary = eqx.field(static=True)
+
+    @property
+    def mask_size(self) -> int:
+        return 2 * self.space.size
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> Bernoulli:
+        logits = self.readout(features)
+        return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
+        return Bernoulli.noise(key, shape, self.space.size)
+
+    def to_space(self, action: Int[Array, "*batch n"]) -> Int[Array, "..."]:
+        return action.reshape((*action.shape[:-1], *self.space.shape))
 
 
 class GaussianHead(ActorHead):
@@ -79,7 +148,11 @@ class GaussianHead(ActorHead):
     space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
 
-    def __call__(self, features: Float[Array, "*batch features"]) -> Gaussian:
+    @property
+    def mask_size(self) -> int:
+        return 0
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
         return Gaussian(self.readout(features), self.log_std)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
@@ -96,11 +169,16 @@ class GaussianHead(ActorHead):
         return jnp.where(bounded, scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
 
-def make_actor(key: Key[Array, ""], in_size: int, space: Space, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``. Raises ``EnvError`` when no family serves it."""
+def make_actor(key: Key[Array, ""], in_size: int, space: ActionSpace, config: NetworkConfig) -> ActorHead:
+    """The head for actions of ``space``."""
+
+    def readout(out_size: int) -> Readout:
+        return Readout.create(key, in_size, out_size, 0.01, config)
+
     if isinstance(space, Discrete):
-        return CategoricalHead(Readout.create(key, in_size, space.n, 0.01, config), space.n)
-    if not np.issubdtype(np.dtype(space.dtype), np.floating):
-        raise EnvError(f"The action space {space} is not supported: expected Discrete, or Box of floating-point numbers.")
-    readout = Readout.create(key, in_size, space.size, 0.01, config)
-    return GaussianHead(readout, jnp.full(space.size, config.log_std_init), space, config.action_mapping)
+        return CategoricalHead(readout(space.n), space.n, space.start)
+    if isinstance(space, MultiDiscrete):
+        return ProductHead(readout(sum(space.nvec)), space)
+    if isinstance(space, MultiBinary):
+        return BernoulliHead(readout(space.size), space)
+    return GaussianHead(readout(space.size), jnp.full(space.size, config.log_std_init), space, config.action_mapping)

@@ -1,4 +1,4 @@
-"""Dense and convolutional layers over free leading axes, with PPO's orthogonal initialisation."""
+"""Dense layers over free leading axes, with PPO's orthogonal initialisation."""
 
 from __future__ import annotations
 
@@ -52,22 +52,3 @@ class MLP(eqx.Module):
         for layer in self.layers:
             x = ACTIVATIONS[self.activation](layer(x))
         return x
-
-
-class Conv(eqx.Module):
-    """A convolution without padding over (height, width, channels)."""
-
-    weight: Float[Array, "height width in_channels out_channels"]
-    bias: Float[Array, " out_channels"]
-    stride: int = eqx.field(static=True)
-
-    @classmethod
-    def create(cls, key: Key[Array, ""], in_channels: int, out_channels: int, size: int, stride: int) -> Conv:
-        """Orthogonal weights times √2, zero bias."""
-        shape = (size, size, in_channels, out_channels)
-        return cls(jax.nn.initializers.orthogonal(HIDDEN_GAIN)(key, shape), jnp.zeros(out_channels), stride)
-
-    def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns out_channels"]:
-        strides = (self.stride, self.stride)
-        y = jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return y + self.bias

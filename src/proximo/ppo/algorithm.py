@@ -16,7 +16,7 @@ from proximo.math.advantages import generalized_advantages
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.batch import Batch, make_batch, shuffled, take
-from proximo.ppo.rollouts import count_steps, observe, recompute_values, scale_rewards
+from proximo.ppo.rollouts import clip_rewards, count_steps, observe, recompute_values, scale_rewards
 from proximo.ppo.state import LearnerState, make_optimizer, split_policy
 from proximo.types import Hyperparameters, Metrics, Rollout
 
@@ -25,7 +25,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     """Learn from one rollout: several epochs of minibatches over the clipped surrogate. Pure, blind to environments."""
     plan = state.plan
     key, key_shuffle = jax.random.split(state.key)
-    reward_scale, rollout = scale_rewards(state, rollout)
+    reward_scale, rollout = scale_rewards(state, clip_rewards(plan, rollout))
     trainable, rest = split_policy(state.policy)
     vector, unravel = ravel_pytree(trainable)
     sequences = rollout.first.size // plan.sequence_length

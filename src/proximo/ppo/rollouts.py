@@ -11,11 +11,17 @@ from jaxtyping import Array, Float, PyTree, UInt32
 
 from proximo.math.statistics import discounted_returns
 from proximo.networks import ActorCritic
+from proximo.networks.normalizer import observed
 from proximo.ppo.batch import cut, join, stack_memory
-from proximo.ppo.state import LearnerState, RewardScale
+from proximo.ppo.state import LearnerState, Plan, RewardScale
 from proximo.types import Rollout, add_steps
 
 REWARD_CLIP = 10.0
+
+
+def clip_rewards(plan: Plan, rollout: Rollout) -> Rollout:
+    """Rewards as ``clip_reward`` asks for them: their sign, or as they are."""
+    return dataclasses.replace(rollout, reward=jnp.sign(rollout.reward)) if plan.clip_reward == "sign" else rollout
 
 
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | None, Rollout]:
@@ -48,9 +54,7 @@ def cut_tree(tree: PyTree, length: int) -> PyTree:
 
 def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
     """The policy whose normaliser has seen the valid rows of ``rollout``: only now, so that it was frozen during it."""
-    if policy.normalizer is None:
-        return policy
-    return eqx.tree_at(lambda p: p.normalizer, policy, policy.normalizer.merged(rollout.observation, rollout.valid))
+    return dataclasses.replace(policy, normalizer=observed(policy.normalizer, rollout.observation, rollout.valid))
 
 
 def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ class Plan:
     sequence_length: int
     normalize_advantage: Literal["none", "batch", "minibatch"]
     recompute_advantage: bool
+    clip_reward: Literal["none", "sign"]
     clip_value: bool
     stop_at_kl: bool
     decay_weights: bool
@@ -42,6 +44,7 @@ class Plan:
             sequence_length=config.sequence_length,
             normalize_advantage=ppo.normalize_advantage,
             recompute_advantage=ppo.recompute_advantage,
+            clip_reward=ppo.clip_reward,
             clip_value=ppo.clip_value_eps > 0,
             stop_at_kl=ppo.target_kl > 0,
             decay_weights=ppo.optimizer == "adamw",
@@ -92,9 +95,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
 def split_policy(policy: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
     """(trainable parameters, the rest: normaliser statistics and static parts); ``eqx.combine`` joins them."""
     trainable = jax.tree.map(eqx.is_inexact_array, policy)
-    if policy.normalizer is not None:
-        frozen = jax.tree.map(lambda _: False, policy.normalizer)
-        trainable = eqx.tree_at(lambda p: p.normalizer, trainable, frozen)
+    trainable = dataclasses.replace(trainable, normalizer=jax.tree.map(lambda _: False, policy.normalizer))
     return eqx.partition(policy, trainable)
 
 

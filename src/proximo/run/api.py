@@ -47,8 +47,8 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
     prepare_jax()
-    env = environment(config)
-    program = make_program(config, env, config.run.seeds > 1 and stacks_seeds(config, env))
+    made = environment(config)
+    program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     members = _seed_configs(config)
     places = [f"seed-{m.run.seed}" for m in members] if len(members) > 1 else ["."]
@@ -139,7 +139,12 @@ def _seed_configs(config: Config) -> list[Config]:
 
 
 def _train_groups(
-    program: Program | HostProgram, run_dirs: list[Path], configs: list[Config], steps: list[int] | None, reporter: Reporter, path: Path
+    program: Program | HostProgram,
+    run_dirs: list[Path],
+    configs: list[Config],
+    steps: list[int] | None,
+    reporter: Reporter,
+    path: Path,
 ) -> list[Result]:
     """All seeds together where the program is stacked, else one after the other; ``steps`` are those of a resume of ``path``."""
     size = len(run_dirs) if program.stacked else 1

@@ -107,6 +107,14 @@ class Program:
         """The states of all seeds as this program takes them."""
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
+    def how(self) -> str:
+        """How environments are stepped, in words; nothing, where there is only one way."""
+        return ""
+
+    def blame(self) -> str:
+        """Whose fault NaN or infinity was, as far as it is known."""
+        return ""
+
     def close(self) -> None:
         """Nothing runs beside the program."""
 
@@ -172,6 +180,17 @@ class HostProgram:
         """A state that was saved: environments begin anew with it."""
         self.driver.begin()
         return states[0]
+
+    def how(self) -> str:
+        """How environments are stepped, in words."""
+        pool = self.driver.open()
+        overlap = ", the policy acting for one half while the other steps" if len(pool.groups) > 1 else ""
+        lag = ", the learner one update behind" if self.config.ppo.learner_lag else ""
+        return f"environments {pool.how}{overlap}{lag}"
+
+    def blame(self) -> str:
+        """Which environment gave NaN or infinity, if one did."""
+        return self.driver.bad_environment
 
     def close(self) -> None:
         """End the environments."""

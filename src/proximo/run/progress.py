@@ -25,6 +25,9 @@ class Reporter:
     def compiling(self) -> None:
         """A program is being compiled."""
 
+    def compiled(self, how: str) -> None:
+        """All is ready; ``how`` says in words how environments are stepped."""
+
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         """Some updates are done."""
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.drivers.device import BAD_SOURCES
+from proximo.envs.registry import twin
 from proximo.errors import EnvironmentFault, ProximoError, TrainingError
 from proximo.run import checkpoint, retention
 from proximo.run.directory import RunLock
@@ -84,7 +85,9 @@ class Member:
 class Training:
     """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes."""
 
-    def __init__(self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path):
+    def __init__(
+        self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path
+    ):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
         self.path = path
         self.config = program.config
@@ -93,6 +96,8 @@ class Training:
         self.saved_at = -1
         self.unsaved_evaluation = False
         self.warned_of_unfinished = False
+        if isinstance(program, HostProgram):
+            program.driver.notify = reporter.warned
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
@@ -104,6 +109,7 @@ class Training:
             # Nothing is lost when these are cut short.
             state = self.interrupts.call(make_state, grace=0.0)
             self.interrupts.call(self.program.compile, state, grace=0.0)
+            self.reporter.compiled(self.program.how())
         except AbandonedError:
             self._leave(update)
         per_update = 0.0
@@ -206,6 +212,7 @@ class Training:
             "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
             "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
         }[source]
+        hint = self.program.blame() or hint
         member.failure = TrainingError(
             f"NaN or infinity in the {source} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "
             f"({hint}). Training has stopped; {stands}."
@@ -341,5 +348,7 @@ def describe(program: Program | HostProgram) -> dict[str, Any]:
         f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {rows}"
         + (f", sequences of {config.sequence_length}" if network.memory != "none" else ""),
         "updates": config.total_updates,
+        "seeds_mode": "vmap" if program.stacked else "serial",
+        "twin": twin(config.env.id),
         "device": f"{name}, {cores()} cores",
     }

@@ -31,13 +31,15 @@ def from_game(game: str, settings: dict[str, Any], preprocessing: Preprocessing)
     known = [name for name in inspect.signature(AtariVectorEnv).parameters if name not in FIXED]
     for name in settings:
         if name not in known:
-            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
+            raise ConfigError(
+                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
+            )
 
     def make_vector(num_envs: int) -> Any:
         return AtariVectorEnv(game, num_envs, autoreset_mode="SameStep", reward_clipping=False, **settings)
 
     with users_code(f"Making {env_id}"):
-        return from_vector(make_vector, env_id, preprocessing)
+        return from_vector(make_vector, env_id, preprocessing, may_mask=False)
 
 
 def names() -> list[str]:

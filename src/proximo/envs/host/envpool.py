@@ -26,9 +26,7 @@ class EnvPoolVector:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """A new pool with this seed: an old one cannot be seeded again."""
         self.close()
-        self._envs = _library().make(
-            self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
-        )
+        self._envs = _library().make(self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings)
         return self._envs.reset()
 
     def step(self, actions: Any) -> tuple[Any, ...]:
@@ -60,9 +58,11 @@ def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing)
         known = [name for name in _library().make_spec(task).config._asdict() if name not in FIXED]
     for name in settings:
         if name not in known:
-            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
+            raise ConfigError(
+                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
+            )
     with users_code(f"Making {env_id}"):
-        return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing)
+        return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing, may_mask=False)
 
 
 def names() -> list[str]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from proximo.envs.host.block import Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.host.wrappers import MaskFromInfo, flat_mask
+from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask
 from proximo.envs.users_code import users_code
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
@@ -59,35 +62,41 @@ def names() -> list[str]:
     return sorted(newest.values())
 
 
+@dataclass(frozen=True)
+class Plain:
+    """Makes one environment, with all that is put around it. It travels to worker processes."""
+
+    make: Callable[[], Any]
+    env_id: str
+    preprocessing: Preprocessing
+    mask_size: int
+
+    def __call__(self) -> Any:
+        env = self.preprocessing.wrap(self.make(), self.env_id)
+        return MaskFromInfo(env, self.mask_size) if self.mask_size else env
+
+
 def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
     """The environment that Gymnasium has registered as ``env_id``. Raises ``EnvError`` when it cannot be made."""
     spec = gym.spec(env_id.rpartition(":")[2])
-    arguments = {**preprocessing.arguments(), **settings}
-
-    def make() -> Any:
-        return gym.make(spec, disable_env_checker=True, **arguments)
-
-    make_vector = None
-    if spec.vector_entry_point is not None and not preprocessing.wraps and not settings:
-
-        def make_vector(num_envs: int) -> Any:
-            return gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point")
-
+    # The specification, not the id: a worker process has not run what registered it.
+    make = partial(gym.make, spec, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make_vector = partial(_make_vector, spec, settings)
+    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps
     with making(env_id):
-        return from_factory(make, env_id, preprocessing, make_vector)
+        return from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
 
 
-def from_class(cls: Callable[..., Any], settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
+def _make_vector(spec: Any, settings: dict[str, Any], num_envs: int) -> Any:
+    return gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)
+
+
+def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
     """An environment of a user's own class: a plain one, or one that is vectorised already and takes ``num_envs``."""
-    if isinstance(cls, type) and issubclass(cls, VectorEnv):
-
-        def make_vector(num_envs: int) -> Any:
-            return cls(num_envs=num_envs, **settings)
-
-        with making(env_id):
-            return from_vector(make_vector, env_id, preprocessing)
     with making(env_id):
-        return from_factory(lambda: cls(**settings), env_id, preprocessing)
+        if isinstance(cls, type) and issubclass(cls, VectorEnv):
+            return from_vector(lambda num_envs: cls(num_envs=num_envs, **settings), env_id, preprocessing)
+        return from_factory(partial(cls, **settings), env_id, preprocessing)
 
 
 def from_factory(
@@ -97,30 +106,19 @@ def from_factory(
     make_vector: Callable[[int], Any] | None = None,
 ) -> HostEnvironment:
     """The environment that ``make`` makes, looked at once for its spaces and for a mask in its ``info``."""
-    env = preprocessing.wrap(make(), env_id)
+    env = Plain(make, env_id, preprocessing, 0)()
     try:
         _, info = _reset(env, env_id)
         mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
         if preprocessing.life_loss:
             hold_lives(info, env_id)
-
-        def make_one() -> Any:
-            one = preprocessing.wrap(make(), env_id)
-            return MaskFromInfo(one, mask_size) if mask_size else one
-
         seen = MaskFromInfo(env, mask_size) if mask_size else env
-        return HostEnvironment(
-            env_id,
-            from_any(seen.observation_space, "observation"),
-            from_any(seen.action_space, "action"),
-            Rules(
-                env_id, from_any(seen.observation_space, "observation"), preprocessing.max_episode_steps, preprocessing.life_loss
-            ),
-            make_one,
-            make_vector if not mask_size else None,
-        )
+        observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
     finally:
         env.close()
+    rules = Rules(env_id, observation_space, preprocessing.max_episode_steps, preprocessing.life_loss)
+    plain = Plain(make, env_id, preprocessing, mask_size)
+    return HostEnvironment(env_id, observation_space, action_space, rules, plain, None if mask_size else make_vector)
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
@@ -136,20 +134,29 @@ def hold_lives(info: dict[str, Any], env_id: str) -> None:
         raise EnvError(f"life_loss = true: {env_id} tells no lives in its info.")
 
 
-def from_vector(make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing) -> HostEnvironment:
-    """An environment that vectorises itself."""
+def from_vector(
+    make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing, may_mask: bool = True
+) -> HostEnvironment:
+    """An environment that vectorises itself; one that ``may_mask`` is looked at for a mask in its ``info``."""
     if preprocessing.wraps:
-        raise EnvError(
+        raise ConfigError(
             f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat and max_episode_steps cannot be put around its "
             "single environments; give its own parameters with --env-settings."
         )
     env = make_vector(1)
     try:
-        observation_space = from_any(env.single_observation_space, "observation")
-        action_space = from_any(env.single_action_space, "action")
+        info = env.reset(seed=0)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
-            hold_lives(env.reset(seed=0)[1], env_id)
+            hold_lives(info, env_id)
+        size = np.shape(info[ACTION_MASK])[-1] if ACTION_MASK in info else 0
+        seen = MaskedVector(env, size) if size else env
+        observation_space = from_any(seen.single_observation_space, "observation")
+        action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
     rules = Rules(env_id, observation_space, 0, preprocessing.life_loss)
-    return HostEnvironment(env_id, observation_space, action_space, rules, None, make_vector)
+
+    def make_masked(num_envs: int) -> Any:
+        return MaskedVector(make_vector(num_envs), size)
+
+    return HostEnvironment(env_id, observation_space, action_space, rules, None, make_masked if size else make_vector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,8 @@ class Pool(Protocol):
     groups: tuple[range, ...]
     num_workers: int
     """Processes that step; 0: this one."""
+    how: str
+    """Where they are stepped, in words."""
     restarts: int
     """Workers that were lost and made anew so far."""
 
@@ -61,12 +64,13 @@ def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] 
 def split(columns: range, parts: int) -> tuple[range, ...]:
     """``columns`` in contiguous parts that differ by one at most."""
     borders = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
-    return tuple(range(a, b) for a, b in zip(borders, borders[1:], strict=False))
+    return tuple(range(a, b) for a, b in itertools.pairwise(borders))
 
 
 class InProcess:
     """All environments in this process, one after the other: the fastest way where a step costs less than a hand-over."""
 
+    how = "in this process"
     num_workers = 0
     restarts = 0
 

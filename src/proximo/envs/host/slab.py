@@ -97,12 +97,10 @@ class Layout:
                 array = np.frombuffer(memory, dtype, count, offset).reshape(shape)
                 arrays.setdefault(name, []).append(array)
                 offset += _aligned(count * dtype.itemsize)
-            several = {name: tuple(arrays.pop(name)) for name in ("observation", "final")}
-            made.append(Slab(**several, **{name: only for name, [only] in arrays.items()}))
+            observation, final = tuple(arrays.pop("observation")), tuple(arrays.pop("final"))
+            made.append(Slab(observation=observation, final=final, **{name: only for name, [only] in arrays.items()}))
         return tuple(made)
 
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-

@@ -38,6 +38,7 @@ class VectorPool:
     reset, by ``reset(options={"reset_mask": ...})``, what has ended.
     """
 
+    how = "vectorised by themselves"
     num_workers = 0
     restarts = 0
 

@@ -7,7 +7,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 

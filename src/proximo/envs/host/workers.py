@@ -29,8 +29,7 @@ POSIX = os.name == "posix"
 CLOSE_SECONDS = 1.0
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
 )
 # One thread for each worker's libraries: there are as many workers as cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
@@ -133,6 +132,7 @@ class Workers:
         notify: Callable[[str], None] = lambda message: None,
     ):
         self.num_workers, self.restarts = num_workers, 0
+        self.how = f"in {num_workers} processes" if num_workers > 1 else "in a process of their own"
         self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
         self.notify = notify
         self.groups = split(range(layout.num_envs), num_groups)
@@ -220,6 +220,7 @@ class Workers:
             lost.release()
             self.restarts += 1
             if self.restarts > self.max_restarts:
+                self._processes[group].remove(lost)
                 raise EnvironmentFault(
                     f"The worker of environments {numbers} of {setup.rules.env_id} {why}, and workers were started anew "
                     f"{self.max_restarts} times already: training stops. Look for what ends them, or raise max_restarts."
@@ -228,12 +229,12 @@ class Workers:
                 f"The worker of environments {numbers} {why}: it is started anew with new seeds "
                 f"({self.restarts} of at most {self.max_restarts} times)."
             )
-            process = self._processes[group][w] = Process(setup)
+            lost = self._processes[group][w] = Process(setup)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
-            process.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
-            if process.reply() != wire.LOST and process.reply() != wire.LOST:
+            lost.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
+            # Two replies: it has started, it has reset.
+            if lost.reply() != wire.LOST and lost.reply() != wire.LOST:
                 return
-            lost = process
 
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""

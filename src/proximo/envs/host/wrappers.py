@@ -77,11 +77,7 @@ class MaskFromInfo(gym.Wrapper):
 
     def __init__(self, env: Any, size: int):
         super().__init__(env)
-        mask = gym.spaces.MultiBinary(size)
-        inner = env.observation_space
-        self.inside = isinstance(inner, gym.spaces.Dict)
-        parts = dict(inner.spaces) if self.inside else {"observation": inner}
-        self.observation_space = gym.spaces.Dict({**parts, ACTION_MASK: mask})
+        self.observation_space, self.inside = _with_mask(env.observation_space, size)
 
     def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         parts = observation if self.inside else {"observation": observation}
@@ -96,6 +92,45 @@ class MaskFromInfo(gym.Wrapper):
         """A step, with the mask of the next one."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._joined(observation, info), reward, terminated, truncated, info
+
+
+class MaskedVector:
+    """The same for an environment that vectorises itself: ``info["action_mask"]`` has a row for each of its environments."""
+
+    def __init__(self, env: Any, size: int):
+        self.env, self.size, self.metadata = env, size, env.metadata
+        self.single_action_space = env.single_action_space
+        self.single_observation_space, self.inside = _with_mask(env.single_observation_space, size)
+
+    def _joined(self, observation: Any, mask: Any) -> dict[str, Any]:
+        parts = observation if self.inside else {"observation": observation}
+        return {**parts, ACTION_MASK: mask}
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """The first observations, with their masks."""
+        observation, info = self.env.reset(**arguments)
+        return self._joined(observation, info[ACTION_MASK]), info
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        """A step, with the masks of the next one; a final observation, upon which nobody acts, allows nothing."""
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        if "final_obs" in info:
+            finals = np.empty(len(reward), object)
+            for i in np.flatnonzero(terminated | truncated):
+                finals[i] = self._joined(info["final_obs"][i], np.zeros(self.size, np.int8))
+            info = {**info, "final_obs": finals}
+        return self._joined(observation, info[ACTION_MASK]), reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """End its environments."""
+        self.env.close()
+
+
+def _with_mask(space: Any, size: int) -> tuple[gym.spaces.Dict, bool]:
+    """``space`` with a mask beside it, and whether it was a Dict already."""
+    inside = isinstance(space, gym.spaces.Dict)
+    parts = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {"observation": space}
+    return gym.spaces.Dict({**parts, ACTION_MASK: gym.spaces.MultiBinary(size)}), inside
 
 
 def flat_mask(mask: Any) -> np.ndarray:

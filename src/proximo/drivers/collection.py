@@ -1,0 +1,168 @@
+"""One rollout on the host: acting, stepping, and what the learner takes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from proximo.drivers.host_programs import HostPrograms
+from proximo.envs.host.pool import Pool
+from proximo.envs.host.slab import Slab
+from proximo.types import Memory
+
+
+@dataclasses.dataclass
+class Collected:
+    """A rollout as it lies on the host."""
+
+    slab: Slab
+    packed: np.ndarray
+    """T N ...: a step's action for the environment, the sampled one, log-probability, value."""
+    bootstrap: np.ndarray
+    """T N: value of the final observation where an episode was truncated; else 0."""
+    memory: Memory
+    last_memory: Memory
+    vector: Array
+    """The policy that acted."""
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def rows(self) -> dict[str, Any]:
+        """What the learner takes. A lost life is a termination to it; an environment that was lost in step t leaves an invalid
+        row t, and its episode is truncated before it, bootstrapped by the value of the last observation."""
+        slab = self.slab
+        terminated, truncated, bootstrap = slab.terminated | slab.life_lost, slab.truncated.copy(), self.bootstrap
+        for t, i in np.argwhere(slab.cut):
+            truncated[t, i] = True  # in the invalid row: what runs on from row to row ends here
+            if t and not (slab.first[t, i] or slab.filler[t - 1, i] or terminated[t - 1, i]):
+                truncated[t - 1, i], bootstrap[t - 1, i] = True, self.packed[t, i, -1]
+        return {
+            "observation": slab.observation,
+            "first": slab.first,
+            "filler": slab.filler,
+            "packed": self.packed,
+            "reward": slab.reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "bootstrap": bootstrap,
+        }
+
+
+def bad_environment(slab: Slab) -> str:
+    """Which environment has given NaN or infinity in this rollout, and in which step of it; nothing where none has."""
+    valid = ~slab.filler
+    for what, arrays, rows in (("observation", slab.observation, valid), ("reward", (slab.reward,), valid[:-1])):
+        for array in arrays:
+            if np.issubdtype(array.dtype, np.floating):
+                broken = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & rows
+                for t, i in np.argwhere(broken)[:1]:
+                    return f"environment {i} gave it as {what} in step {t} of the rollout"
+    return ""
+
+
+class Collection:
+    """One rollout while it is collected, into the slab at ``place`` of the pool.
+
+    ``memory`` has the state of each group, before the first step and in the end behind the last one; ``seconds`` counts what
+    is spent under "environment" and "policy"; ``noise`` has a row for each step.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        place: int,
+        programs: HostPrograms,
+        vector: Array,
+        noise: Any,
+        memory: list[Memory],
+        seconds: dict[str, float],
+    ):
+        self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
+        self.vector, self.noise, self.memory, self.seconds = vector, noise, memory, seconds
+        self.steps, envs = self.slab.reward.shape
+        self.taken, sampled = programs.action_columns
+        self.packed = np.empty((self.steps, envs, sampled.stop + 2), vector.dtype)
+        self.bootstrap = np.zeros((self.steps, envs), vector.dtype)
+        self.bounds = programs.action_bounds
+        self.parts = [slice(columns.start, columns.stop) for columns in pool.groups]
+        self.pieces: list[list[Memory]] = [[] for _ in pool.groups]
+
+    def run(self) -> Collected:
+        """Every group goes through all its steps at its own pace: the policy does not change, so no order matters."""
+        pool, seconds = self.pool, self.seconds
+        at = [0] * len(pool.groups)
+        for group in range(len(at)):
+            self._act(0, group)
+            pool.send(self.place, 0, group)
+        running = list(range(len(at)))
+        while running:
+            started = time.perf_counter()
+            group = pool.ready(running)
+            t = at[group]
+            cut = pool.receive(self.place, t, group)
+            seconds["environment"] += time.perf_counter() - started
+            if cut:
+                self._bootstrap(t, group)
+            at[group] = t + 1
+            if t + 1 < self.steps:
+                self._act(t + 1, group)
+                pool.send(self.place, t + 1, group)
+            else:
+                running.remove(group)
+        return self._collected()
+
+    def _act(self, t: int, group: int) -> None:
+        started = time.perf_counter()
+        part, slab = self.parts[group], self.slab
+        if t % self.programs.piece_length == 0:
+            self.pieces[group].append(self.memory[group])
+        packed, self.memory[group] = self.programs.act(part.stop - part.start, *self._acting(t, group))
+        row = self.packed[t, part] = np.asarray(packed)
+        action = slab.action[t, part]
+        action[...] = row[:, self.taken].reshape(action.shape)
+        if self.bounds is not None:
+            np.clip(action, *self.bounds, out=action)  # rounding to float32 may have passed them
+        self.seconds["policy"] += time.perf_counter() - started
+
+    def _acting(self, t: int, group: int) -> tuple[Any, ...]:
+        """What the policy acts upon in step ``t``."""
+        part, slab = self.parts[group], self.slab
+        observation = tuple(leaf[t, part] for leaf in slab.observation)
+        noise = jax.tree.map(lambda rows: rows[t, part], self.noise)
+        return self.vector, observation, noise, self.memory[group], slab.first[t, part], slab.filler[t, part]
+
+    def _final(self, group: int) -> tuple[Any, ...]:
+        return self.vector, tuple(leaf[self.parts[group]] for leaf in self.slab.final), self.memory[group]
+
+    def _bootstrap(self, t: int, group: int) -> None:
+        """Values of what was truncated in step ``t``."""
+        started = time.perf_counter()
+        part = self.parts[group]
+        values = np.asarray(self.programs.final_value(part.stop - part.start, *self._final(group)))
+        self.bootstrap[t, part] = np.where(self.slab.truncated[t, part], values, 0.0)
+        self.seconds["policy"] += time.perf_counter() - started
+
+    def compile(self) -> Collected:
+        """Compile all that is called while collecting; a rollout of nothing, in the shapes of any other."""
+        for group, part in enumerate(self.parts):
+            size = part.stop - part.start
+            self.programs.act.program(size, *self._acting(0, group))
+            self.programs.final_value.program(size, *self._final(group))
+            self.pieces[group] = [self.memory[group]] * (self.steps // self.programs.piece_length)
+        return self._collected()
+
+    def _collected(self) -> Collected:
+        pieces = [_joined(parts) for parts in zip(*self.pieces, strict=True)]
+        memory = jax.tree.map(lambda *parts: jnp.stack(parts), *pieces)
+        return Collected(self.slab, self.packed, self.bootstrap, memory, _joined(self.memory), self.vector)
+
+
+def _joined(groups: Sequence[Memory]) -> Memory:
+    """The memory of all environments from that of each group."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *groups) if len(groups) > 1 else groups[0]

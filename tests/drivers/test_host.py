@@ -1,0 +1,297 @@
+"""The host driver: what it hands to the learner is what the policy did, whatever steps the environments, and wherever."""
+
+import functools
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gym_toys
+from proximo.config import Config, override
+from proximo.drivers import HostDriver
+from proximo.drivers.collection import Collected
+from proximo.drivers.host_programs import HostPrograms
+from proximo.envs.host.gymnasium import from_class, from_factory, from_vector
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.host.slab import Slab
+
+from helpers import MEMORIES, bits, shaken
+
+NONE = Preprocessing()
+SMALL = {
+    "id": "toy", "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "num_workers": 0,
+    "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True, "normalize_reward": True,
+}  # fmt: skip
+
+
+def host(env=None, **settings):
+    """A driver, closed by the caller, on random walks."""
+    env = env or from_factory(gym_toys.Walk, "toy", NONE)
+    return HostDriver(override(Config(), {**SMALL, **settings}), env)
+
+
+def vector_env(mode):
+    make = functools.partial(gym_toys.OwnVector, mode=mode)
+    return from_vector(make, "toy", NONE)
+
+
+def state_of(driver, seed=0):
+    """A state whose policy is not near uniform."""
+    state = driver.init(jax.random.key(seed))
+    policy = shaken(state.learner.policy)
+    return jax.tree.map(lambda x: x, state.__class__(_with(state.learner, policy=policy), state.collector, state.healthy))
+
+
+def _with(module, **fields):
+    import dataclasses
+
+    return dataclasses.replace(module, **fields)
+
+
+@functools.cache
+def rollouts(memory="none", mode="", overlap=False, count=2):
+    """Rollouts as the learner gets them, one after the other by one policy, and that policy. Copies: a slab is used again."""
+    env = vector_env(mode) if mode else None
+    driver = host(env, **MEMORIES[memory], sequence_length=4, overlap=overlap)
+    state = state_of(driver)
+    made = []
+    try:
+        for _ in range(count):
+            state, collected = driver._collect(state)
+            copy = jax.tree.map(jnp.array, (collected.rows(), collected.memory, collected.last_memory))
+            made.append(driver.programs._rollout(collected.vector, *copy))
+    finally:
+        driver.close()
+    return made, state.learner.policy
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_the_stored_rows_are_what_the_policy_did(memory, mode):
+    """``unroll`` from the stored memories gives the stored log-probabilities and values: ratio 1."""
+    made, policy = rollouts(memory, mode)
+    for rollout in made:
+        assert bool(jnp.any(rollout.truncated)), "or the bootstrap is not looked at"
+        pieces = [jax.tree.map(lambda x, j=j: x[4 * j : 4 * j + 4], rollout) for j in range(4)]
+        for j, piece in enumerate(pieces):
+            before = (
+                jax.tree.map(lambda m, j=j: m[j], rollout.memory) if jax.tree.leaves(rollout.memory) else policy.init_memory(4)
+            )
+            after, distribution, value = policy.unroll(before, piece.observation, piece.first, piece.valid)
+            log_prob = distribution.log_prob(piece.action)
+            np.testing.assert_allclose(np.where(piece.valid, log_prob - piece.log_prob, 0), 0, atol=1e-5)
+            np.testing.assert_allclose(np.where(piece.valid, value - piece.value, 0), 0, atol=1e-5)
+        for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(rollout.last_memory), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_with_first_shifted_by_one_the_rows_do_not_fit(memory):
+    made, policy = rollouts(memory)
+    rollout = made[0]
+    before = jax.tree.map(lambda m: m[0], rollout.memory)
+    shifted = jnp.roll(rollout.first, 1, axis=0)
+    _, distribution, _ = policy.unroll(before, rollout.observation, shifted, rollout.valid)
+    assert float(jnp.max(jnp.abs(distribution.log_prob(rollout.action) - rollout.log_prob))) > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
+    """Against a second run of the environments, in which the final observations are seen by hand."""
+    env = vector_env(mode) if mode else None
+    driver = host(env, **MEMORIES["gru"], sequence_length=4)
+    state = state_of(driver)
+    policy = state.learner.policy
+    seen = {}
+    original = driver.programs.final_value
+
+    def final_value(size, vector, final, memory):
+        seen[len(seen)] = (np.array(final[0]), memory)
+        return original(size, vector, final, memory)
+
+    driver.programs.final_value = final_value
+    _, collected = driver._collect(state)
+    rows, slab = collected.rows(), collected.slab
+    times = np.flatnonzero(rows["truncated"].any(axis=1))
+    assert len(times) == len(seen) > 0
+    never = jnp.zeros(4, bool)
+    for t, (final, memory) in zip(times, seen.values(), strict=True):
+        here = rows["truncated"][t]
+        expected = policy.value(memory, jnp.asarray(final), never)
+        np.testing.assert_allclose(rows["bootstrap"][t][here], np.asarray(expected)[here], atol=1e-5)
+        assert (rows["bootstrap"][t][~here] == 0).all()
+        # The final observation tells the step that it came of: one more than the row's own.
+        np.testing.assert_array_equal(final[here, 1], slab.observation[0][t, here, 1] + 1)
+        without = policy.value(jax.tree.map(jnp.zeros_like, memory), jnp.asarray(final), never)
+        assert float(jnp.max(jnp.abs(without - expected))) > 1e-3, "the memory matters"
+    driver.close()
+
+
+def equal_rows(a: Collected, b: Collected):
+    mine, other = a.rows(), b.rows()
+    for name in ("first", "filler", "packed", "reward", "terminated", "truncated", "bootstrap"):
+        np.testing.assert_array_equal(mine[name], other[name], err_msg=name)
+    for x, y in zip(mine["observation"], other["observation"], strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_number_of_workers_changes_no_bit(memory):
+    drivers = [host(num_workers=n, **MEMORIES[memory]) for n in (0, 1, 2)]
+    states = [state_of(driver) for driver in drivers]
+    for _ in range(2):
+        results = [driver._collect(state) for driver, state in zip(drivers, states, strict=True)]
+        states = [state for state, _ in results]
+        for _, other in results[1:]:
+            equal_rows(results[0][1], other)
+    for driver in drivers:
+        driver.close()
+
+
+def test_overlap_gives_the_same_rollouts_but_for_rounding():
+    plain, _ = rollouts("gru")
+    overlapped, _ = rollouts("gru", overlap=True)
+    for a, b in zip(plain, overlapped, strict=True):
+        np.testing.assert_array_equal(a.first, b.first)
+        np.testing.assert_array_equal(a.reward, b.reward)
+        np.testing.assert_array_equal(a.action, b.action)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            np.testing.assert_allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), atol=1e-5)
+
+
+def trained(updates=4, **settings):
+    driver = host(**{"num_epochs": 2, "num_minibatches": 2, **settings})
+    state, metrics = driver.init(jax.random.key(3)), []
+    for _ in range(updates):
+        state, row = driver.update(state)
+        metrics.append(row)
+    driver.close()
+    return state, metrics
+
+
+@pytest.mark.parametrize("settings", [{}, {"learner_lag": 1}, {"learner_lag": 1, "num_workers": 2, "overlap": True}])
+def test_a_training_is_deterministic(settings):
+    one, _ = trained(**settings)
+    two, _ = trained(**settings)
+    assert bits(one) == bits(two)
+    assert bool(one.healthy)
+
+
+def test_a_learner_without_lag_begins_at_ratio_one_and_one_behind_does_not():
+    _, here = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2")
+    assert all(abs(row["train/ratio_max"] - 1) < 1e-5 and abs(row["train/ratio_min"] - 1) < 1e-5 for row in here)
+    _, behind = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2", learner_lag=1)
+    assert abs(behind[0]["train/ratio_max"] - 1) < 1e-5, "the first rollout is by the first policy"
+    assert all(row["train/ratio_max"] - 1 > 1e-3 for row in behind[1:])
+
+
+def test_shares_of_the_time_add_up():
+    _, metrics = trained()
+    for row in metrics:
+        total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
+        assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def slab_with(cut, first, filler=None, terminated=None):
+    """Four steps of one environment, in which it is lost at ``cut``."""
+    steps = 4
+
+    def flags(places, rows=steps):
+        flags = np.zeros((rows, 1), bool)
+        flags[list(places)] = True
+        return flags
+
+    zeros = np.zeros((steps, 1))
+    return Slab(
+        observation=(np.zeros((steps + 1, 1, 2), np.float32),), first=flags(first, steps + 1), action=zeros.astype(np.int64),
+        reward=np.ones((steps, 1), np.float32), terminated=flags(terminated or ()), truncated=flags(()), life_lost=flags(()),
+        filler=flags((*cut, *(filler or ())), steps + 1), cut=flags(cut), success=zeros.astype(np.int8), final=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slab", "truncated"),
+    [
+        (slab_with(cut=[2], first=[0, 3]), {1: 12.0, 2: 0.0}),
+        (slab_with(cut=[0], first=[1]), {0: 0.0}),  # the row before lies in the rollout before
+        (slab_with(cut=[2], first=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
+        (slab_with(cut=[2], first=[0, 3], terminated=[1]), {2: 0.0}),  # it had terminated, which stays a termination
+        (slab_with(cut=[1, 2], first=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
+    ],
+)
+def test_a_lost_environment_is_truncated_before_the_invalid_row(slab, truncated):
+    packed = np.zeros((4, 1, 4), np.float32)
+    packed[:, 0, -1] = 10 + np.arange(4)  # the value of row t is 10 + t
+    rows = Collected(slab, packed, np.zeros((4, 1), np.float32), (), (), jnp.zeros(1)).rows()
+    assert {int(t): float(rows["bootstrap"][t, 0]) for t in np.flatnonzero(rows["truncated"][:, 0])} == truncated
+    np.testing.assert_array_equal(slab.truncated, np.zeros((4, 1), bool), "what the environment said stays")
+
+
+def test_a_lost_life_terminates_for_the_learner_and_for_nobody_else():
+    env = from_factory(gym_toys.Lives, "toy", Preprocessing(life_loss=True))
+    driver = host(env, normalize_observation=False)
+    state, collected = driver._collect(driver.init(jax.random.key(0)))
+    rows, metrics = collected.rows(), collected.metrics
+    np.testing.assert_array_equal(np.flatnonzero(rows["terminated"][:, 0]), [3, 7, 11, 15])
+    np.testing.assert_array_equal(np.flatnonzero(rows["first"][:, 0]), [0, 12])
+    assert metrics["rollout/episodes"] == 4
+    assert metrics["rollout/return_mean"] == 24.0, "all three lives"
+    driver.close()
+
+
+def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
+    driver = host(from_factory(gym_toys.Parts, "toy", NONE), encoder="auto", normalize_observation=False, num_envs=2)
+    state = driver.init(jax.random.key(0))
+    for _ in range(2):
+        state, metrics = driver.update(state)
+    assert metrics["rollout/episodes"] > 0
+    assert bool(state.healthy)
+    driver.close()
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_a_mask_in_info_is_obeyed(mode):
+    env = (
+        from_vector(functools.partial(gym_toys.MaskedOwnVector, mode=mode), "toy", NONE)
+        if mode
+        else from_factory(gym_toys.InfoMask, "toy", NONE)
+    )
+    driver = host(env)
+    state = driver.init(jax.random.key(0))
+    for _ in range(3):
+        state, metrics = driver.update(state)
+    assert metrics["train/entropy"] == pytest.approx(0.0, abs=1e-5), "one action is allowed"
+    driver.close()
+
+
+def test_a_class_without_a_base_is_an_environment_too():
+    driver = host(from_class(gym_toys.Unbased, {}, "toy", NONE))
+    _, metrics = driver.update(driver.init(jax.random.key(0)))
+    assert metrics["rollout/length_mean"] == 4
+    driver.close()
+
+
+def test_every_environment_of_a_half_bounded_box_gets_actions_in_its_space():
+    class Checked(gym_toys.Countdown):
+        action_space = gym.spaces.Box(np.array([-1.0, 0.0, -np.inf]), np.array([0.1, np.inf, np.inf]), dtype=np.float64)
+
+        def step(self, action):
+            assert self.action_space.contains(action), action
+            return super().step(0)
+
+    driver = host(from_factory(Checked, "toy", NONE), log_std_init=1.0)
+    state = driver.init(jax.random.key(0))
+    for _ in range(3):
+        state, _ = driver.update(state)
+    _, collected = driver._collect(state)
+    sampled = collected.packed[..., driver.programs.action_columns[1]]
+    assert sampled[..., 0].max() > 1, "never stored clipped"
+    driver.close()
+
+
+def test_programs_know_where_actions_lie():
+    env = from_factory(gym_toys.Parts, "toy", NONE)
+    programs = HostPrograms(override(Config(), SMALL), env)
+    assert programs.action_columns == (slice(0, 2), slice(2, 4))

@@ -1,0 +1,228 @@
+"""Environments in processes of their own: the same rows as in this one, and every fault that a process can have."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pools import in_process, lanes, rollout, with_workers
+
+import gym_toys
+from proximo.errors import EnvError, EnvironmentFault
+
+TESTS = Path(__file__).parents[2]
+
+
+def pids(pool):
+    return [process.popen.pid for group in pool._processes for process in group]
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def gone_within(seconds, these):
+    deadline = time.monotonic() + seconds
+    while any(map(alive, these)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(alive, these))
+
+
+@pytest.fixture
+def pool_of():
+    """Pools that are closed in the end."""
+    opened = []
+
+    def make(*arguments, **options):
+        opened.append(with_workers(*arguments, **options))
+        return opened[-1]
+
+    yield make
+    for pool in opened:
+        pool.close()
+
+
+@pytest.mark.parametrize(("workers", "groups"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2)])
+def test_workers_give_the_rows_of_this_process_whatever_their_number(pool_of, workers, groups):
+    actions = np.random.default_rng(0).integers(0, 3, (40, 4))
+    expected = lanes(rollout(in_process(gym_toys.Walk, num_envs=4), actions, seed=9))
+    pool = pool_of(gym_toys.Walk, workers, groups=groups)
+    assert lanes(rollout(pool, actions, seed=9)) == expected
+    assert pool.restarts == 0
+
+
+def test_blocks_are_contiguous_and_cover_every_environment(pool_of):
+    pool = pool_of(gym_toys.Walk, 3, num_envs=8)
+    assert [tuple(setup.columns) for setup in pool._setups[0]] == [(0, 1), (2, 3, 4), (5, 6, 7)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_worker_is_noticed_within_a_second_and_started_anew(pool_of, number):
+    told = []
+    pool = pool_of(gym_toys.Countdown, 2, options={"notify": told.append})
+    slab = rollout(pool, np.zeros((40, 4), np.int64))
+    slab.begin_after(slab)
+    slab.clear()
+    slab.action[:] = 0
+    for t in range(3):
+        pool.send(0, t, 0)
+        pool.receive(0, t, 0)
+    old = pids(pool)
+    os.kill(old[1], number)
+    started = time.monotonic()
+    pool.send(0, 3, 0)
+    pool.receive(0, 3, 0)
+    assert time.monotonic() - started < 5.0, "a new interpreter starts within this time"
+    np.testing.assert_array_equal(slab.cut[3], [False, False, True, True])
+    np.testing.assert_array_equal(slab.filler[3], slab.cut[3])
+    assert slab.first[4][2:].all()
+    assert not slab.reward[3, 2:].any()
+    assert pool.restarts == 1
+    assert told == [
+        f"The worker of environments 2 … 3 was killed by {signal.Signals(number).name}: it is started anew with new seeds "
+        "(1 of at most 100 times)."
+    ]
+    for t in range(4, 20):
+        pool.send(0, t, 0)
+        pool.receive(0, t, 0)
+    assert not slab.cut[4:].any()
+    assert (slab.reward[4:20] == 1).all()
+
+
+def test_a_killed_worker_gets_new_seeds_and_the_others_keep_theirs(pool_of):
+    pool = pool_of(gym_toys.Walk, 2)
+    pool.reset(0, 1)
+    before = pool.slabs[0].observation[0][0].copy()
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    pool.slabs[0].clear()
+    pool.slabs[0].action[:] = 0
+    pool.send(0, 0, 0)
+    pool.receive(0, 0, 0)
+    marks = pool.slabs[0].observation[0][1, :2, 2]
+    assert not np.intersect1d(marks, before[:, 2]).size
+    assert not pool.slabs[0].cut[0, 2:].any()
+
+
+def test_a_hung_environment_is_ended_after_its_time_and_started_anew(pool_of):
+    pool = pool_of(functools.partial(gym_toys.Misbehaving, "hang"), 2, options={"step_timeout": 1.0})
+    started = time.monotonic()
+    pool.reset(0, 0)
+    slab = pool.slabs[0]
+    slab.clear()
+    slab.action[:] = 0
+    for t in range(7):
+        pool.send(0, t, 0)
+        pool.receive(0, t, 0)
+    assert slab.cut[6].all(), "every environment hangs in its seventh step"
+    assert 1.0 < time.monotonic() - started < 15.0
+    assert pool.restarts == 2
+
+
+def test_too_many_lost_workers_end_the_training_with_the_reason(pool_of):
+    pool = pool_of(functools.partial(gym_toys.Misbehaving, "die", 2), 1, options={"max_restarts": 2})
+    with pytest.raises(
+        EnvironmentFault, match=r"ended with exit code 3, and workers were started anew 2 times already.*max_restarts"
+    ):
+        rollout(pool, np.zeros((40, 4), np.int64))
+
+
+def test_a_constructor_that_fails_in_a_worker_gives_its_own_exception(pool_of):
+    with pytest.raises(OSError, match="no simulator on port 4242"):
+        pool_of(functools.partial(gym_toys.Misbehaving, "constructor"), 2, env=gym_toys.Countdown())
+
+
+def test_an_environment_that_raises_in_a_worker_is_named_with_its_traceback(pool_of):
+    pool = pool_of(functools.partial(gym_toys.Misbehaving, "raise"), 2, num_steps=10)
+    with pytest.raises(
+        EnvironmentFault, match=r"toy.step of environment \d \(seed \d+.*ZeroDivisionError: the pole has fallen off"
+    ):
+        rollout(pool, np.zeros((10, 4), np.int64))
+
+
+def test_a_wrong_value_in_a_worker_is_the_same_sentence(pool_of):
+    pool = pool_of(functools.partial(gym_toys.Misbehaving, "shape"), 2, num_steps=10)
+    with pytest.raises(EnvError, match=r"returned observation of shape \(2, 1\)"):
+        rollout(pool, np.zeros((10, 4), np.int64))
+
+
+def test_closing_leaves_no_process_not_even_a_hung_one(pool_of):
+    pool = pool_of(functools.partial(gym_toys.Misbehaving, "hang"), 2)
+    pool.reset(0, 0)
+    pool.slabs[0].clear()
+    stepping = threading.Thread(target=lambda: [pool.send(0, t, 0) for t in range(7)])
+    stepping.start()
+    stepping.join()
+    these = pids(pool)
+    started = time.monotonic()
+    pool.close()
+    assert time.monotonic() - started < 4.0
+    assert gone_within(1.0, these)
+
+
+PARENT = """
+    import functools, os, sys, time
+    import gym_toys
+    from pools import with_workers
+    pool = with_workers(functools.partial(gym_toys.Misbehaving, sys.argv[1]), 2)
+    pool.reset(0, 0)
+    pool.slabs[0].clear()
+    for t in range(7):
+        pool.send(0, t, 0)
+        if t < 6:
+            pool.receive(0, t, 0)
+    print(*(process.popen.pid for group in pool._processes for process in group), flush=True)
+    time.sleep(60)
+"""
+
+
+def parent(what):
+    """A process with two workers, whose environments do ``what``: itself, and the pids of its workers."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(Path(__file__).parent), *sys.path])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), what], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    return process, [int(word) for word in process.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("what", ["nothing", "hang", "hold"])
+def test_workers_die_with_a_killed_parent_even_when_they_hang(what):
+    process, these = parent(what)
+    assert len(these) == 2
+    assert all(map(alive, these))
+    process.kill()
+    process.wait()
+    assert gone_within(5.0, these)
+
+
+def test_what_an_environment_prints_does_not_disturb_the_pipes(pool_of, capfd):
+    pool = pool_of(Chatty, 1, num_envs=2)
+    rollout(pool, np.zeros((40, 2), np.int64))
+    pool.close()
+    assert "hello from step 1" in capfd.readouterr().err
+
+
+class Chatty(gym_toys.Countdown):
+    """Prints in every step, and reads standard input."""
+
+    def step(self, action):
+        print("hello from step", self.now + 1, flush=True)
+        assert sys.stdin.read() == ""
+        return super().step(action)
+
+
+def test_no_name_is_left_in_shared_memory(pool_of):
+    before = set(os.listdir("/dev/shm"))
+    pool = pool_of(gym_toys.Walk, 2)
+    rollout(pool, np.zeros((40, 4), np.int64))
+    assert set(os.listdir("/dev/shm")) <= before, "there is no name, even while it is in use"

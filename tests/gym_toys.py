@@ -1,0 +1,226 @@
+"""Gymnasium environments for tests: what they give is known, and each misbehaves in one way at most."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+
+class Walk(gym.Env):
+    """Random observations from the environment's own stream; episodes end or are cut at random after some steps.
+
+    The observation tells [episode number, step, seed's first draw, action taken last]; the reward is a draw of the stream.
+    """
+
+    observation_space = Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = Discrete(3)
+
+    def __init__(self, end: float = 0.15, cut: float = 0.1, action_matters: bool = True):
+        self.end, self.cut, self.action_matters = end, cut, action_matters
+        self.episode = self.now = 0
+        self.mark = 0.0
+
+    def _observation(self, action=-1):
+        return np.array([self.episode, self.now, self.mark, action if self.action_matters else 0], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.episode = 0
+        self.episode, self.now, self.mark = self.episode + 1, 0, self.np_random.normal()
+        return self._observation(), {}
+
+    def step(self, action):
+        self.now += 1
+        u = self.np_random.random()
+        terminated, truncated = u < self.end, self.end <= u < self.end + self.cut
+        info = {"success": bool(u < self.end / 2)} if terminated or truncated else {}
+        return self._observation(action), float(self.np_random.normal()), terminated, truncated, info
+
+
+class Countdown(gym.Env):
+    """The reward is 1 for each step; the episode terminates after ``length`` of them, or is cut."""
+
+    observation_space = Box(0.0, 1.0, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, length: int = 5, truncate: bool = False):
+        self.length, self.truncate, self.now = length, truncate, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.now += 1
+        done = self.now >= self.length
+        observation = np.array([self.now / self.length, action], np.float32)
+        return observation, 1.0, done and not self.truncate, done and self.truncate, {}
+
+
+class Misbehaving(Countdown):
+    """Does ``what`` in step ``at`` of its life."""
+
+    def __init__(self, what: str = "nothing", at: int = 7, number: str = ""):
+        super().__init__(5)
+        self.what, self.at, self.steps = what, at, 0
+        if what == "constructor":
+            raise OSError("no simulator on port 4242")
+
+    def reset(self, *, seed=None, options=None):
+        if self.what == "reset" and self.steps >= self.at:
+            raise RuntimeError("cannot reset")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.steps < self.at:
+            return observation, reward, terminated, truncated, info
+        if self.what == "raise":
+            raise ZeroDivisionError("the pole has fallen off")
+        if self.what == "hang":
+            time.sleep(3600)
+        if self.what == "hold":
+            ctypes.PyDLL(None).sleep(3600)  # native code that never lets go of Python's lock
+        if self.what == "die":
+            os._exit(3)
+        changed = {
+            "shape": (observation.reshape(2, 1), reward, terminated, truncated, info),
+            "scalar": (observation[:1], reward, terminated, truncated, info),
+            "nan": (observation * np.nan, reward, terminated, truncated, info),
+            "reward nan": (observation, float("nan"), terminated, truncated, info),
+            "reward none": (observation, None, terminated, truncated, info),
+            "reward huge": (observation, 1e300, terminated, truncated, info),
+            "flag": (observation, reward, 1, truncated, info),
+            "info": (observation, reward, terminated, truncated, None),
+            "text": (np.array(["a", "b"]), reward, terminated, truncated, info),
+        }
+        return changed.get(self.what, (observation, reward, terminated, truncated, info))
+
+
+class LateNaN(Countdown):
+    """NaN in the observation (or reward) of step 1200: beyond the strict checks of the first thousand."""
+
+    def __init__(self, where: str = "observation"):
+        super().__init__(5)
+        self.where, self.steps = where, 0
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward, *rest = super().step(action)
+        if self.steps >= 1200:
+            return (observation * np.nan, reward, *rest) if self.where == "observation" else (observation, float("nan"), *rest)
+        return observation, reward, *rest
+
+
+class Lives(gym.Env):
+    """Three lives; one is lost at every fourth step, and the game is over with the last."""
+
+    observation_space = Box(0, 255, (2,), np.uint8)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now, self.lives = 0, 3
+        return np.zeros(2, np.uint8), {"lives": 3}
+
+    def step(self, action):
+        self.now += 1
+        self.lives -= self.now % 4 == 0
+        return np.full(2, self.now, np.uint8), 2.0, self.lives == 0, False, {"lives": int(self.lives)}
+
+
+class Parts(gym.Env):
+    """A dictionary of everything, with a mask in it; the first component of the action must be allowed."""
+
+    observation_space = Dict(
+        {
+            "camera": Box(0, 255, (40, 40, 3), np.uint8),
+            "pose": Box(-1.0, 1.0, (3,), np.float64),
+            "gear": Discrete(4, start=-1),
+            "doors": MultiBinary(2),
+            "dials": MultiDiscrete([2, 3]),
+            "action_mask": MultiBinary(5),
+        }
+    )
+    action_space = MultiDiscrete([3, 2], start=[1, 0])
+
+    def _observation(self):
+        self.allowed = self.np_random.integers(0, 3)
+        mask = np.zeros(5, np.int8)
+        mask[[self.allowed, 3, 4]] = 1
+        return {
+            "camera": self.np_random.integers(0, 256, (40, 40, 3), np.uint8),
+            "pose": self.np_random.uniform(-1, 1, 3),
+            "gear": int(self.np_random.integers(-1, 3)),
+            "doors": self.np_random.integers(0, 2, 2).astype(np.int8),
+            "dials": self.np_random.integers(0, [2, 3]),
+            "action_mask": mask,
+        }
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        assert action[0] == self.allowed + 1, "a masked action was taken"
+        self.now += 1
+        return self._observation(), 1.0, self.now == 6, False, {}
+
+
+class InfoMask(gym.Env):
+    """Of four actions the one in ``info`` alone is allowed; any other is an error."""
+
+    observation_space = Box(-1.0, 1.0, (2,), np.float32)
+    action_space = Discrete(4)
+
+    def _mask(self):
+        self.allowed = int(self.np_random.integers(4))
+        return {"action_mask": np.eye(4, dtype=np.int8)[self.allowed]}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return np.zeros(2, np.float32), self._mask()
+
+    def step(self, action):
+        assert action == self.allowed, "a masked action was taken"
+        self.now += 1
+        return np.zeros(2, np.float32), 1.0, self.now == 5, False, self._mask()
+
+
+class Unbased:
+    """The methods of Gymnasium without its base class."""
+
+    observation_space = Box(0.0, 1.0, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, seed=None):
+        self.now = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.now += 1
+        return np.full(1, self.now / 4, np.float32), float(action), self.now == 4, False, {}
+
+
+class OwnVector(gym.vector.SyncVectorEnv):
+    """A user's class that vectorises itself."""
+
+    def __init__(self, num_envs: int, mode: str = "NextStep"):
+        super().__init__([Walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+
+
+class MaskedOwnVector(gym.vector.SyncVectorEnv):
+    """The same with masks in its ``info``."""
+
+    def __init__(self, num_envs: int, mode: str = "NextStep"):
+        super().__init__([InfoMask] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))

@@ -1,0 +1,94 @@
+"""Every kind of action is trained to near its optimum in a few thousand steps, on environments that pay for an action that the
+observation tells; and what a mask forces is learned."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.drivers import make_train
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+import toys
+from helpers import small_config
+
+pytestmark = pytest.mark.learning
+
+
+class Identity:
+    """One step; the reward is the share of components in which the action is the target that is observed. Of continuous ones
+    1 - |action - target| each."""
+
+    default_params = ()
+
+    def __init__(self, observation_space, action_space, target):
+        self.observation_space, self.action_space, self.target = observation_space, action_space, target
+
+    def reset(self, key, params):
+        observation = toys.draw(key, self.observation_space)
+        return self.target(observation), observation
+
+    def step(self, key, state, action, params):
+        hit = 1.0 - jnp.abs(action - state) if isinstance(self.action_space, Box) else 1.0 * (action == state)
+        _, observation = self.reset(key, params)
+        return self.target(observation), observation, jnp.mean(hit), jnp.array(True), False, {}
+
+
+def identity(space):
+    return Identity(space, space, lambda x: x.astype(jnp.int32))
+
+
+SIGNS = MultiBinary((2,))
+PARTS = Dict((("one", Discrete(3, 3)), ("others", MultiDiscrete((2, 3), (1, 0)))))
+# By kind: the environment, the return of a random policy is at most the first number, a trained one passes the second.
+ENVIRONMENTS = {
+    "discrete from 3": (lambda: identity(Discrete(4, 3)), 0.35, 0.95),
+    "several choices": (lambda: identity(MultiDiscrete((3, 2, 4), (0, 1, -1))), 0.45, 0.9),
+    "bits": (lambda: identity(MultiBinary((2, 2))), 0.6, 0.95),
+    "bounded": (lambda: Identity(SIGNS, Box((2,), (-2.0, 0.0), (2.0, 4.0)), lambda x: jnp.where(x, 1.0, 0.5)), 0.3, 0.85),
+    "half bounded": (
+        lambda: Identity(SIGNS, Box((2,), (0.0, -np.inf), (np.inf, 2.0)), lambda x: jnp.where(x, 1.0, 0.5)),
+        0.3,
+        0.85,
+    ),
+    "observed in parts": (
+        lambda: Identity(PARTS, MultiDiscrete((3, 2, 3), (3, 1, 0)), lambda x: jnp.concatenate([x["one"][None], x["others"]])),
+        0.45,
+        0.9,
+    ),
+}
+
+
+@functools.cache
+def returns(name, rate):
+    """Mean returns of 60 updates of 128 steps."""
+    settings = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "learning_rate": rate, "normalize_observation": False}
+    settings |= {"total_steps": 60 * 128, "hidden_sizes": (32,), "log_std_init": -0.5}
+    env = toys.Forbidden() if name == "forbidden" else ENVIRONMENTS[name][0]()
+    train = make_train(small_config(**settings), env)
+    state, metrics = jax.jit(lambda key: train(key))(jax.random.key(0))
+    assert bool(state.healthy)
+    return jax.device_get(metrics)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_each_kind_of_action_is_learned(name):
+    _, untrained, trained = ENVIRONMENTS[name]
+    metrics = returns(name, 1e-2)["rollout/return_mean"]
+    assert metrics[0] < untrained
+    assert metrics[-5:].mean() > trained
+
+
+def test_what_a_mask_forces_is_learned_and_nothing_forbidden_is_done():
+    # The best allowed of four, each allowed with ½ and the first always: 3/2 + 2/4 + 1/8 = 2.125 on average.
+    metrics = returns("forbidden", 1e-2)
+    assert np.all(metrics["rollout/success_rate"] == 1.0)
+    assert metrics["rollout/return_mean"][0] < 1.7
+    assert metrics["rollout/return_mean"][-10:].mean() == pytest.approx(2.125, abs=0.1)
+
+
+def test_without_learning_every_threshold_is_missed():
+    assert returns("several choices", 0)["rollout/return_mean"][-5:].mean() < 0.6
+    assert returns("forbidden", 0)["rollout/return_mean"][-10:].mean() < 1.7

@@ -1,0 +1,70 @@
+"""Statistics, part by part, of what is made of floating-point numbers; and the clip."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks import make_policy
+from proximo.networks.normalizer import make_statistics, normalized, observed
+from proximo.ppo.state import split_policy
+from proximo.spaces import Box, Dict, Discrete
+
+import toys
+from helpers import small_config
+
+SPACE = toys.masked(toys.PARTS, 4)
+
+
+def rows(count=50):
+    return jax.vmap(lambda key: toys.draw(key, SPACE))(jax.random.split(jax.random.key(0), count))
+
+
+def test_only_parts_of_floating_point_numbers_have_statistics():
+    statistics = make_statistics(SPACE)
+    assert statistics["body"][0].mean.shape == (3,)
+    assert statistics["body"][1:] == (None, None)
+    assert statistics["camera"] is statistics["level"] is statistics["action_mask"] is None
+    assert make_statistics(Dict((("a", Discrete(2)), ("b", Box((2,), 0.0, 9.0, "int32"))))) is None
+    assert make_statistics(Dict((("action_mask", Box((2,))), ("b", Discrete(2))))) is None
+
+
+def test_each_part_is_normalised_by_its_own_valid_rows_and_the_others_stay():
+    observation, valid = rows(), jnp.arange(50) < 40
+    statistics = observed(make_statistics(SPACE), observation, valid)
+    got = normalized(statistics, observation, 0.0)
+    vectors = np.asarray(observation["body"][0])
+    expected = (vectors - vectors[:40].mean(0)) / vectors[:40].std(0)
+    np.testing.assert_allclose(got["body"][0], expected, rtol=1e-3, atol=1e-3)
+    same = jax.tree.map(jnp.array_equal, got, observation)
+    assert same["camera"]
+    assert same["level"]
+    assert same["action_mask"]
+    assert same["body"][1]
+    assert same["body"][2]
+
+
+@pytest.mark.parametrize(
+    ("normalize", "clip", "expected"),
+    [
+        (True, 0.0, [-10.0, 0.0, 10.0]),
+        (True, 2.0, [-2.0, 0.0, 2.0]),
+        (True, 20.0, [-20.0, 0.0, 20.0]),
+        (False, 0.0, [-50.0, 0.0, 50.0]),
+        (False, 2.0, [-2.0, 0.0, 2.0]),
+    ],
+)
+def test_observations_are_clipped_inside_the_policy(normalize, clip, expected):
+    space = Dict((("n", Discrete(4)), ("x", Box((3,)))))
+    policy = make_policy(jax.random.key(0), space, Discrete(2), small_config().network, normalize, clip)
+    got = policy.normalized({"n": jnp.array([3]), "x": jnp.array([[-50.0, 0.0, 50.0]])})
+    assert got["n"].tolist() == [3]
+    np.testing.assert_allclose(got["x"][0], expected)
+
+
+def test_the_statistics_are_no_trainable_parameters():
+    policy = make_policy(jax.random.key(0), SPACE, Discrete(4), small_config().network, True)
+    trainable, rest = split_policy(policy)
+    assert jax.tree.leaves(trainable.normalizer) == []
+    assert len(jax.tree.leaves(rest.normalizer)) == 3
+    assert len(jax.tree.leaves(trainable.torsos)) == len(jax.tree.leaves(policy.torsos))
