@@ -79,7 +79,7 @@ class Outlives(Walk):
     resets = 0
 
     def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
+        _, info = super().reset(seed=seed)
         self.resets += seed is not None
         self.place = self.place + np.float32(self.resets)
         return self.place.copy(), info
@@ -174,11 +174,8 @@ class Reused(Walk):
         return self.buffer, *rest
 
 
-        raise TypeError("no")
-
-
-def shut(lock=None):
-    """A factory: sound."""
+def factory():
+    """Sound: no class."""
     return Walk()
 
 
@@ -374,3 +371,30 @@ class JaxNan(toys.RandomEnds):
     def step(self, key, state, action, params):
         result = super().step(key, state, action, params)
         return *result[:2], jnp.where(result[1][0] > 4, jnp.nan, result[2]), *result[3:]
+
+
+class JaxMasked(toys.RandomEnds):
+    """Sound: a mask in the observation, that allows the second action only."""
+
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
+    mask = (0, 1)
+
+    def reset(self, key, params):
+        state, observation = super().reset(key, params)
+        return state, {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, action, params)
+        allowed = jnp.array(self.mask)[action] == 1
+        observation = {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
+        return state, observation, jnp.where(allowed, reward, jnp.nan), *rest
+
+
+class JaxNothingAllowed(JaxMasked):
+    """All zeros."""
+
+    mask = (0, 0)
+
+    def step(self, key, state, action, params):
+        state, observation, _, *rest = super().step(key, state, action, params)
+        return state, observation, jnp.float32(1), *rest

@@ -1,18 +1,26 @@
 """Every check finds the fault that it is for, says it with its fix, and lets a sound environment pass."""
 
+import re
+
 import pytest
 
 import proximo.checks.in_jax as in_jax
 import proximo.checks.plain as plain
+import proximo.checks.vectorised as vectorised
+import proximo.envs.host.environment as environment
 from proximo.checks import check_environment, verdict, worst
 from proximo.envs import Preprocessing, make_env
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """No test waits for the ends of what never ends."""
+    """No test waits for the ends of what never ends. The import hook of the tests wraps functions in weak references, which cannot
+    be sent anywhere: ``tests/cli/test_check.py`` looks without it."""
+    monkeypatch.setattr(plain.cloudpickle, "dumps", lambda made: b"")
     monkeypatch.setattr(plain, "MOST_STEPS", 500)
     monkeypatch.setattr(in_jax, "MOST_CALLS", 2)
+    monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.01)
+    monkeypatch.setattr(vectorised, "SPEED_SECONDS", 0.01)
     monkeypatch.setattr(in_jax, "SPEED_ENVS", 8)
 
 
@@ -26,8 +34,8 @@ def told(found, level):
 
 
 SOUND = [
-    "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "Walk", "Wide", "Masked",
-    "Reused", "shut", "Vector", "SameStep", "Disabled",
+    "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked", "Walk", "Wide", "Masked",
+    "Reused", "factory", "Vector", "SameStep", "Disabled",
 ]  # fmt: skip
 
 
@@ -65,6 +73,7 @@ ERRORS = {
     "JaxFrozen": r"jit: .*gives other results under jit than without",
     "JaxCallback": r"vmap: .*gives other results under vmap than one by one: look for a callback",
     "JaxNan": r"numbers: .*step gave the reward nan in random step \d+: expected a finite number. Look for a division",
+    "JaxNothingAllowed": r"action mask: The action mask allowed no action in \d+ of \d+ rows",
     "odd_envs:WrongShape": r"tracing: .*reset returns an observation of shape \(4,\): its observation space is Box\(3,\)",
 }
 
@@ -102,8 +111,6 @@ def test_what_is_probably_not_meant_is_a_warning(name):
 
 
 def assert_matches(pattern, sentence):
-    import re
-
     assert re.search(pattern, sentence), sentence
 
 
@@ -111,7 +118,9 @@ def test_gymnasiums_own_checker_speaks_too():
     (sentence,) = [s for s in told(findings("SeedIgnored"), "warning") if s.startswith("Gymnasium")]
     assert_matches(r"Its own checker stops with: .*Training asks for what the other lines say only", sentence)
     sentences = [s for s in told(findings("OutOfRange"), "warning") if s.startswith("Gymnasium")]
-    assert_matches(r"Its own checker warns: The obs returned by the `step\(\)` method is not within the observation space", sentences[0])
+    assert_matches(
+        r"Its own checker warns: The obs returned by the `step\(\)` method is not within the observation space", sentences[0]
+    )
 
 
 def test_a_reused_buffer_is_fine_alone_and_a_warning_where_frames_are_stacked():
@@ -127,12 +136,14 @@ def test_a_limit_that_training_sets_answers_for_what_never_ends():
     assert told(check_environment(env, "endless", limit=50), "warning") == []
 
 
-def test_what_makes_an_environment_and_cannot_be_sent_to_workers_is_a_warning():
-    import threading
+def test_what_makes_an_environment_and_cannot_be_sent_to_workers_is_a_warning(monkeypatch):
+    def fail(made):
+        raise TypeError("cannot pickle '_thread.lock' object")
 
-    from proximo.checks.plain import sendable
-
-    env = make_env("broken_envs:shut", {"lock": threading.Lock()})
-    found = sendable(env)
+    monkeypatch.setattr(plain.cloudpickle, "dumps", fail)
+    found = plain.sendable(make_env("broken_envs:Walk"))
     assert found.level == "warning"
-    assert_matches(r"cannot be sent to worker processes \(TypeError: .*\): train with --num-workers 0", found.says)
+    assert_matches(
+        r"cannot be sent to worker processes \(TypeError: cannot pickle '_thread.lock' object\): train with --num-workers 0",
+        found.says,
+    )

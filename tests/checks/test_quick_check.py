@@ -61,7 +61,9 @@ def test_one_instance_is_made_and_none_of_what_comes_vectorised():
         return lambda *arguments: made.append(1) or make(*arguments)
 
     def replaced(env, **parts):
-        fields = {name: getattr(env, name) for name in ("id", "observation_space", "action_space", "rules", "make", "make_vector")}
+        fields = {
+            name: getattr(env, name) for name in ("id", "observation_space", "action_space", "rules", "make", "make_vector")
+        }
         return HostEnvironment(**{**fields, **parts})
 
     assert quick_check(replaced(plain, make=counted(plain.make)), "plain") == []

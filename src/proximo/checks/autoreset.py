@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.checks.finding import Finding, error, ok
-from proximo.checks.play import Streams, allowed_actions
+from proximo.checks.play import Streams, allowed_actions, begin, step
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import leaves
 from proximo.envs.host.vector import Autoreset, autoreset_of
@@ -22,26 +22,43 @@ WRITTEN = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabl
 DECLARE = 'declare what it does in metadata["autoreset_mode"]'
 
 
-def autoreset(env: HostEnvironment, first: Streams, again: Streams, fillers: Streams) -> Finding:
-    """Watch episodes end. ``first`` and ``again`` are equal plays, ``fillers`` is one with other actions in filler rows."""
-    assert env.make_vector is not None
-    made = env.make_vector(NUM_ENVS)
+def autoreset(env: HostEnvironment) -> Finding:
+    """Watch episodes end, and what is told then."""
+    made, mode = _made(env)
     try:
-        mode = autoreset_of(made, env.id)
         with users_code(f"{env.id}, in the mode {WRITTEN[mode]},"):
             ended, fault = _watch(made, mode, env)
     finally:
         made.close()
-    if not fault and mode == "next_step" and first.equals(again) and not first.equals(fillers):
-        fault = (
-            "acts by the action of the row behind an episode's end, which next-step autoreset ignores: it begins its episodes "
-            "a step early"
-        )
     if fault:
-        return error("autoreset", f"{env.id} declares {WRITTEN[mode]}, but {fault}. Mend it, or {DECLARE}.")
+        return _broken(env, mode, fault)
     if not ended:
         return ok("autoreset", f"{WRITTEN[mode]} is declared; no episode ended while it was watched.")
     return ok("autoreset", f"It resets as it declares: {WRITTEN[mode]}, in {ended} ends of episodes.")
+
+
+def fillers(env: HostEnvironment, first: Streams, again: Streams, others: Streams) -> list[Finding]:
+    """Whether the rows that only reset ignore their actions, where it declares that they do: ``first`` and ``again`` are equal
+    plays, unless the seed is ignored, and ``others`` is one with other actions in those rows."""
+    made, mode = _made(env)
+    made.close()
+    if mode != "next_step" or not first.equals(again) or first.equals(others):
+        return []
+    fault = (
+        "acts by the action of the row behind an episode's end, which ought only to reset: it begins its episodes a step early"
+    )
+    return [_broken(env, mode, fault)]
+
+
+def _made(env: HostEnvironment) -> tuple[Any, Autoreset]:
+    assert env.make_vector is not None
+    with users_code(f"Making {env.id}"):
+        made = env.make_vector(NUM_ENVS)
+    return made, autoreset_of(made, env.id)
+
+
+def _broken(env: HostEnvironment, mode: Autoreset, fault: str) -> Finding:
+    return error("autoreset", f"{env.id} declares {WRITTEN[mode]}, but {fault}. Mend it, or {DECLARE}.")
 
 
 def _watch(made: Any, mode: Autoreset, env: HostEnvironment) -> tuple[int, str]:
@@ -50,10 +67,10 @@ def _watch(made: Any, mode: Autoreset, env: HostEnvironment) -> tuple[int, str]:
     look = {"next_step": _next_step, "same_step": _same_step, "disabled": _disabled}[mode]
     expected = leaves(env.observation_space)
     done = np.zeros(NUM_ENVS, bool)
-    observation, _ = made.reset(seed=0)
+    observation, _ = begin(made, env.id, 0)
     for _ in range(MOST_STEPS):
         before = done
-        result = made.step(allowed_actions(env.action_space, rng, observation, NUM_ENVS))
+        result = step(made, env.id, allowed_actions(env.action_space, rng, observation, NUM_ENVS))
         observation = result[0]
         done = np.asarray(result[2]) | np.asarray(result[3])
         ended += int((done & ~before).sum())

@@ -50,13 +50,13 @@ def peeled(env: Any) -> Any:
     return env
 
 
-def look(env: Any, observation: Any) -> list[Finding]:
-    """Run the checker on ``env``, of which ``observation`` is one. What it stops at is a warning: what training itself asks for
+def look(env: Any, observations: list[Any]) -> list[Finding]:
+    """Run the checker on ``env``, which gave ``observations``. What it stops at is a warning: what training itself asks for
     is held by other checks."""
     env = peeled(env)
     if isinstance(env, Adopted) or not isinstance(env, gym.Env):
         return [ok(NAME, "Its own checker looks at subclasses of gymnasium.Env only; training does not ask for one.")]
-    if differs_in_width(env.observation_space, observation):
+    if any(differs_in_width(env.observation_space, observation) for observation in observations):
         env = AsDeclared(env)
     stopped = ""
     with warnings.catch_warnings(record=True) as caught:

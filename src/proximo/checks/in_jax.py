@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,11 +16,11 @@ from proximo.checks import rows
 from proximo.checks.finding import Finding, error, judged, ok, warning
 from proximo.checks.play import Episode
 from proximo.drivers import vector
-from proximo.envs.host.observations import Leaf, hold_observation, leaves
+from proximo.envs.host.observations import hold_observation, leaves, unflatten
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
-from proximo.spaces import Box, from_any
+from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, Space, from_any
 
 EAGER_STEPS = 3
 NUM_ENVS = 8
@@ -62,15 +62,24 @@ def _traced(env: JaxEnvironment, env_id: str) -> str:
     return "reset and step can be traced, and keep shapes and types."
 
 
-def action_of(env: JaxEnvironment, key: Key[Array, ""]) -> Array:
-    """A random action; unbounded components from a standard normal distribution."""
+def action_of(env: JaxEnvironment, key: Key[Array, ""], observation: PyTree) -> Array:
+    """A random action that the mask in ``observation``, where there is one, allows; unbounded components from a standard normal
+    distribution."""
     space = from_any(env.action_space, "action")
-    if not isinstance(space, Box):
-        return jax.random.randint(key, (), 0, getattr(space, "n", 2), jnp.int32)
-    low, high = (jnp.asarray(bound, jnp.float32) for bound in space.bounds())
-    bounded = jnp.isfinite(low) & jnp.isfinite(high)
-    even = jax.random.uniform(key, space.shape, jnp.float32, jnp.where(bounded, low, 0.0), jnp.where(bounded, high, 1.0))
-    return jnp.where(bounded, even, jnp.clip(jax.random.normal(key, space.shape), low, high)).astype(space.dtype)
+    mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
+    if isinstance(space, Box):
+        low, high = (jnp.asarray(bound, jnp.float32) for bound in space.bounds())
+        bounded = jnp.isfinite(low) & jnp.isfinite(high)
+        even = jax.random.uniform(key, space.shape, jnp.float32, jnp.where(bounded, low, 0.0), jnp.where(bounded, high, 1.0))
+        return jnp.where(bounded, even, jnp.clip(jax.random.normal(key, space.shape), low, high))
+    if isinstance(space, MultiBinary):
+        return jax.random.bernoulli(key, shape=space.shape).astype(jnp.int32)
+    sizes = [space.n] if isinstance(space, Discrete) else list(space.nvec)
+    allowed = jnp.ones(sum(sizes), bool) if mask is None or mask.size != sum(sizes) else mask.reshape(-1) != 0
+    parts = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])
+    keys = jax.random.split(key, len(sizes))
+    chosen = jnp.stack([jax.random.categorical(k, part) for k, part in zip(keys, parts, strict=True)])
+    return (chosen + jnp.asarray(space.start)).reshape(space.shape).astype(jnp.int32)
 
 
 def _episode(env: JaxEnvironment, key: Key[Array, ""], actions: Key[Array, ""]) -> list[PyTree]:
@@ -79,7 +88,7 @@ def _episode(env: JaxEnvironment, key: Key[Array, ""], actions: Key[Array, ""]) 
     state, observation = env.reset(first, env.default_params)
     came: list[PyTree] = [(state, observation)]
     for t in range(EAGER_STEPS):
-        action = action_of(env, jax.random.fold_in(actions, t))
+        action = action_of(env, jax.random.fold_in(actions, t), observation)
         state, observation, reward, terminated, truncated, _ = env.step(
             jax.random.fold_in(key, t), state, action, env.default_params
         )
@@ -185,7 +194,7 @@ def _playing(env: JaxEnvironment, num_envs: int, steps: int, keep: bool) -> Any:
     def one(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
         states, observations = carry
         acting, stepping, resetting = jax.random.split(key, 3)
-        actions = jax.vmap(lambda k: action_of(env, k))(jax.random.split(acting, num_envs))
+        actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), observations)
         keys = jax.random.split(stepping, num_envs)
         states, seen, reward, terminated, truncated, _ = vector.step(env, keys, states, actions, observations, params)
         done = terminated | truncated
@@ -208,28 +217,29 @@ def _played(env: JaxEnvironment, env_id: str, limit: int) -> list[Finding]:
     """What some hundred random steps gave: numbers, ranges, ends; and how fast they were."""
     run, carry = _playing(env, NUM_ENVS, STEPS, keep=True)
     started, steps = time.perf_counter(), 0
-    chunks: list[Any] = []
-    space = from_any(env.observation_space, "observation")
+    flags: list[Any] = []
     with users_code(env_id):
-        first = np.asarray(carry[1])
-        for call in range(MOST_CALLS):
-            carry, part = jax.device_get(run(carry, jax.random.key(call)))
-            chunks.append(part[1:])
+        opening, (carry, rows_seen) = carry[1], jax.device_get(run(carry, jax.random.key(0)))
+        seen, reward, *ends = rows_seen
+        while True:
+            flags.append(ends)
             steps += STEPS
-            if call == 0:
-                seen = np.concatenate([first[None], np.asarray(part[0])])
-            ended = _episodes(*(np.concatenate([chunk[i] for chunk in chunks]) for i in (1, 2)))
-            if ended or limit or time.perf_counter() - started > END_SECONDS:
+            ended = _episodes(*(np.concatenate(part) for part in zip(*flags, strict=True)))
+            late = time.perf_counter() - started > END_SECONDS
+            if ended or limit or late or len(flags) == MOST_CALLS:
                 break
-    expected = leaves(space)
-    flat = seen.reshape(-1, *seen.shape[2:])
-    numbers = judged("numbers", lambda: _numbers(flat, chunks[0][0], expected, env_id))
+            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.key(len(flags))))
+    space = from_any(env.observation_space, "observation")
+    both = zip(jax.tree.leaves(opening), jax.tree.leaves(seen), strict=True)
+    flat = [np.concatenate([first, later.reshape(-1, *later.shape[2:])]) for first, later in both]
+    numbers = judged("numbers", lambda: _numbers(flat, reward, space, env_id))
     if numbers.level == "error":
         return [numbers]
     return [
         numbers,
-        rows.ranges(expected, [flat]),
-        rows.ends(ended, steps * NUM_ENVS, limit, by_seconds=steps < STEPS * MOST_CALLS),
+        rows.ranges(leaves(space), flat),
+        *rows.masks(leaves(space), flat, from_any(env.action_space, "action")),
+        rows.ends(ended, steps * NUM_ENVS, limit, by_seconds=late),
         rows.time_limits(ended),
         judged("speed", lambda: _speed(env, env_id)),
     ]
@@ -245,7 +255,7 @@ def _episodes(terminated: np.ndarray, truncated: np.ndarray) -> list[Episode]:
     return ended
 
 
-def _numbers(observations: np.ndarray, reward: np.ndarray, expected: list[Leaf], env_id: str) -> str:
+def _numbers(observations: list[np.ndarray], reward: np.ndarray, space: Space, env_id: str) -> str:
     """Raise ``EnvError`` where a number is not finite, or no member of a discrete space."""
     bad = np.argwhere(~np.isfinite(reward))
     if len(bad):
@@ -253,9 +263,10 @@ def _numbers(observations: np.ndarray, reward: np.ndarray, expected: list[Leaf],
             f"{env_id}.step gave the reward {reward[tuple(bad[0])]} in random step {bad[0][0]}: expected a finite number. Look for a "
             "division by nought, a logarithm or root of what is not positive, or a state that grows without bound."
         )
-    for number, one in enumerate(observations):
-        hold_observation(one, expected, f"{env_id} in row {number} of a random play")
-    return f"{len(observations):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
+    expected = leaves(space)
+    for number, one in enumerate(zip(*observations, strict=True)):
+        hold_observation(unflatten(space, one), expected, f"{env_id} in row {number} of a random play")
+    return f"{len(observations[0]):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
 
 
 def _speed(env: JaxEnvironment, env_id: str) -> str:

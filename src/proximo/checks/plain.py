@@ -54,7 +54,7 @@ def look(env: HostEnvironment, num_envs: int) -> list[Finding]:
     try:
         played = play(one, env.id, env.action_space, STEPS)
         findings = protocol(played, leaves(env.observation_space), env.id)
-        findings += gymnasium_checker.look(one, played[0].observation)
+        findings += gymnasium_checker.look(one, [row.observation for row in played])
         if any(f.level == "error" for f in findings):
             return findings
         findings += streams_of_one(env, one, played)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from proximo.checks.plain import protocol
 from proximo.checks.play import Row, first_difference, play
 from proximo.drivers import vector
 from proximo.envs.host.environment import HostEnvironment
-from proximo.envs.host.observations import hold_observation, leaves
+from proximo.envs.host.observations import hold_observation, leaves, unflatten
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
@@ -71,7 +72,7 @@ def _in_jax(env: JaxEnvironment, env_id: str) -> list[str]:
     def run(key: Any) -> Any:
         def one(carry: Any, key: Any) -> Any:
             acting, stepping = jax.random.split(key)
-            action = action_of(env, acting)[None]
+            action = jax.vmap(functools.partial(action_of, env))(acting[None], carry[1])
             states, seen, reward, *_ = vector.step(env, stepping[None], carry[0], action, carry[1], params)
             return (states, seen), (seen, reward)
 
@@ -80,9 +81,11 @@ def _in_jax(env: JaxEnvironment, env_id: str) -> list[str]:
 
     with users_code(env_id):
         first, (later, reward) = jax.device_get(jax.jit(run)(jax.random.key(0)))
-    expected = leaves(from_any(env.observation_space, "observation"))
-    for number, observation in enumerate(np.concatenate([np.asarray(first), np.asarray(later)[:, 0]])):
-        hold_observation(observation, expected, f"{env_id} in row {number} of a random play")
+    space = from_any(env.observation_space, "observation")
+    expected = leaves(space)
+    parts = [np.concatenate([a, b[:, 0]]) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(later), strict=True)]
+    for number, one in enumerate(zip(*parts, strict=True)):
+        hold_observation(unflatten(space, one), expected, f"{env_id} in row {number} of a random play")
     if not np.isfinite(reward).all():
         raise EnvError(f"{env_id}.step gave the reward {reward[~np.isfinite(reward)][0]}: expected a finite number.")
     return []

@@ -81,7 +81,7 @@ def ends(episodes: list[Episode], steps: int, limit: int | None, fix: str = LIMI
     return warning(
         "episodes",
         f"No episode ended within {steps:,} random steps{' (the time for this check was over)' if by_seconds else ''}, and no limit "
-        "is known: no return can be told before one ends. {fix}",
+        f"is known: no return can be told before one ends. {fix}",
     )
 
 

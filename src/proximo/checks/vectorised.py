@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.checks import rows
-from proximo.checks.autoreset import autoreset
+from proximo.checks.autoreset import autoreset, fillers
 from proximo.checks.finding import Finding, error, judged, ok, warning
 from proximo.checks.play import Episode, Streams, allowed_actions, play_pool
 from proximo.envs.host.environment import HostEnvironment
@@ -27,32 +27,39 @@ LIMIT_FIX = "Give it a time limit of its own, by its parameters in --env-setting
 
 def look(env: HostEnvironment, num_envs: int) -> list[Finding]:
     """All checks of an environment that vectorises itself; their names begin with "vectorised"."""
+    reset = judged("autoreset", lambda: autoreset(env))
+    if reset.level == "error":
+        return [_named(reset)]
     first = _streams(env)  # raises what is wrong with shapes, types, numbers
-    again, fillers = _streams(env), _streams(env, fillers=1)
+    again, others = _streams(env), _streams(env, fillers_seed=1)
     other = _streams(env, seed=1)
     expected = leaves(env.observation_space)
     flat = [array.reshape(-1, *array.shape[2:]) for array in first.observation]
     found = [
         ok("steps", f"{NUM_ENVS} environments in {STEPS} steps gave what their spaces say, finite rewards, and flags."),
         _seeding(first, again, other),
-        judged("autoreset", lambda: autoreset(env, first, again, fillers)),
+        *(fillers(env, first, again, others) or [reset]),
         rows.ranges(expected, flat),
         *rows.masks(expected, flat, env.action_space),
         _ends(env, first.episodes()),
         rows.time_limits(first.episodes()),
         judged("speed", lambda: _speed(env, num_envs)),
     ]
-    return [Finding(f"vectorised {f.check}", f.level, f.says) for f in found]
+    return [_named(f) for f in found]
 
 
-def _streams(env: HostEnvironment, seed: int = 0, fillers: int = 0) -> Streams:
+def _named(finding: Finding) -> Finding:
+    return Finding(f"vectorised {finding.check}", finding.level, finding.says)
+
+
+def _streams(env: HostEnvironment, seed: int = 0, fillers_seed: int = 0) -> Streams:
     assert env.make_vector is not None
     with users_code(f"Making {env.id}"):
         pool = VectorPool(
             env.make_vector, Layout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1), env.rules, env.action_space
         )
     try:
-        return play_pool(pool, env.observation_space, env.action_space, seed, fillers)
+        return play_pool(pool, env.observation_space, env.action_space, seed, fillers_seed)
     finally:
         pool.close()
 
