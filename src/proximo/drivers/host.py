@@ -25,6 +25,19 @@ from proximo.networks import ActorCritic
 from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
 
 
+def pool_options(config: Config, notify: Callable[[str], None] = lambda message: None) -> PoolOptions:
+    """How ``config`` wants environments to be stepped."""
+    env = config.env
+    return PoolOptions(
+        num_workers=env.num_workers,
+        num_groups=2 if env.overlap else 1,
+        stagger_steps=env.stagger_steps,
+        step_timeout=env.step_timeout,
+        max_restarts=env.max_restarts,
+        notify=notify,
+    )
+
+
 class HostDriver:
     """Trains on environments of the host. ``update`` steps them; its environments begin anew with the state that follows
     ``begin``, with seeds from that state's key, so that two runs from one state are equal."""
@@ -68,16 +81,9 @@ class HostDriver:
     def open(self) -> Pool:
         """The environments, made when they are first needed."""
         if self.pool is None:
-            env = self.config.env
-            options = PoolOptions(
-                num_workers=env.num_workers,
-                num_groups=2 if env.overlap else 1,
-                stagger_steps=env.stagger_steps,
-                step_timeout=env.step_timeout,
-                max_restarts=env.max_restarts,
-                notify=lambda message: self.notify(message),
-            )
-            self.pool = self.env.open(env.num_envs, self.config.ppo.num_steps, options, 1 + self.config.ppo.learner_lag)
+            options = pool_options(self.config, lambda message: self.notify(message))
+            slabs = 1 + self.config.ppo.learner_lag
+            self.pool = self.env.open(self.config.env.num_envs, self.config.ppo.num_steps, options, slabs)
         return self.pool
 
     def prepare(self, state: TrainState) -> None:

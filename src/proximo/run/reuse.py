@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from proximo.config import HOST_ONLY, LEAVES, Config, to_mapping
+from proximo.drivers.host import pool_options
 from proximo.envs import HostEnvironment, JaxEnvironment, Preprocessing, make_env
 from proximo.errors import ConfigError
 from proximo.ppo.state import Plan
@@ -45,7 +46,7 @@ def environment(config: Config) -> JaxEnvironment | HostEnvironment:
     preprocessing = Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
     env = make_env(config.env.id, config.env.env_settings, preprocessing)
     if isinstance(env, HostEnvironment):
-        _hold_host_settings(config)
+        _hold_host_settings(config, env)
         return env
     for name in HOST_ONLY:
         leaf = LEAVES[name]
@@ -55,7 +56,8 @@ def environment(config: Config) -> JaxEnvironment | HostEnvironment:
     return reuse(("environment", type(env), config.env.id, settings), lambda: env)
 
 
-def _hold_host_settings(config: Config) -> None:
+def _hold_host_settings(config: Config, env: HostEnvironment) -> None:
+    env.hold(config.env.num_envs, pool_options(config))
     if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
         raise ConfigError(
             f"seeds_mode = vmap: {config.env.id} is stepped on the host, where seeds train one after the other: use serial, or auto."

@@ -50,27 +50,43 @@ class HostEnvironment:
     make: Callable[[], Any] | None = None
     make_vector: Callable[[int], Any] | None = None
 
-    def open(self, num_envs: int, num_steps: int, options: PoolOptions, num_slabs: int = 2) -> Pool:
-        """Environments that step into slabs of ``num_steps`` rows. Raises ``ConfigError`` for options that they cannot serve."""
-        layout = Layout(num_steps, num_envs, self.observation_space, self.action_space, num_slabs)
-        wants_plain = options.num_workers > 0 or options.num_groups > 1 or options.stagger_steps > 0
-        if self.make_vector is not None and (self.make is None or not wants_plain):
-            self._hold_vector_options(options)
-            return VectorPool(self.make_vector, layout, self.rules, self.action_space)
-        assert self.make is not None
+    def hold(self, num_envs: int, options: PoolOptions) -> None:
+        """Raise ``ConfigError`` for options that these environments cannot serve."""
+        if self._used_as_it_is(options):
+            given = {
+                "num_workers": options.num_workers > 0,
+                "overlap": options.num_groups > 1,
+                "stagger_steps": options.stagger_steps > 0,
+            }
+            for name in [name for name, value in given.items() if value]:
+                raise ConfigError(
+                    f"{name}: {self.id} steps all its environments by itself, which leaves nothing to set; give its own parameters "
+                    "with --env-settings."
+                )
         if num_envs < options.num_groups:
             raise ConfigError(f"overlap = true needs at least {options.num_groups} environments, num_envs is {num_envs}.")
+        workers, groups = options.num_workers, options.num_groups
+        if workers > num_envs or (workers > 0 and workers % groups):
+            multiple = f", and a multiple of {groups} with overlap" if groups > 1 else ""
+            raise ConfigError(f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}.")
+
+    def _used_as_it_is(self, options: PoolOptions) -> bool:
+        """Whether the environments that vectorise themselves step, and not single ones of ours."""
+        wants_plain = options.num_workers > 0 or options.num_groups > 1 or options.stagger_steps > 0
+        return self.make_vector is not None and (self.make is None or not wants_plain)
+
+    def open(self, num_envs: int, num_steps: int, options: PoolOptions, num_slabs: int = 2) -> Pool:
+        """Environments that step into slabs of ``num_steps`` rows. Raises ``ConfigError`` for options that they cannot serve."""
+        self.hold(num_envs, options)
+        layout = Layout(num_steps, num_envs, self.observation_space, self.action_space, num_slabs)
+        if self.make_vector is not None and self._used_as_it_is(options):
+            return VectorPool(self.make_vector, layout, self.rules, self.action_space)
+        assert self.make is not None
         workers = options.num_workers
         if workers == AUTO:
             workers = self.choose_workers(num_envs, options.num_groups)
         if workers == 0:
             return InProcess(self.make, layout, self.rules, options.num_groups, options.stagger_steps)
-        if workers > num_envs or workers % options.num_groups:
-            raise ConfigError(
-                f"num_workers = {workers}: expected at most num_envs = {num_envs}"
-                + (f", and a multiple of {options.num_groups} with overlap" if options.num_groups > 1 else "")
-                + "."
-            )
         return Workers(
             self.make,
             layout,
@@ -82,23 +98,6 @@ class HostEnvironment:
             options.max_restarts,
             options.notify,
         )
-
-    def _hold_vector_options(self, options: PoolOptions) -> None:
-        given = [
-            name
-            for name, value in (
-                ("num_workers", options.num_workers > 0),
-                ("overlap", options.num_groups > 1),
-                ("stagger_steps", options.stagger_steps > 0),
-                ("max_episode_steps", self.rules.max_episode_steps > 0),
-            )
-            if value
-        ]
-        if given:
-            raise ConfigError(
-                f"{given[0]}: {self.id} steps all its environments by itself, which leaves nothing to set; give its own "
-                "parameters with --env-settings."
-            )
 
     def choose_workers(self, num_envs: int, num_groups: int) -> int:
         """0 where stepping here takes less than a hand-over would save, else a worker for each core."""

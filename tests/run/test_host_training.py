@@ -1,0 +1,235 @@
+"""Trainings on environments of the host: what is written, what a resume goes on with, and every fault that ends one."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import proximo
+from commands import BATCH, SMALL, Process, copied, final_state, rows, train_words, trained
+from proximo.cli import main
+from proximo.errors import ConfigError, EnvError, EnvironmentFault
+from proximo.run import checkpoint
+from proximo.run.sinks import read_rows
+
+TOTAL = SMALL["total_steps"]
+WALK = "gym_toys:Walk"
+LONG = {"total_steps": 10_000_000, "eval_episodes": 0, "num_workers": 2, "checkpoint_every": 4 * BATCH}
+
+
+def children(pid):
+    """Processes that ``pid`` has started and that live."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone_within(seconds, pids):
+    deadline = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
+
+
+def saved(folder):
+    return sorted(folder.glob("*/*/checkpoints/[0-9]*"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("host"), "r", WALK, num_workers=2, checkpoint_every=3 * BATCH, keep_checkpoints=50)
+
+
+def test_the_rows_tell_of_episodes_shares_of_time_and_restarts(run):
+    table = [row for row in read_rows(run / "metrics.jsonl") if "train/loss" in row]
+    assert [row["step"] for row in table][-1] == TOTAL
+    for row in table:
+        assert {"rollout/return_mean", "rollout/length_mean", "rollout/success_rate", "rollout/restarts"} <= set(row)
+        assert row["rollout/restarts"] == 0
+        shares = [row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest")]
+        assert sum(shares) == pytest.approx(1, abs=1e-6)
+    assert any("eval/mean_return" in row for row in read_rows(run / "metrics.jsonl"))
+
+
+def test_two_resumes_of_one_checkpoint_are_equal_bit_for_bit(run, tmp_path):
+    states, tables = [], []
+    for name in ("a", "b"):
+        run_dir = copied(run, tmp_path / name)
+        with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", "--json") as process:
+            code, out, err = process.end()
+        assert code == 0, err
+        assert json.loads(out)["steps"] == TOTAL - 3 * BATCH
+        states.append(final_state(run_dir))
+        tables.append(rows(run_dir))
+    assert states[0] == states[1]
+    assert tables[0] == tables[1]
+    assert states[0] != final_state(run), "environments begin anew: it is not the uninterrupted run"
+
+
+def test_policy_optimizer_and_counters_go_on_exactly(run, tmp_path):
+    """What a resume begins with is what the checkpoint holds."""
+    run_dir = copied(run, tmp_path)
+    step = 3 * BATCH
+    before = checkpoint.verify(run_dir / "checkpoints" / str(step))
+    assert main(["train", "--resume", f"{run_dir}@{step}", "--total-steps", str(TOTAL)]) == 0
+    table = [row for row in read_rows(run_dir / "metrics.jsonl") if "train/loss" in row]
+    assert [row["step"] for row in table if row["step"] <= step][-1] == step
+    assert before["step"] == step
+
+
+def test_evaluation_is_the_same_for_any_number_of_workers(run):
+    policy = proximo.load_policy(str(run))
+    assert policy.env.id == WALK
+    one = proximo.evaluate(policy, 20, seed=4)
+    two = proximo.evaluate(str(run), 20, seed=4, stochastic=False)
+    assert one.summary() == two.summary()
+    other = proximo.evaluate(policy, 20, seed=5)
+    assert other.summary() != one.summary()
+    assert one.success is not None
+
+
+def test_several_seeds_train_one_after_the_other(tmp_path):
+    results = proximo.train(
+        config=proximo.make_config(
+            WALK, {**SMALL, "seeds": 2, "num_workers": 0, "runs_dir": str(tmp_path), "name": "g"}, preset=False
+        )
+    )
+    assert [r.run_dir.name for r in results] == ["seed-0", "seed-1"]
+    alone = trained(tmp_path, "alone", WALK, seed=1, num_workers=0)
+    assert final_state(results[1].run_dir) == final_state(alone), "a seed of a group is the run of that seed"
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "error", "sentence"),
+    [
+        ("toys:RandomEnds", {"frame_stack": 4}, ConfigError, r"frame_stack is for Gymnasium's environments: toys:RandomEnds is one in JAX"),
+        ("toys:RandomEnds", {"learner_lag": 1}, ConfigError, r"learner_lag is for Gymnasium's"),
+        (WALK, {"seeds": 2, "seeds_mode": "vmap"}, ConfigError, r"seeds_mode = vmap: gym_toys:Walk is stepped on the host"),
+        ("gym_toys:OwnVector", {"num_workers": 2}, ConfigError, r"num_workers: gym_toys:OwnVector steps all its environments by itself"),
+        ("gym_toys:OwnVector", {"frame_stack": 2}, ConfigError, r"gym_toys:OwnVector vectorises itself: preprocessing, frame_stack"),
+        (WALK, {"num_workers": 5}, ConfigError, r"num_workers = 5: expected at most num_envs = 4"),
+        (WALK, {"num_workers": 3, "overlap": "true"}, ConfigError, r"a multiple of 2 with overlap"),
+        (WALK, {"life_loss": "true"}, EnvError, r"life_loss = true: gym_toys:Walk tells no lives in its info"),
+        (WALK, {"preprocessing": "atari"}, ConfigError, r"preprocessing = atari: gym_toys:Walk is no Atari game"),
+        ("gym_toys:Parts", {"frame_stack": 2}, ConfigError, r"frame_stack: the observations of gym_toys:Parts are Dict"),
+        ("gym_toys:Misbehaving", {"env_settings": "what=constructor"}, EnvError, r"raised OSError: no simulator on port 4242"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_a_sentence_before_a_directory_is_made(tmp_path, env, settings, error, sentence):
+    with pytest.raises(error, match=sentence):
+        proximo.train(config=proximo.make_config(env, {**SMALL, **settings, "runs_dir": str(tmp_path / "runs")}, preset=False))
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_environment_that_raises_stops_the_training_and_everything_is_saved(tmp_path, capsys, workers):
+    words = train_words(
+        tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": workers, "env_settings": "what=raise,at=30"}
+    )
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert "gym_toys:Misbehaving.step of environment 0 (seed " in err
+    assert 'raise ZeroDivisionError("the pole has fallen off")' in err
+    run_dir = next(tmp_path.glob("*/r"))
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 3 * BATCH, "three updates of eight steps came before"
+    assert read_rows(run_dir / "metrics.jsonl")[-1]["step"] == 3 * BATCH
+
+
+# The observation of step 1200 ends an episode and is never acted upon.
+@pytest.mark.parametrize(("where", "update", "step"), [("observation", 150, 1), ("reward", 149, 7)])
+def test_nan_after_the_strict_checks_is_told_with_the_environment(tmp_path, capsys, where, update, step):
+    words = train_words(
+        tmp_path, "r", "gym_toys:LateNaN", **{**SMALL, "num_workers": 0, "env_settings": f"where={where}", "total_steps": 6400}
+    )
+    assert main(words) == 1
+    assert f"NaN or infinity in the {where} between steps {update * BATCH} and {(update + 1) * BATCH}" in (
+        err := capsys.readouterr().err
+    )
+    assert f"environment 0 gave it as {where} in step {step} of the rollout" in err
+
+
+def test_a_value_of_a_wrong_shape_stops_with_a_sentence_and_exit_code_two(tmp_path, capsys):
+    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=shape,at=30"})
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "returned observation of shape (2, 1): its space is Box(2,)" in err
+    assert "Traceback" not in err
+
+
+def test_killed_workers_are_told_and_the_training_ends_normally(tmp_path):
+    words = train_words(tmp_path, "r", "gym_toys:Countdown", num_workers=2, total_steps=200 * BATCH, eval_episodes=0)
+    with Process(*words) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        process.wait_for(lambda: saved(tmp_path))
+        victim = children(process.process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        code, out, err = process.end()
+    assert code == 0, err
+    assert "was killed by SIGKILL: it is started anew with new seeds (1 of at most 100 times)" in out + err
+    table = [row for row in read_rows(next(tmp_path.glob("*/r")) / "metrics.jsonl") if "rollout/restarts" in row]
+    assert sum(row["rollout/restarts"] for row in table) == 1
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("what", ["nothing", "hang"])
+def test_no_process_outlives_the_training(tmp_path, how, what):
+    """With a hung environment too; and what was learned before it hung is saved where the end is one that can be noticed."""
+    settings = {**LONG, "env_settings": f"what={what},at=200"}
+    with Process(*train_words(tmp_path, "r", "gym_toys:Misbehaving", **settings)) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        process.wait_for(lambda: saved(tmp_path))
+        time.sleep(2.0)  # long enough to come to the step that hangs
+        workers = children(process.process.pid)
+        process.send(getattr(signal, how))
+        code, out, err = process.end(30)
+    assert len(workers) == 2
+    assert code == (130 if how == "SIGINT" else -signal.SIGKILL), err
+    assert gone_within(5.0, workers)
+    if how == "SIGINT":
+        assert "Go on with: proximo train --resume" in out
+        if what == "hang":
+            assert checkpoint.steps(next(tmp_path.glob("*/r")) / "checkpoints")[-1] == 24 * BATCH, "199 steps are 24 updates of 8"
+
+
+def test_from_python_a_fault_is_an_exception_and_leaves_no_process(tmp_path):
+    settings = {**SMALL, "num_workers": 2, "env_settings": {"what": "raise", "at": 30}, "runs_dir": str(tmp_path)}
+    before = set(children(os.getpid()))
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
+        proximo.train(config=proximo.make_config("gym_toys:Misbehaving", settings, preset=False))
+    assert gone_within(5.0, set(children(os.getpid())) - before)
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_are_survived_and_cartpole_is_learned(tmp_path):
+    words = ["train", "CartPole-v1", "--runs-dir", tmp_path, "--name", "r", "--num-workers", "2", "--max-restarts", "1000"]
+    kills = 0
+    with Process(*words) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        while process.process.poll() is None and kills < 100:
+            workers = children(process.process.pid)
+            if workers:
+                os.kill(workers[kills % len(workers)], signal.SIGKILL)
+                kills += 1
+            time.sleep(0.7)
+        code, _, err = process.end(600)
+    assert code == 0, err
+    assert kills == 100
+    run_dir = next(tmp_path.glob("*/r"))
+    assert sum(row.get("rollout/restarts", 0) for row in read_rows(run_dir / "metrics.jsonl")) >= 90
+    assert proximo.evaluate(str(run_dir), 100).summary()["mean_return"] >= 475
