@@ -14,7 +14,8 @@ DISTRIBUTIONS = {"distributions", "math"} | BASE
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS
 DRIVERS = {"drivers", "envs"} | PPO
-RUN = {"run", "presets"} | DRIVERS
+CHECKS = {"checks"} | DRIVERS
+RUN = {"run", "presets"} | CHECKS
 TOP = {"report", "export", "tune"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
@@ -24,6 +25,7 @@ ALLOWED = {
     "networks": NETWORKS,
     "ppo": PPO,
     "drivers": DRIVERS,
+    "checks": CHECKS,
     "run": RUN,
     "presets": BASE,
     **{name: RUN | {name} for name in TOP},

@@ -19,7 +19,7 @@ SCRIPT = Path(sys.executable).with_name("proximo")
 def test_a_bare_call_prints_the_verbs(capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
-    assert all(f"  {verb} " in out for verb in ("train", "eval", "envs", "doctor"))
+    assert all(f"  {verb} " in out for verb in ("train", "eval", "check", "envs", "doctor"))
     assert "proximo train gymnax:CartPole-v1" in out
     assert err == ""
 
@@ -42,7 +42,7 @@ def test_every_verb_explains_itself(verb, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, envs, doctor."),
+        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, check, envs, doctor."),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),

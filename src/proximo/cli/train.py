@@ -95,14 +95,15 @@ def _parser() -> Parser:
         section = parser.add_argument_group(f"{group} settings")
         for leaf in LEAVES.values():
             if leaf.group == group and leaf.name != "id":
-                _add_setting(section, leaf)
+                add_setting(section, leaf)
     return parser
 
 
 _KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
 
 
-def _add_setting(section: Any, leaf: Leaf) -> None:
+def add_setting(section: Any, leaf: Leaf) -> None:
+    """The flag of a setting, for every verb that takes some."""
     flag = "--" + leaf.name.replace("_", "-")
     default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
     shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"

@@ -1,0 +1,400 @@
+"""Environments with one fault each, in Gymnasium's interface, vectorised, and in JAX; and the sound ones that they are made of."""
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import toys
+
+
+class Walk(gym.Env):
+    """Sound: a walk in two dimensions that ends at random, by a termination or a truncation."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = self.place + self.np_random.normal(0, 0.1, 2).astype(np.float32)
+        draw = self.np_random.random()
+        return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
+
+
+def changed(**parts):
+    """A ``Walk`` whose step gives other values: ``observation``, ``reward``, ``terminated``, ``truncated`` or ``info`` made anew from
+    what it gave."""
+
+    class Changed(Walk):
+        def step(self, action):
+            names = ("observation", "reward", "terminated", "truncated", "info")
+            result = zip(names, super().step(action), strict=True)
+            return tuple(parts[name](value) if name in parts else value for name, value in result)
+
+    return Changed
+
+
+WrongShape = changed(observation=lambda o: o[None])
+Wide = changed(observation=lambda o: o.astype(np.float64))
+NanObservation = changed(observation=lambda o: o * np.nan)
+RewardWithAxis = changed(reward=lambda r: np.array([r]))
+NanReward = changed(reward=lambda r: float("nan"))
+TerminatedAsInt = changed(terminated=int)
+NoInfo = changed(info=lambda i: None)
+OutOfRange = changed(observation=lambda o: o + np.float32(1000))
+Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
+
+
+class FourValues(Walk):
+    """The step of old Gym."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+class Raises(Walk):
+    """Its code fails."""
+
+    def step(self, action):
+        return [][3]
+
+
+class SeedIgnored(Walk):
+    """Draws from a generator that nobody seeds."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=np.random.SeedSequence().entropy % 2**31 if seed is not None else None)
+
+
+class Outlives(Walk):
+    """Something is left over when it is reset."""
+
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        _, info = super().reset(seed=seed)
+        self.resets += seed is not None
+        self.place = self.place + np.float32(self.resets)
+        return self.place.copy(), info
+
+
+class Fixed(Walk):
+    """Every episode is the same."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=5)
+        return super().reset()
+
+
+class Shared(Walk):
+    """All instances walk in the same place."""
+
+    places = np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        Shared.places = observation
+        return observation, info
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        Shared.places = Shared.places + self.np_random.normal(0, 0.1, 2).astype(np.float32)
+        return Shared.places.copy(), *rest
+
+
+class LimitAsTermination(Walk):
+    """A time limit of 25 steps, told as a failure."""
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        self.time += 1
+        return observation, reward, self.time >= 25, False, {}
+
+
+class OldLimit(LimitAsTermination):
+    """The same, with old Gym's entry."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"TimeLimit.truncated": terminated}
+
+
+class Masked(Walk):
+    """Sound: a mask in ``info``, which forbids one action at random."""
+
+    entries = 2
+
+    def mask(self):
+        mask = np.ones(self.entries, np.int8)
+        mask[self.np_random.integers(self.entries)] = 0
+        return mask
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": self.mask()}
+
+    def step(self, action):
+        return *super().step(action)[:4], {"action_mask": self.mask()}
+
+
+class NothingAllowed(Masked):
+    """All zeros."""
+
+    def mask(self):
+        return np.zeros(2, np.int8)
+
+
+class MaskTooLong(Masked):
+    """Three entries for two actions."""
+
+    entries = 3
+
+
+class Reused(Walk):
+    """One array for all observations."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.buffer = observation
+        return self.buffer, info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self.buffer[:] = observation
+        return self.buffer, *rest
+
+
+def factory():
+    """Sound: no class."""
+    return Walk()
+
+
+class Vector(VectorEnv):
+    """Sound: ``Walk``s side by side, with next-step autoreset."""
+
+    mode = AutoresetMode.NEXT_STEP
+
+    def __init__(self, num_envs):
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": self.mode}
+        self.envs = [Walk() for _ in range(num_envs)]
+        self.single_observation_space, self.single_action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self.ended = np.zeros(num_envs, bool)
+
+    def seeds(self, seed):
+        return [seed + 1000 * i for i in range(self.num_envs)]
+
+    def reset(self, *, seed=None, options=None):
+        self.ended[:] = False
+        seeds = [None] * self.num_envs if seed is None else self.seeds(seed)
+        return np.stack([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds, strict=True)]), {}
+
+    def row(self, i, action):
+        if self.ended[i]:
+            return self.envs[i].reset()[0], 0.0, False, False
+        return self.envs[i].step(action)[:4]
+
+    def step(self, actions):
+        observation, reward, terminated, truncated = map(
+            np.array, zip(*(self.row(i, action) for i, action in enumerate(actions)), strict=True)
+        )
+        self.ended = terminated | truncated
+        return observation, reward, terminated, truncated, {}
+
+
+class Early(Vector):
+    """Declares next-step autoreset, resets in the same step, and tells it."""
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, _ = super().step(actions)
+        finals = np.empty(self.num_envs, object)
+        for i in np.flatnonzero(self.ended):
+            finals[i] = observation[i].copy()
+            observation[i] = self.envs[i].reset()[0]
+        told = {"final_obs": finals} if self.ended.any() else {}
+        self.ended = np.zeros(self.num_envs, bool)
+        return observation, reward, terminated, truncated, told
+
+
+class SameStep(Early):
+    """Sound."""
+
+    mode = AutoresetMode.SAME_STEP
+
+
+class EarlyInSilence(Early):
+    """Declares next-step autoreset, resets in the same step, and keeps it for itself."""
+
+    def step(self, actions):
+        return *super().step(actions)[:4], {}
+
+
+class LateButSameStep(Vector):
+    """Declares same-step autoreset, and resets in the next step."""
+
+    mode = AutoresetMode.SAME_STEP
+
+
+class FinalIsObservation(SameStep):
+    """Tells the final observation, and gives it once more as the first of the next episode."""
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, info = super().step(actions)
+        for i in np.flatnonzero(terminated | truncated):
+            observation[i] = info["final_obs"][i]
+        return observation, reward, terminated, truncated, info
+
+
+class Disabled(Vector):
+    """Sound: resets what the mask names."""
+
+    mode = AutoresetMode.DISABLED
+
+    def row(self, i, action):
+        return self.envs[i].step(action)[:4]
+
+    def reset(self, *, seed=None, options=None):
+        if not options:
+            return super().reset(seed=seed)
+        for i in np.flatnonzero(options["reset_mask"]):
+            self.envs[i].reset()
+        return np.stack([env.place for env in self.envs]), {}
+
+
+class ResetsAll(Disabled):
+    """Takes no notice of the mask."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class VectorShape(Vector):
+    """Rewards with an axis too many."""
+
+    def step(self, actions):
+        observation, reward, *rest = super().step(actions)
+        return observation, reward[:, None], *rest
+
+
+class OneSeed(Vector):
+    """The same seed for all."""
+
+    def seeds(self, seed):
+        return [seed] * self.num_envs
+
+
+class VectorSeedIgnored(Vector):
+    """Seeds from elsewhere."""
+
+    def seeds(self, seed):
+        return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
+
+
+class JaxBranch(toys.RandomEnds):
+    """A Python branch on a traced value."""
+
+    def step(self, key, state, action, params):
+        if action > 0:
+            state = {"time": state["time"] + 1}
+        return super().step(key, state, action, params)
+
+
+class JaxKeyIgnored(toys.RandomEnds):
+    """Every key gives the same episode."""
+
+    def reset(self, key, params):
+        return super().reset(jax.random.key(0), params)
+
+    def step(self, key, state, action, params):
+        return super().step(jax.random.key(0), state, action, params)
+
+
+class JaxNumpyNoise(toys.RandomEnds):
+    """Draws from numpy, which is frozen while it is traced."""
+
+    def reset(self, key, params):
+        state, observation = super().reset(key, params)
+        return state, observation + np.random.default_rng().random()
+
+
+class JaxKeeps(toys.RandomEnds):
+    """Counts in ``self``."""
+
+    def __init__(self):
+        self.count = 0
+
+    def step(self, key, state, action, params):
+        self.count += 1
+        return super().step(key, state, action, params)
+
+
+class JaxFrozen(toys.RandomEnds):
+    """Gives another reward where it is traced."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        traced = isinstance(result[2], jax.core.Tracer)
+        return *result[:2], result[2] + (1.0 if traced else 0.0), *result[3:]
+
+
+class JaxCallback(toys.RandomEnds):
+    """Calls back into Python, where the first of a batch is given to all."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+
+        def mean(x):
+            return np.broadcast_to(np.mean(x, dtype=np.float32), np.shape(x)).astype(np.float32)
+
+        reward = jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="expand_dims")
+        return *result[:2], reward, *result[3:]
+
+
+class JaxEndless(toys.RandomEnds):
+    """Never ends."""
+
+    default_params = {"terminate": 0.0, "truncate": 0.0}  # noqa: RUF012
+
+
+class JaxNan(toys.RandomEnds):
+    """A reward that is not finite once in a while."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        return *result[:2], jnp.where(result[1][0] > 4, jnp.nan, result[2]), *result[3:]
+
+
+class JaxMasked(toys.RandomEnds):
+    """Sound: a mask in the observation, that allows the second action only."""
+
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
+    mask = (0, 1)
+
+    def reset(self, key, params):
+        state, observation = super().reset(key, params)
+        return state, {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, action, params)
+        allowed = jnp.array(self.mask)[action] == 1
+        observation = {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
+        return state, observation, jnp.where(allowed, reward, jnp.nan), *rest
+
+
+class JaxNothingAllowed(JaxMasked):
+    """All zeros."""
+
+    mask = (0, 0)
+
+    def step(self, key, state, action, params):
+        state, observation, _, *rest = super().step(key, state, action, params)
+        return state, observation, jnp.float32(1), *rest

@@ -1,0 +1,72 @@
+"""The quick part: one sentence for what a training would stumble over, in a moment."""
+
+import time
+
+import pytest
+
+from proximo.checks import quick_check
+from proximo.envs import HostEnvironment, make_env
+from proximo.errors import EnvError
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "broken_envs:Masked"])
+def test_a_sound_environment_passes_in_silence(env_id):
+    assert quick_check(make_env(env_id), env_id) == []
+
+
+def test_cartpole_takes_less_than_half_a_second():
+    env = make_env("CartPole-v1")
+    started = time.perf_counter()
+    quick_check(env, "CartPole-v1")
+    assert time.perf_counter() - started < 0.5
+
+
+FAULTS = {
+    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).* `proximo check broken_envs:WrongShape` tells more\.",
+    "broken_envs:NanReward": r"returned the reward nan: expected a finite number",
+    "broken_envs:TerminatedAsInt": r"returned terminated = 0: expected True or False",
+    "broken_envs:Raises": r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)",
+    "broken_envs:JaxBranch": r"raised TracerBoolConversionError.*use jnp.where",
+    "odd_envs:FiveValues": r"step returns 5 values: expected",
+}
+
+
+@pytest.mark.parametrize("env_id", FAULTS)
+def test_a_fault_is_one_sentence(env_id):
+    with pytest.raises(EnvError, match=FAULTS[env_id]) as raised:
+        quick_check(make_env(env_id), env_id)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_reward_in_jax_that_is_nan_at_once_is_an_error():
+    class Nan(type(make_env("toys:RandomEnds"))):
+        def step(self, key, state, action, params):
+            result = super().step(key, state, action, params)
+            return *result[:2], result[2] * float("nan"), *result[3:]
+
+    with pytest.raises(EnvError, match=r"nan.step gave the reward nan: expected a finite number"):
+        quick_check(Nan(), "nan")
+
+
+def test_a_seed_that_is_ignored_is_a_warning_and_hinders_no_training():
+    (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")
+    assert sentence.startswith("broken_envs:SeedIgnored gives other steps for the same seed and actions")
+
+
+def test_one_instance_is_made_and_none_of_what_comes_vectorised():
+    made = []
+    plain, vectorised = make_env("broken_envs:Walk"), make_env("broken_envs:Vector")
+
+    def counted(make):
+        return lambda *arguments: made.append(1) or make(*arguments)
+
+    def replaced(env, **parts):
+        fields = {
+            name: getattr(env, name) for name in ("id", "observation_space", "action_space", "rules", "make", "make_vector")
+        }
+        return HostEnvironment(**{**fields, **parts})
+
+    assert quick_check(replaced(plain, make=counted(plain.make)), "plain") == []
+    assert len(made) == 1
+    assert quick_check(replaced(vectorised, make_vector=counted(vectorised.make_vector)), "vectorised") == []
+    assert len(made) == 1

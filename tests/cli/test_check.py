@@ -1,0 +1,79 @@
+"""``proximo check``: a line for each check, a verdict, an exit code; or one JSON object."""
+
+import json
+
+import pytest
+
+from commands import Process
+from proximo.cli import main
+
+
+def test_a_sound_environment_has_a_tick_in_every_line_and_exit_0():
+    with Process("check", "broken_envs:Walk") as process:  # without the import hook of the tests
+        code, out, err = process.end()
+    *lines, verdict = out.splitlines()
+    assert (code, err) == (0, "")
+    assert any(line.startswith("✓ workers") for line in lines)
+    assert len(lines) > 10
+    assert all(line.startswith("✓ ") and line.endswith(".") for line in lines)
+    assert verdict == "broken_envs:Walk can be trained: nothing was found against it."
+
+
+def test_an_error_has_a_cross_and_exit_2(capsys):
+    assert main(["check", "broken_envs:NanReward"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    (crossed,) = [line for line in lines if line.startswith("✗")]
+    assert crossed.startswith("✗ rewards ")
+    assert lines[-1].startswith("broken_envs:NanReward cannot be trained as it is: 1 error")
+
+
+def test_a_warning_is_marked_and_exit_0(capsys):
+    assert main(["check", "broken_envs:Fixed"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("! seeds differ") for line in lines)
+    assert "can be trained, with " in lines[-1]
+
+
+@pytest.mark.parametrize(("env_id", "code"), [("toys:RandomEnds", 0), ("broken_envs:JaxBranch", 2), ("CartPol-v1", 2)])
+def test_json_is_one_object(env_id, code, capsys):
+    assert main(["check", env_id, "--json"]) == code
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    report = json.loads(out)
+    assert (report["env"], report["ok"]) == (env_id, code == 0)
+    assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "says")}
+
+
+def test_what_an_environment_prints_does_not_stand_beside_the_object(capsys, monkeypatch):
+    import broken_envs
+
+    monkeypatch.setattr(broken_envs.Walk, "close", lambda self: print("closed"))
+    assert main(["check", "broken_envs:Walk", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["ok"] is True
+    assert "closed" in err
+
+
+def test_an_environment_that_cannot_be_made_is_a_finding(capsys):
+    assert main(["check", "CartPol-v1"]) == 2
+    assert capsys.readouterr().out.startswith("✗ making  Unknown environment 'CartPol-v1' (did you mean 'CartPole-v1'?)")
+
+
+def test_settings_reach_the_environment_and_a_wrong_one_is_a_mistake(capsys):
+    assert main(["check", "broken_envs:Reused", "--frame-stack", "2"]) == 0
+    assert "! buffers" in capsys.readouterr().out
+    assert main(["check", "proximo:PocMemory", "--env-settings", "max_step=3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "has no parameter 'max_step' (did you mean 'max_steps'?)" in err
+    assert main(["check", "proximo:PocMemory", "--frame-stack", "2"]) == 2
+    assert "it has no effect" in capsys.readouterr().err
+
+
+def test_the_help_fits_a_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
