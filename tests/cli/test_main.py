@@ -93,7 +93,7 @@ def test_the_console_script_finds_an_environment_where_the_user_stands(tmp_path)
 
 def test_a_reader_that_goes_away_is_no_error():
     ended = subprocess.run(f"{SCRIPT} envs | head -1", shell=True, capture_output=True, text=True, check=False)
-    assert (ended.stdout, ended.stderr) == ("gymnax\n", "")
+    assert (ended.stdout, ended.stderr) == ("gymnasium\n", "")
 
 
 def test_ctrl_c_while_jax_is_imported_ends_at_once_and_in_silence(tmp_path):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from proximo.envs import JaxEnvironment, listing, make_env
-from proximo.envs.registry import check_protocol, from_class
+from proximo.envs.jax.gymnax import names as gymnax_names
+from proximo.envs.own import check_protocol, from_class
+from proximo.envs.registry import TWINS, twin
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete
 
@@ -31,17 +33,16 @@ def test_listed_ids_can_be_made():
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("CartPole-v1", r"its JAX twin is 'gymnax:CartPole-v1'"),
         ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("proximo:PocMemry", r"proximo has no task 'PocMemry' \(did you mean 'PocMemory'\?\); it has PocMemory"),
         ("gymnx:CartPole-v1", r"no library or module 'gymnx' .* \(did you mean 'gymnax'\?\)"),
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
-        ("", r"Unknown environment ''.*expected an id of the form gymnax:NAME"),
+        ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
         ("json:loads", r"json:loads cannot be made: missing a required argument: 's'"),
         ("math:pi", r"'math:pi' is float, no class"),
-        ("builtins:dict", r"builtins:dict is no JAX environment"),
+        ("builtins:dict", r"builtins:dict is neither a JAX environment nor one of Gymnasium's: it lacks observation_space"),
         (".foo:Bar", r"there is no library or module '.foo'"),
         ("test_registry:failing", r"test_registry:failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
     ],
@@ -94,23 +95,22 @@ def test_settings_are_arguments_of_a_user_environment():
     assert env.default_params == ()
 
 
-class GymnasiumLike(Minimal):
-    def step(self, action):
-        return None
-
-
 class Flat:
     observation_space = Box((1,))
 
 
 def test_a_class_without_the_protocol_is_an_error_that_says_what_lacks():
-    with pytest.raises(EnvError, match=r"flat is no JAX environment: it lacks action_space, reset, step"):
+    with pytest.raises(EnvError, match=r"flat is neither a JAX environment nor one of Gymnasium's: it lacks action_space, reset, step"):
         check_protocol(Flat(), "flat")
 
 
-def test_a_gymnasium_environment_is_recognised():
-    with pytest.raises(EnvError, match=r"like.step\(action\) does not take the 4 arguments .*looks like a Gymnasium environment"):
-        check_protocol(GymnasiumLike(), "like")
+def test_every_twin_is_an_id_of_both_libraries():
+    import gymnasium
+
+    for env_id in TWINS:
+        assert env_id in gymnasium.registry
+        assert twin(env_id).removeprefix("gymnax:") in gymnax_names()
+    assert twin("LunarLander-v3") is None
 
 
 def test_a_space_of_another_kind_is_an_error_that_names_it():

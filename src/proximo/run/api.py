@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from proximo.checks import quick_check
 from proximo.config import MAX_SEED, Config, override, validate
 from proximo.drivers.fresh import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
@@ -48,6 +49,9 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
         config = validate(override(config, settings))
     prepare_jax()
     made = environment(config)
+    reporter = reporter or Reporter()
+    for warning in quick_check(made, config.env.id):
+        reporter.warned(warning)
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     members = _seed_configs(config)
@@ -59,7 +63,6 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
 
     parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name, fill)
     run_dirs = [parent / place for place in places]
-    reporter = reporter or Reporter()
     with locked(run_dirs):
         reporter.started(config, run_dirs, facts)
         return _train_groups(program, run_dirs, members, None, reporter, parent)

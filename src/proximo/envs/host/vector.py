@@ -115,6 +115,10 @@ class VectorPool:
         """Note the true final observations of what was truncated; what is to be acted upon next."""
         places = np.flatnonzero(truncated)
         if self.mode == "same_step":
+            if "final_obs" not in info:
+                raise EnvError(
+                    f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated.'
+                )
             finals = info["final_obs"]
             for i in places:
                 one = finals[i] if isinstance(finals, np.ndarray) else None

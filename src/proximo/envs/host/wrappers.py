@@ -26,7 +26,9 @@ def stacked(env: Any, env_id: str, frames: int) -> Any:
     """The last ``frames`` observations along a new first axis; the first of an episode is repeated."""
     if not isinstance(env.observation_space, gym.spaces.Box):
         raise ConfigError(f"frame_stack: the observations of {env_id} are {env.observation_space}: expected a Box.")
-    return gym.wrappers.FrameStackObservation(env, frames, padding_type="reset")
+    # A copy each, because an environment may write its next observation into the same array.
+    copied = gym.wrappers.TransformObservation(env, np.copy, env.observation_space)
+    return gym.wrappers.FrameStackObservation(copied, frames, padding_type="reset")
 
 
 class ActionRepeat(gym.Wrapper):
@@ -81,6 +83,10 @@ class MaskFromInfo(gym.Wrapper):
 
     def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         parts = observation if self.inside else {"observation": observation}
+        if ACTION_MASK not in info:
+            raise EnvError(
+                f"{self.env} gave no action_mask in its info, as its first reset did: expected one at every reset and step."
+            )
         return {**parts, ACTION_MASK: flat_mask(info[ACTION_MASK])}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
