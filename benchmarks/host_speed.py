@@ -5,8 +5,9 @@
     python benchmarks/host_speed.py --show         # tables and plot from the file, nothing is measured
 
 For each row first every variant of ours runs once, briefly, to fill a compilation cache of this run's own (what it takes is kept
-as the first start), and every mode of the peer runs once: the fastest one is the mark that ratios refer to. Then that one and all of
-ours run in turn for --rounds rounds; who begins changes. A ratio is the median of the rounds' ratios. Same network, batch, epochs,
+as the first start), and every mode of the peer runs once. Then the peer's fastest, what comes close to it, and all of ours run in
+turn for --rounds rounds; who begins changes. Ratios refer to the peer's mode with the highest median; each is the median of the
+rounds' ratios. Same network, batch, epochs,
 learning rate, no value clip; compile time excluded. What runs one update behind its rollouts is reported apart and meets no mark.
 Writes the JSON file, a plot beside it, and prints the tables in Markdown. benchmarks/peers/README.md says how SB3 is installed.
 """
@@ -30,6 +31,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 TIMEOUT = 1800.0
+CLOSE = 0.8
+"""A mode of the peer that reaches this share of the fastest one's speed in the first trial runs in all rounds."""
 BUSY = 0.1
 """Share of the cores that others may use before a warning."""
 
@@ -216,17 +219,19 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
         name: bench.measure(name, peer_command(row, arguments, options.seconds, options.sb3_python))
         for name, arguments in row.peers.items()
     }
-    candidates = [name for name in modes if not row.stepping or name.startswith("Async")]
-    best = max(candidates, key=lambda name: speed_of(modes[name]))
-    programs = {best: peer_command(row, row.peers[best], options.seconds, options.sb3_python)}
+    candidates = {name: speed_of(line) for name, line in modes.items() if not row.stepping or name.startswith("Async")}
+    close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values())]
+    programs = {name: peer_command(row, row.peers[name], options.seconds, options.sb3_python) for name in close}
     programs |= {name: ours_command(row, variant, options.seconds) for name, variant in row.ours.items()}
     lines: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
     for number in range(options.rounds):
         print(f"  round {number + 1}", file=sys.stderr, flush=True)
         order = list(programs)
-        turn = number * len(order) // max(1, options.rounds)
+        turn = number * len(order) // options.rounds
         for name in order[turn:] + order[:turn]:
             lines[name].append(bench.measure(name, programs[name]))
+    best = max(close, key=lambda name: statistics.median(speed_of(line) for line in lines[name]))
+    quickest = statistics.median(speed_of(line) for line in lines[best])
     return {
         "title": row.title,
         "date": datetime.date.today().isoformat(),
@@ -236,8 +241,10 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
         "load_average": options.load_average,
         "busy_before": bench.busy,
         "best_peer": best,
-        "peers": {name: peer_record(line, speed_of(modes[best])) for name, line in modes.items()},
-        "best": variant_record(lines[best], lines[best]),
+        "peers": {
+            name: variant_record(lines[name], lines[best]) if name in lines else peer_record(line, quickest)
+            for name, line in modes.items()
+        },
         "ours": {
             name: {
                 "apart": variant.apart,
@@ -267,12 +274,9 @@ def kept(line: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def peer_record(line: dict[str, Any], best: float) -> dict[str, Any]:
-    """One run of a peer's mode, when the best was sought."""
-    return {
-        "steps_per_second": speed_of(line),
-        "ratio": round(speed_of(line) / best, 2),
-        **kept(line, "peak_megabytes", "peak_processes", "versions", "settings", "parameters"),
-    }
+    """The one run of a peer's mode that was too slow for the rounds."""
+    record = variant_record([line], [line])
+    return {**record, "ratio": round(speed_of(line) / best, 2), "ratios": [], "once": True}
 
 
 def variant_record(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -> dict[str, Any]:
@@ -305,7 +309,7 @@ def judged(results: dict[str, Any]) -> list[dict[str, Any]]:
                 {
                     "title": mark["title"],
                     "ours": f"{statistics.median(fit[label]['steps_per_second']):,.0f} ({label})",
-                    "theirs": f"{statistics.median(row['best']['steps_per_second']):,.0f} ({row['best_peer']})",
+                    "theirs": f"{statistics.median(best_of(row)['steps_per_second']):,.0f} ({row['best_peer']})",
                     "figure": f"{fit[label]['ratio']:.2f}×",
                     "rounds": " ".join(f"{x:.2f}" for x in fit[label]["ratios"]),
                     "asked": f"{mark['asked']:g}×",
@@ -315,7 +319,7 @@ def judged(results: dict[str, Any]) -> list[dict[str, Any]]:
             )
         if key == "cartpole":
             lines.append(share_line(row))
-        if "peak_megabytes" in row["best"]:
+        if "peak_megabytes" in best_of(row):
             lines.append(memory_line(row))
     return lines
 
@@ -337,14 +341,16 @@ def share_line(row: dict[str, Any]) -> dict[str, Any]:
 
 def memory_line(row: dict[str, Any]) -> dict[str, Any]:
     label, variant = next(iter(row["ours"].items()))
-    mine, theirs = (statistics.median(record["peak_megabytes"]) for record in (variant, row["best"]))
+    mine, theirs = (statistics.median(record["peak_megabytes"]) for record in (variant, best_of(row)))
     first = variant["first_start"].get("peak_megabytes")
     return {
         "title": "Pong: peak memory of all processes (PSS)",
         "ours": f"{mine:,.0f} MB ({label}; first start, which compiles: {first:,.0f} MB)",
         "theirs": f"{theirs:,.0f} MB ({row['best_peer']})",
         "figure": f"{mine / theirs:.2f}×",
-        "rounds": " ".join(f"{a / b:.2f}" for a, b in zip(variant["peak_megabytes"], row["best"]["peak_megabytes"], strict=True)),
+        "rounds": " ".join(
+            f"{a / b:.2f}" for a, b in zip(variant["peak_megabytes"], best_of(row)["peak_megabytes"], strict=True)
+        ),
         "asked": "no more",
         "aim": "half",
         "verdict": verdict(mine <= theirs, mine <= theirs / 2),
@@ -363,28 +369,33 @@ def tables(results: dict[str, Any]) -> str:
         lines.append("| " + " | ".join(mark[name] for name in names) + " |")
     for row in results.values():
         lines += ["", f"**{row['title']}** ({row['date']}, {row['rounds']} rounds of {row['seconds']:g} s)", ""]
-        lines += ["| program | steps/s | ratio | rounds |" + (" peak MB |" if "peak_megabytes" in row["best"] else "")]
-        lines += ["|---|---|---|---|" + ("---|" if "peak_megabytes" in row["best"] else "")]
+        lines += ["| program | steps/s | ratio | rounds |" + (" peak MB |" if "peak_megabytes" in best_of(row) else "")]
+        lines += ["|---|---|---|---|" + ("---|" if "peak_megabytes" in best_of(row) else "")]
         for label, speed, ratio, rounds, memory, _ in programs_of(row):
             told = " ".join(f"{x:.2f}" for x in rounds)
             lines.append(f"| {label} | {speed:,.0f} | {ratio:.2f} | {told} |" + (f" {memory:,.0f} |" if memory else ""))
     return "\n".join(lines)
 
 
+def best_of(row: dict[str, Any]) -> dict[str, Any]:
+    """The peer's mode that ratios refer to."""
+    return row["peers"][row["best_peer"]]
+
+
 def programs_of(row: dict[str, Any]) -> list[tuple[str, float, float, list[float], float, str]]:
-    """(label, steps/s, ratio, ratios of the rounds, peak megabytes or 0, kind) of every program, ours first, the peer's best in
-    its rounds, the peer's other modes as they ran once."""
+    """(label, steps/s, ratio, ratios of the rounds, peak megabytes or 0, kind) of every program, ours first, then the
+    peer's modes, the fastest first."""
     entries = []
     for label, v in row["ours"].items():
         memory = statistics.median(v.get("peak_megabytes", [0]))
         kind = "behind" if v["apart"] else "ours"
         entries.append((f"ours: {label}", statistics.median(v["steps_per_second"]), v["ratio"], v["ratios"], memory, kind))
-    best = row["best"]
-    memory = statistics.median(best.get("peak_megabytes", [0]))
-    entries.append((row["best_peer"], statistics.median(best["steps_per_second"]), 1.0, [], memory, "best"))
-    for label, p in row["peers"].items():
-        if label != row["best_peer"]:
-            entries.append((f"{label} (once)", p["steps_per_second"], p["ratio"], [], p.get("peak_megabytes", 0), "peer"))
+    for label, p in sorted(row["peers"].items(), key=lambda item: -item[1]["ratio"]):
+        memory = statistics.median(p.get("peak_megabytes", [0]))
+        kind = "best" if label == row["best_peer"] else "peer"
+        shown = f"{label} (once)" if "once" in p else label
+        rounds = [] if kind == "best" else p["ratios"]
+        entries.append((shown, statistics.median(p["steps_per_second"]), p["ratio"], rounds, memory, kind))
     return entries
 
 
@@ -402,10 +413,10 @@ def plot(results: dict[str, Any], path: Path) -> None:
     if "cartpole" in results:
         shares = {n: v["shares"] for n, v in results["cartpole"]["ours"].items() if not v["apart"] and "shares" in v}
         panels.append((len(shares) + 1, (draw_shares, shares)))
-    panels += [(len(programs_of(row)), (draw_memory, row)) for row in results.values() if "peak_megabytes" in row["best"]]
+    panels += [(len(programs_of(row)), (draw_memory, row)) for row in results.values() if "peak_megabytes" in best_of(row)]
     heights = [count + 2.2 for count, _ in panels]
     figure, axes = plt.subplots(
-        len(panels), 1, figsize=(10, 0.3 * sum(heights) + 0.6), height_ratios=heights, layout="constrained", squeeze=False
+        len(panels), 1, figsize=(10, 0.27 * sum(heights) + 0.8), height_ratios=heights, layout="constrained", squeeze=False
     )
     for axis, (_, (draw, data)) in zip(axes[:, 0], panels, strict=True):
         draw(axis, data)

@@ -58,7 +58,8 @@ def make_environments(options: argparse.Namespace):
     expected = {"repeat_action_probability": 0.0, "full_action_space": False, "frameskip": 1}
     if {name: held.get(name) for name in expected} != expected:
         sys.exit(f"{options.env} is registered with {held}: expected {expected}.")
-    return VecFrameStack(make_atari_env(options.env, wrapper_kwargs={"terminal_on_life_loss": False}, **common), 4)
+    # The module's name before the id has it registered in the processes of SubprocVecEnv too.
+    return VecFrameStack(make_atari_env(f"ale_py:{options.env}", wrapper_kwargs={"terminal_on_life_loss": False}, **common), 4)
 
 
 def main() -> None:
