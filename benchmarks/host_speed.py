@@ -123,7 +123,7 @@ ROWS = {
             "ale:pong": Variant(),
             "envpool:Pong-v5": Variant(("--env", "envpool:Pong-v5")),
             "PongNoFrameskip-v4, 2 workers": Variant(
-                ("--env", "PongNoFrameskip-v4", "--workers", "2", "--set", "preprocessing=atari", "frame_stack=4")
+                ("--env", "ale_py:PongNoFrameskip-v4", "--workers", "2", "--set", "preprocessing=atari", "frame_stack=4")
             ),
             f"ale:pong, {BEHIND}": Variant(("--lag",), apart=True),
         },
