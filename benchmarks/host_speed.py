@@ -414,17 +414,21 @@ def plot(results: dict[str, Any], path: Path) -> None:
         shares = {n: v["shares"] for n, v in results["cartpole"]["ours"].items() if not v["apart"] and "shares" in v}
         panels.append((len(shares) + 1, (draw_shares, shares)))
     panels += [(len(programs_of(row)), (draw_memory, row)) for row in results.values() if "peak_megabytes" in best_of(row)]
-    heights = [count + 2.2 for count, _ in panels]
-    figure, axes = plt.subplots(
-        len(panels), 1, figsize=(10, 0.27 * sum(heights) + 0.8), height_ratios=heights, layout="constrained", squeeze=False
-    )
-    for axis, (_, (draw, data)) in zip(axes[:, 0], panels, strict=True):
+    width, bar, between, left, right = 11.0, 0.24, 0.75, 3.0, 0.3  # inches
+    whole = sum(bar * count + between for count, _ in panels) + 0.5
+    figure = plt.figure(figsize=(width, whole))
+    top = whole - 0.35
+    for count, (draw, data) in panels:
+        bottom = top - 0.3 - bar * count
+        axis = figure.add_axes((left / width, bottom / whole, (width - left - right) / width, bar * count / whole))
+        top -= bar * count + between
         draw(axis, data)
         axis.invert_yaxis()
         axis.tick_params(axis="y", length=0)
         for side in ("top", "right", "left"):
             axis.spines[side].set_visible(False)
-    figure.suptitle("proximo beside Stable-Baselines3 and Gymnasium: dark blue ours, pale blue one update behind, grey peers")
+    title = "proximo beside Stable-Baselines3 and Gymnasium: dark blue ours, pale blue one update behind its rollouts, grey peers"
+    figure.text(0.5, 1 - 0.22 / whole, title, ha="center", fontsize=10)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
