@@ -1,0 +1,205 @@
+"""Training speed, memory and shares of the wall time of proximo on an ordinary environment, or its stepping alone: one JSON line.
+
+    python benchmarks/ours_host.py --env CartPole-v1 --num-envs 8 --num-steps 128 --batch-size 256 --epochs 4 --seconds 20 \
+        [--workers N] [--overlap] [--lag] [--plain] [--images] [--memory] [--set NAME=VALUE ...]
+    python benchmarks/ours_host.py --env LunarLander-v3 --num-envs 16 --workers 2 --stepping --seconds 10
+
+The settings are SB3's defaults beside those given: 64-64 tanh for policy and value each (--images: the shared Nature CNN, and the
+learner sees the sign of the rewards), learning rate 3e-4, no value clip. Everything is compiled first, two updates warm up, then
+updates are timed one by one until --seconds are over. Counted are true steps: rows of next-step autoreset, which ignore their
+action, are left out. --plain steps plain environments where Gymnasium has a vectorised one of the same id.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from typing import Any
+
+from peers.tree_memory import PeakMemory
+
+IMAGES = {"encoder": "nature_cnn", "towers": "shared"}
+FOREVER = 10**12
+"""Steps of the whole training: no schedule ends, and with learner_lag no rollout is the last."""
+WARM_UP = 2
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--num-steps", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--overlap", action="store_true")
+    parser.add_argument("--lag", action="store_true")
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--images", action="store_true")
+    parser.add_argument("--stepping", action="store_true")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memory", action="store_true", help="sample the memory of all processes")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="more settings of proximo's")
+    return parser.parse_args()
+
+
+def make_config(options: argparse.Namespace):
+    """The settings, checked by proximo."""
+    import proximo
+    from proximo.config import LEAVES
+
+    settings: dict[str, Any] = {
+        "num_envs": options.num_envs,
+        "num_steps": options.num_steps,
+        "num_minibatches": options.num_envs * options.num_steps // options.batch_size,
+        "num_epochs": options.epochs,
+        "total_steps": FOREVER,
+        "eval_episodes": 0,
+        "num_workers": options.workers,
+        "overlap": options.overlap,
+        "learner_lag": int(options.lag),
+    }
+    if options.images:
+        settings |= IMAGES | ({"clip_reward": "sign"} if "clip_reward" in LEAVES else {})
+    settings |= dict(text.split("=", 1) for text in options.set)
+    return proximo.make_config(options.env, settings, preset=False)
+
+
+def make_environment(options: argparse.Namespace, config):
+    """The environment; with ``--plain`` one by one, whatever vectorised form there is."""
+    from proximo.run.reuse import environment
+
+    env = environment(config)
+    return dataclasses.replace(env, make_vector=None) if options.plain else env
+
+
+def trained(options: argparse.Namespace, config) -> dict[str, Any]:
+    """Steps per second of training, and where the time went."""
+    import jax
+
+    from proximo.run.program import HostProgram
+
+    started = time.perf_counter()
+    program = HostProgram(config, make_environment(options, config))
+    state = program.start([options.seed])
+    program.compile(state)
+    compile_seconds = time.perf_counter() - started
+    driver = program.driver
+
+    def update(state):
+        state, metrics = program.advance(state, 1)
+        # With learner_lag this is the rollout after the one that was learned: over many updates it is the same count.
+        filler = driver.open().slabs[driver._slab].filler[:-1]
+        return state, filler.size - int(filler.sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
+
+    for _ in range(WARM_UP):
+        state, _, _ = update(state)
+    rates, shares, returns = [], {}, []
+    for _ in range(options.repeats):
+        begun, steps = time.perf_counter(), 0
+        spent: dict[str, float] = {}
+        while not steps or time.perf_counter() - begun < options.seconds:
+            before = time.perf_counter()
+            state, rows, metrics = update(state)
+            seconds, steps = time.perf_counter() - before, steps + rows
+            for name, value in metrics.items():
+                if name.startswith("time/share_"):
+                    spent[name[len("time/share_") :]] = spent.get(name[len("time/share_") :], 0.0) + value * seconds
+            returns = (returns + [metrics["rollout/return_mean"]] * (metrics["rollout/episodes"] > 0))[-5:]
+        whole = time.perf_counter() - begun
+        rates.append(round(steps / whole, 1))
+        shares = {name: seconds / whole for name, seconds in spent.items()}
+        named = sum(seconds for name, seconds in spent.items() if name != "rest")
+        shares["rest"] = max(0.0, 1.0 - named / whole)  # what lies between two updates too
+    workers = driver.open().num_workers
+    healthy = bool(state.healthy)
+    program.close()
+    if not healthy:
+        raise SystemExit("The training has met NaN or infinity: its speed says nothing.")
+    return {
+        "num_workers": workers,
+        "parameters": sum(x.size for x in jax.tree.leaves(state.learner.policy) if hasattr(x, "size")),
+        "compile_seconds": round(compile_seconds, 2),
+        "steps_per_second": rates,
+        "shares": {name: round(value, 4) for name, value in shares.items()},
+        "mean_return_last": sum(returns) / len(returns) if returns else None,
+    }
+
+
+def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
+    """Steps per second of the environments alone, with random actions that were drawn beforehand."""
+    import numpy as np
+
+    from proximo.envs.host.environment import PoolOptions
+    from proximo.envs.host.observations import random_actions
+
+    env = make_environment(options, config)
+    pool = env.open(options.num_envs, options.num_steps, PoolOptions(options.workers, 2 if options.overlap else 1))
+    rng = np.random.default_rng(options.seed)
+    pool.reset(0, options.seed)
+    for slab in pool.slabs:
+        for row in slab.action:
+            row[...] = random_actions(env.action_space, rng, options.num_envs)
+    at, rates = 0, []
+    for repeat in range(options.repeats + 1):  # the first one warms up
+        begun, steps = time.perf_counter(), 0
+        limit = options.seconds if repeat else min(1.0, options.seconds)
+        while time.perf_counter() - begun < limit:
+            slab = pool.slabs[at]
+            _step_through(pool, at, options.num_steps)
+            steps += slab.filler[:-1].size - int(slab.filler[:-1].sum())
+            at = (at + 1) % len(pool.slabs)
+            pool.slabs[at].begin_after(slab)
+            pool.slabs[at].clear()
+        rates.append(round(steps / (time.perf_counter() - begun), 1))
+    workers = pool.num_workers
+    pool.close()
+    return {"num_workers": workers, "steps_per_second": rates[1:]}
+
+
+def _step_through(pool, slab: int, num_steps: int) -> None:
+    """A slab of steps, each group at its own pace, as the driver does it."""
+    at = [0] * len(pool.groups)
+    for group in range(len(at)):
+        pool.send(slab, 0, group)
+    running = list(range(len(at)))
+    while running:
+        group = pool.ready(running)
+        pool.receive(slab, at[group], group)
+        at[group] += 1
+        if at[group] < num_steps:
+            pool.send(slab, at[group], group)
+        else:
+            running.remove(group)
+
+
+def main() -> None:
+    options = parse()
+    memory = PeakMemory()
+    if options.memory:
+        memory.start()
+    from proximo import runtime
+
+    runtime.prepare_jax()
+    config = make_config(options)
+    told = stepped(options, config) if options.stepping else trained(options, config)
+    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "envpool")
+    line = {
+        "peer": "proximo",
+        "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
+        "settings": {**vars(options), "cpu_count": os.cpu_count(), "threads": runtime.threads()},
+        **told,
+        **memory.stop(),
+    }
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

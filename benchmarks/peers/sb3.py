@@ -1,0 +1,124 @@
+"""Training speed and memory of Stable-Baselines3's PPO on a Gymnasium environment: one JSON line.
+
+    python benchmarks/peers/sb3.py --env CartPole-v1 --num-envs 8 --num-steps 128 --batch-size 256 --epochs 4 \
+        --mode dummy --threads 1 --seconds 20 [--memory]
+
+To be run in an environment of its own (README.md). The policies are SB3's defaults: 64-64 tanh for policy and value each, or the
+shared Nature CNN where the id ends in NoFrameskip-v4, which then also gets SB3's standard chain (30 no-ops, 4 frames a step with
+the maximum of two, 84x84 gray, sign-clipped reward, 4 frames stacked; a lost life ends nothing). One rollout with its update warms
+up, a second one tells how many fill --seconds; those are timed inside one call of SB3's ``learn``, without a callback. Gymnasium's
+checker is off, as it is on our side. Constant learning rate 3e-4, no value clip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--num-steps", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--mode", choices=("dummy", "subproc"), default="dummy")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; each environment's process has one")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memory", action="store_true", help="sample the memory of all processes")
+    return parser.parse_args()
+
+
+def make_environments(options: argparse.Namespace):
+    """The vectorised environment, as SB3's own helpers make it."""
+    import gymnasium
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
+    common = {
+        "n_envs": options.num_envs,
+        "seed": options.seed,
+        "vec_env_cls": {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[options.mode],
+        "env_kwargs": {"disable_env_checker": True},
+    }
+    if not options.env.endswith("NoFrameskip-v4"):
+        return make_vec_env(options.env, **common)
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    held = gymnasium.spec(options.env).kwargs
+    expected = {"repeat_action_probability": 0.0, "full_action_space": False, "frameskip": 1}
+    if {name: held.get(name) for name in expected} != expected:
+        sys.exit(f"{options.env} is registered with {held}: expected {expected}.")
+    # The module's name before the id has it registered in the processes of SubprocVecEnv too.
+    return VecFrameStack(make_atari_env(f"ale_py:{options.env}", wrapper_kwargs={"terminal_on_life_loss": False}, **common), 4)
+
+
+def main() -> None:
+    options = parse()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(options.threads)
+    from tree_memory import PeakMemory
+
+    memory = PeakMemory()
+    if options.memory:
+        memory.start()
+    started = time.perf_counter()
+    import torch
+    from stable_baselines3 import PPO
+
+    torch.set_num_threads(options.threads)
+    environments = make_environments(options)
+    images = options.env.endswith("NoFrameskip-v4")
+    model = PPO(
+        "CnnPolicy" if images else "MlpPolicy",
+        environments,
+        n_steps=options.num_steps,
+        batch_size=options.batch_size,
+        n_epochs=options.epochs,
+        seed=options.seed,
+        device="cpu",
+    )
+    rows = options.num_envs * options.num_steps
+
+    def learn(updates: int) -> float:
+        begun = time.perf_counter()
+        model.learn(updates * rows, reset_num_timesteps=model.num_timesteps == 0)
+        return time.perf_counter() - begun
+
+    learn(1)
+    startup = time.perf_counter() - started
+    updates = max(1, round(options.seconds / learn(1)))
+    seconds = [learn(updates) for _ in range(options.repeats)]
+    seen = memory.stop()
+    returns = [episode["r"] for episode in model.ep_info_buffer or []]
+    environments.close()
+    packages = ("stable_baselines3", "torch", "gymnasium", "numpy", *(("ale-py", "opencv-python-headless") if images else ()))
+    line = {
+        "peer": f"SB3 {options.mode}, {options.threads} thread{'s' if options.threads > 1 else ''}",
+        "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
+        "settings": {
+            **vars(options),
+            "updates": updates,
+            "policy": type(model.policy).__name__,
+            "threads": torch.get_num_threads(),
+        },
+        "parameters": sum(p.numel() for p in model.policy.parameters()),
+        "startup_seconds": round(startup, 2),
+        "steps_per_second": [round(updates * rows / one, 1) for one in seconds],
+        "mean_return_last": sum(returns) / len(returns) if returns else None,
+        **seen,
+    }
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
