@@ -138,7 +138,7 @@ def valid(**settings):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"id": ""}, r"No environment given: name one, as in `proximo train gymnax:CartPole-v1`"),
+        ({"id": ""}, r"No environment given: name one, as in `proximo train CartPole-v1`"),
         (
             {"num_envs": 4, "num_steps": 10, "num_minibatches": 3},
             r"num_minibatches = 3 does not divide the 40 rows .*choose a divisor of 40",

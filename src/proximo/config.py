@@ -213,7 +213,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
     plain = name.replace("-", "_")
     if plain in ("id", "env", "env_id", "environment"):
         return ConfigError(
-            f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train gymnax:CartPole-v1`; "
+            f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train CartPole-v1`; "
             "in a file it is `env: {id: ...}`."
         )
     if plain in FOREIGN_NAMES:
@@ -278,7 +278,7 @@ def validate(config: Config) -> Config:
     if config.run.seed + config.run.seeds - 1 > MAX_SEED:
         raise ConfigError(f"seed = {config.run.seed} with seeds = {config.run.seeds}: expected no seed beyond {MAX_SEED}.")
     if not env.id:
-        raise ConfigError("No environment given: name one, as in `proximo train gymnax:CartPole-v1`; `proximo envs` lists them.")
+        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`; `proximo envs` lists them.")
     if config.batch_size >= 2**31:
         raise ConfigError(
             f"num_envs {env.num_envs} × num_steps {ppo.num_steps} = {config.batch_size:,} rows: expected fewer than 2³¹."

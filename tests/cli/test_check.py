@@ -61,7 +61,7 @@ def test_an_environment_that_cannot_be_made_is_a_finding(capsys):
 
 def test_settings_reach_the_environment_and_a_wrong_one_is_a_mistake(capsys):
     assert main(["check", "broken_envs:Reused", "--frame-stack", "2"]) == 0
-    assert "! buffers" in capsys.readouterr().out
+    assert "Box(2, 2)" in capsys.readouterr().out
     assert main(["check", "proximo:PocMemory", "--env-settings", "max_step=3"]) == 2
     out, err = capsys.readouterr()
     assert out == ""

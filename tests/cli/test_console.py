@@ -18,7 +18,7 @@ CONFIG = override(
 )
 FACTS = {
     "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "device": "cpu, 2 cores",
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "device": "cpu, 2 cores", "seeds_mode": "vmap",
 }  # fmt: skip
 RUN = Path("runs/e/r")
 SUMMARY = {"mean_return": 12.34}
@@ -122,7 +122,7 @@ def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):
 def test_seeds_one_after_the_other_are_named_and_those_that_wait_count_in_the_time_left(plain, clock):
     reporter, stream = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
-    reporter.started(override(CONFIG, {"seeds_mode": "serial"}), seeds, FACTS)
+    reporter.started(CONFIG, seeds, {**FACTS, "seeds_mode": "serial"})
     reporter.begun(seeds[:1], 0)
     reporter.begun(seeds[1:2], 0)
     reporter.advanced(1600, 100.0, None)

@@ -20,7 +20,7 @@ def test_a_bare_call_prints_the_verbs(capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
     assert all(f"  {verb} " in out for verb in ("train", "eval", "check", "envs", "doctor"))
-    assert "proximo train gymnax:CartPole-v1" in out
+    assert "proximo train CartPole-v1" in out
     assert err == ""
 
 

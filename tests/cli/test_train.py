@@ -32,9 +32,10 @@ def mistake(capsys, tmp_path, *words):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "No environment given: name one, as in `proximo train gymnax:CartPole-v1`"),
+        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
         (["gymnax:CartPol-v1"], "gymnax has no environment 'CartPol-v1' (did you mean 'CartPole-v1'?)"),
-        (["CartPole-v1"], "'CartPole-v1' is a Gymnasium id; this version trains JAX environments: its JAX twin is 'gymnax:CartPole-v1'"),
+        (["CartPole-v1", "--frame-stack", "0"], "frame_stack = '0': expected at least 1"),
+        (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium's environments: gymnax:CartPole-v1 is one in JAX"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
         (["proximo:PocMemry"], "proximo has no task 'PocMemry' (did you mean 'PocMemory'?)"),
         (["nowhere:Env"], "there is no library or module 'nowhere' on Python's path"),
@@ -55,7 +56,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds takes no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "takes no argument 'sise' (did you mean 'size'?)"),
-        (["odd_envs:NoStep"], "odd_envs:NoStep is no JAX environment: it lacks step"),
+        (["odd_envs:NoStep"], "odd_envs:NoStep is neither a JAX environment nor one of Gymnasium's: it lacks step"),
         (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),

@@ -43,7 +43,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
-        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Begin with: proximo train gymnax:CartPole-v1",
+        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Begin with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="proximo VERB [...]",
         allow_abbrev=False,

@@ -67,9 +67,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     for word in unread:
         if word.startswith("--"):
             raise unknown(word[2:].partition("=")[0])
-        raise UsageError(
-            f"Unexpected {word!r}: one environment, then flags, as in `proximo train gymnax:CartPole-v1 --num-envs 16`."
-        )
+        raise UsageError(f"Unexpected {word!r}: one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`.")
     settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
     return options, settings
 

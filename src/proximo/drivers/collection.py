@@ -128,7 +128,7 @@ class Collection:
         at = [0] * len(pool.groups)
         for group in range(len(at)):
             self._act(0, group)
-            pool.send(self.place, 0, group)
+            self._send(0, group)
         running = list(range(len(at)))
         while running:
             started = time.perf_counter()
@@ -141,10 +141,15 @@ class Collection:
             at[group] = t + 1
             if t + 1 < self.steps:
                 self._act(t + 1, group)
-                pool.send(self.place, t + 1, group)
+                self._send(t + 1, group)
             else:
                 running.remove(group)
         return self._collected()
+
+    def _send(self, t: int, group: int) -> None:
+        started = time.perf_counter()
+        self.pool.send(self.place, t, group)
+        self.seconds["environment"] += time.perf_counter() - started
 
     def _act(self, t: int, group: int) -> None:
         started = time.perf_counter()

@@ -26,7 +26,7 @@ from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
 from proximo.run.interrupts import Interrupts
 from proximo.run.program import HostProgram, Program, make_program
 from proximo.run.progress import Reporter
-from proximo.run.reuse import environment, stacks_seeds
+from proximo.run.reuse import environment, reuse, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
@@ -50,7 +50,9 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     prepare_jax()
     made = environment(config)
     reporter = reporter or Reporter()
-    for warning in quick_check(made, config.env.id):
+    # Once for each environment; the entry holds it, so that its id goes to no other.
+    _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
+    for warning in warnings:
         reporter.warned(warning)
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made

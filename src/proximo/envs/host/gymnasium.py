@@ -22,7 +22,7 @@ from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
-NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "procgen": "procgen", "highway": "highway_env"}
+NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 
 
@@ -41,15 +41,28 @@ def making(env_id: str) -> Iterator[None]:
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether Gymnasium knows ``env_id`` (``module:Id`` and ``ALE/…`` import what registers it)."""
+    """Whether Gymnasium knows ``env_id``. What registers it is imported: ``module`` of ``module:Id``, and the libraries of the
+    namespaces that we know; raises ``EnvError`` with the extra to install where such a library is missing."""
     module, _, name = env_id.rpartition(":")
-    module = module or NAMESPACES.get(name.partition("/")[0] if "/" in name else name.partition("-")[0], "")
-    if name not in gym.registry and module:
-        try:
-            gym.register_envs(importlib.import_module(module))
-        except ImportError:
-            return False
+    if name in gym.registry and not module:
+        return True
+    library = _library_of(name)
+    if not (module or library):
+        return False
+    try:
+        gym.register_envs(importlib.import_module(module or library))
+    except ImportError:
+        if not module and library in EXTRAS:
+            raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{EXTRAS[library]}]'.") from None
+        return False
     return name in gym.registry
+
+
+def _library_of(name: str) -> str:
+    """The library that registers ids like ``ALE/Pong-v5``, ``PongNoFrameskip-v4`` or ``MiniGrid-Empty-5x5-v0``; else nothing."""
+    if "NoFrameskip" in name:
+        return NAMESPACES["ALE"]
+    return NAMESPACES.get(name.partition("/" if "/" in name else "-")[0], "")
 
 
 def names() -> list[str]:
