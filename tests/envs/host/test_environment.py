@@ -1,0 +1,92 @@
+"""How many workers step, and what a worker is."""
+
+import functools
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import gym_toys
+from proximo.envs.host import environment
+from proximo.envs.host.environment import HostEnvironment, PoolOptions
+from proximo.envs.host.gymnasium import from_factory
+from proximo.envs.host.observations import hold_actions, random_actions
+from proximo.envs.host.pool import environment_seeds, split
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+
+class Slow(gym_toys.Countdown):
+    """A step takes a millisecond."""
+
+    def step(self, action):
+        time.sleep(0.001)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_envs", "groups", "workers"),
+    [
+        (5e-6, 8, 1, 0),  # CartPole
+        (30e-6, 16, 1, 4),  # LunarLander
+        (30e-6, 2, 1, 0),  # a hand-over costs as much as both
+        (1e-3, 3, 1, 3),  # no more than environments
+        (1e-3, 3, 2, 2),  # as many for each half
+        (1e-3, 1, 1, 0),
+    ],
+)
+def test_cheap_environments_stay_here_and_costly_ones_go_to_workers(monkeypatch, seconds, num_envs, groups, workers):
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: range(4), raising=False)
+    monkeypatch.setattr(HostEnvironment, "step_seconds", lambda self: seconds)
+    assert from_factory(gym_toys.Countdown, "toy", Preprocessing()).choose_workers(num_envs, groups) == workers
+
+
+def test_a_step_is_measured(monkeypatch):
+    monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.05)
+    assert 0.001 < from_factory(Slow, "toy", Preprocessing()).step_seconds() < 0.01
+
+
+def test_a_worker_imports_no_jax():
+    code = "import sys; import proximo.envs.host.worker; print('jax' in sys.modules, 'gymnasium' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split()[0] == "False"
+
+
+@pytest.mark.parametrize(("n", "parts"), [(8, 3), (2, 2), (7, 7), (5, 1)])
+def test_columns_are_split_into_contiguous_parts_of_nearly_equal_size(n, parts):
+    pieces = split(range(n), parts)
+    assert [i for piece in pieces for i in piece] == list(range(n))
+    assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
+
+
+def test_seeds_follow_from_their_source_and_differ():
+    assert environment_seeds(5, 3) == environment_seeds(5, 3)
+    assert environment_seeds(5, 3)[:4] == environment_seeds(4, 3), "more environments change no seed"
+    every = {seed for source in range(50) for seed in environment_seeds(8, source)}
+    assert len(every) == 400
+    assert max(every) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (Discrete(3, start=1), np.array([1, 4])),
+        (MultiDiscrete((2, 3)), np.array([[0, 2], [2, 0]])),
+        (MultiBinary((2,)), np.array([[0, 1], [2, 0]], np.int8)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [np.nan]], np.float32)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [1.5]], np.float32)),
+    ],
+)
+def test_an_action_outside_its_space_is_named_with_its_environment(space, wrong):
+    hold_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy")
+    with pytest.raises(EnvError, match=r"for environment 1 of toy is not in its space"):
+        hold_actions(wrong, space, "toy")
+
+
+def test_options_that_cannot_be_served_are_a_sentence():
+    env = from_factory(functools.partial(gym_toys.Countdown, 3), "toy", Preprocessing())
+    with pytest.raises(ConfigError, match="overlap = true needs at least 2 environments, num_envs is 1"):
+        env.open(1, 4, PoolOptions(num_groups=2))

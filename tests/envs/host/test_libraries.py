@@ -1,0 +1,139 @@
+"""Ids of Gymnasium, ALE and EnvPool, and what is said where a library or an id is missing."""
+
+import builtins
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import gym_toys
+from proximo.envs import HostEnvironment, make_env
+from proximo.envs.host.environment import PoolOptions
+from proximo.envs.host.observations import random_actions
+from proximo.envs.host.pool import InProcess
+from proximo.envs.host.vector import VectorPool
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+
+
+def played(env, num_envs=2, num_steps=40, seed=0, options=None):
+    """The slab of a random rollout."""
+    pool = env.open(num_envs, num_steps, options or PoolOptions(), 1)
+    pool.reset(0, seed)
+    slab = pool.slabs[0]
+    slab.clear()
+    slab.action[:] = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs).reshape(slab.action.shape)
+    for t in range(num_steps):
+        pool.send(0, t, 0)
+        pool.receive(0, t, 0)
+    pool.close()
+    return slab, pool
+
+
+def test_an_id_with_a_vector_entry_point_is_used_as_it_is_unless_more_is_asked_for():
+    env = make_env("CartPole-v1")
+    assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))
+    assert isinstance(played(env)[1], VectorPool)
+    assert isinstance(played(env, options=PoolOptions(num_workers=0, stagger_steps=5))[1], InProcess)
+
+
+def test_an_id_without_one_is_vectorised_by_us():
+    slab, pool = played(make_env("Pendulum-v1"), options=PoolOptions(num_workers=0))
+    assert isinstance(pool, InProcess)
+    assert (slab.reward < 0).all()
+
+
+def test_settings_are_arguments_of_the_environment():
+    slab, _ = played(make_env("Pendulum-v1", {"g": 0.0}), num_steps=2, options=PoolOptions(num_workers=0))
+    other, _ = played(make_env("Pendulum-v1"), num_steps=2, options=PoolOptions(num_workers=0))
+    assert not np.array_equal(slab.observation[0][1:], other.observation[0][1:])
+    with pytest.raises(EnvError, match="Making Pendulum-v1 raised TypeError"):
+        make_env("Pendulum-v1", {"gravitation": 0.0})
+
+
+def test_an_id_that_only_this_process_has_registered_is_made_in_workers_too():
+    gym.register("Toy-v7", entry_point=gym_toys.Countdown, max_episode_steps=3)
+    try:
+        slab, pool = played(make_env("Toy-v7"), num_steps=7, options=PoolOptions(num_workers=2))
+        assert pool.num_workers == 2
+        assert slab.truncated[[2, 5]].all(), "the limit of the registration"
+    finally:
+        del gym.registry["Toy-v7"]
+
+
+def test_a_module_in_front_of_an_id_is_imported_first():
+    assert isinstance(make_env("gymnasium.envs:CartPole-v1"), HostEnvironment)
+    with pytest.raises(EnvError, match="Unknown environment 'no_such_module:CartPole-v1'"):
+        make_env("no_such_module:CartPole-v1")
+
+
+def without(monkeypatch, *names):
+    """As if these libraries were not installed."""
+    real = builtins.__import__
+
+    def limited(name, *arguments, **options):
+        if name.partition(".")[0] in names:
+            raise ImportError(f"No module named {name!r}")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", limited)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "library", "sentence"),
+    [
+        ("ale:pong", "ale_py", r"ale:pong needs a library that is not installed: pip install 'proximo\[atari\]'"),
+        ("envpool:Pong-v5", "envpool", r"EnvPool is not installed: pip install 'proximo\[envpool\]'"),
+        ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(monkeypatch, env_id, library, sentence):
+    import sys
+
+    for name in [n for n in sys.modules if n.partition(".")[0] in (library, "lunar_lander") or n.endswith("lunar_lander")]:
+        monkeypatch.delitem(sys.modules, name)
+    without(monkeypatch, library)
+    with pytest.raises(EnvError, match=sentence):
+        make_env(env_id)
+
+
+def test_an_atari_game_by_ales_own_vector_environment():
+    pytest.importorskip("ale_py")
+    env = make_env("ale:breakout", {"noop_max": 0})
+    assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
+    slab, _ = played(env, num_envs=2, num_steps=60)
+    assert slab.observation[0].max() > 100
+    assert not slab.filler.any()
+    with pytest.raises(EnvError, match=r"ALE has no game 'brekout' \(did you mean 'breakout'\?\)"):
+        make_env("ale:brekout")
+    with pytest.raises(ConfigError, match=r"ale:pong has no parameter 'noops'.*it has .*noop_max"):
+        make_env("ale:pong", {"noops": 3})
+
+
+def test_an_action_that_native_code_must_not_see_is_refused():
+    pytest.importorskip("ale_py")
+    env = make_env("ale:pong")
+    pool = env.open(2, 4, PoolOptions(), 1)
+    pool.reset(0, 0)
+    pool.slabs[0].clear()
+    pool.slabs[0].action[0] = [0, 6]
+    with pytest.raises(EnvError, match=r"The action 6 for environment 1 of ale:pong is not in its space Discrete\(6\)"):
+        pool.receive(0, 0, 0)
+    pool.close()
+
+
+def test_envpool_is_used_as_it_is():
+    pytest.importorskip("envpool")
+    env = make_env("envpool:CartPole-v1")
+    one, pool = played(env, num_envs=4, num_steps=60, seed=1)
+    assert isinstance(pool, VectorPool)
+    done = one.terminated | one.truncated
+    np.testing.assert_array_equal(one.filler[1:], done)
+    again, _ = played(env, num_envs=4, num_steps=60, seed=1)
+    np.testing.assert_array_equal(one.observation[0], again.observation[0])
+    other, _ = played(env, num_envs=4, num_steps=60, seed=2)
+    assert not np.array_equal(one.observation[0], other.observation[0])
+    with pytest.raises(EnvError, match=r"EnvPool has no task 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"):
+        make_env("envpool:CartPol-v1")
+    with pytest.raises(ConfigError, match=r"envpool:CartPole-v1 has no parameter 'max_steps'"):
+        make_env("envpool:CartPole-v1", {"max_steps": 3})

@@ -1,0 +1,92 @@
+"""What settings put around an environment."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pools import in_process, rollout
+
+import gym_toys
+from proximo.envs.host.gymnasium import from_factory, from_id
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.host.wrappers import ActionRepeat, MaskFromInfo, flat_mask
+from proximo.errors import EnvError
+from proximo.spaces import Box, Dict, MultiBinary
+
+
+def test_frames_are_stacked_and_begin_anew_with_each_episode():
+    make = functools.partial(Preprocessing(frame_stack=3).wrap, gym_toys.Countdown(4), "toy")
+    slab = rollout(in_process(make, num_envs=1, num_steps=6), np.zeros((6, 1), np.int64))
+    stacks = slab.observation[0][:, 0, :, 0] * 4
+    expected = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 0], [0, 0, 1], [0, 1, 2]]
+    np.testing.assert_array_equal(stacks, expected)
+
+
+class SameArray(gym_toys.Countdown):
+    """Writes every observation into one array."""
+
+    buffer = np.zeros(2, np.float32)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self.buffer[:] = observation
+        return self.buffer, *rest
+
+
+def test_stacked_frames_of_an_environment_that_reuses_its_array_differ():
+    env = Preprocessing(frame_stack=3).wrap(SameArray(10), "toy")
+    env.reset(seed=0)
+    for _ in range(3):
+        observation, *_ = env.step(0)
+    np.testing.assert_allclose(observation[:, 0], [0.1, 0.2, 0.3], atol=1e-6)
+
+
+def test_an_action_is_repeated_until_the_episode_ends_and_its_rewards_are_added():
+    env = ActionRepeat(gym_toys.Countdown(5), 3)
+    env.reset(seed=0)
+    steps = [env.step(1) for _ in range(2)]
+    assert [(reward, terminated) for _, reward, terminated, _, _ in steps] == [(3.0, False), (2.0, True)]
+
+
+def test_a_mask_in_info_becomes_a_part_of_the_observation():
+    env = from_factory(gym_toys.InfoMask, "toy", Preprocessing())
+    assert env.observation_space == Dict((("observation", Box((2,), -1.0, 1.0)), ("action_mask", MultiBinary((4,)))))
+    one = env.make()
+    observation, info = one.reset(seed=0)
+    np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
+
+
+def test_a_mask_that_is_not_given_with_every_step_is_a_sentence():
+    class Forgetful(gym_toys.InfoMask):
+        def step(self, action):
+            return *super().step(self.allowed)[:4], {}
+
+    env = MaskFromInfo(Forgetful(), 4)
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match="gave no action_mask in its info, as its first reset did"):
+        env.step(0)
+
+
+def test_a_mask_of_parts_is_laid_out_one_after_the_other():
+    np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
+
+
+def test_the_atari_chain_gives_small_gray_images_and_lives_are_no_episodes():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    env = from_id("ALE/Breakout-v5", {}, _registered(Preprocessing(preprocessing="atari", frame_stack=4, life_loss=True)))
+    assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
+    one = env.make()
+    first, info = one.reset(seed=0)
+    assert info["lives"] == 5
+    assert first.dtype == np.uint8
+    assert first.max() > 100
+    assert one.unwrapped._frameskip == 1, "frames are skipped once"
+
+
+def _registered(preprocessing):
+    import ale_py
+
+    gym.register_envs(ale_py)
+    return preprocessing
