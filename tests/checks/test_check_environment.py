@@ -123,13 +123,6 @@ def test_gymnasiums_own_checker_speaks_too():
     )
 
 
-def test_a_reused_buffer_is_fine_alone_and_a_warning_where_frames_are_stacked():
-    alone = {f.check: f for f in findings("Reused")}["buffers"]
-    assert (alone.level, alone.says[:30]) == ("ok", "It changes an array that it ha")
-    (sentence,) = told(findings("Reused", frame_stack=2), "warning")
-    assert_matches(r"buffers: .*all of them show the newest: return a copy", sentence)
-
-
 def test_a_limit_that_training_sets_answers_for_what_never_ends():
     assert told(findings("Endless", max_episode_steps=50), "warning") == []
     env = make_env("broken_envs:JaxEndless")

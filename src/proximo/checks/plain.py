@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
-import gymnasium as gym
 import numpy as np
 
 from proximo.checks import gymnasium_checker, rows
@@ -39,7 +38,6 @@ MOST_STEPS = 20_000
 END_SECONDS = 4.0
 POOL_ENVS = 3
 POOL_STEPS = 100
-REUSE_STEPS = 10
 
 OBSERVATION_FIX = "Return what the space says, or declare the space that it returns."
 REWARD_FIX = "Return float(reward)."
@@ -165,7 +163,6 @@ def contents(env: HostEnvironment, one: Any, played: list[Row]) -> list[Finding]
         *rows.masks(expected, arrays, env.action_space),
         rows.ends(ended, steps, limit, by_seconds=late),
         rows.time_limits(ended, infos),
-        buffers(one, env),
     ]
 
 
@@ -184,51 +181,6 @@ def until_end(env: HostEnvironment, one: Any) -> tuple[list[Episode], int, bool]
         if time.perf_counter() - started > END_SECONDS:
             return [], t, True
     return [], MOST_STEPS, False
-
-
-def buffers(one: Any, env: HostEnvironment) -> Finding:
-    """Whether the environment changes arrays that it has returned, and whether that breaks something."""
-    inner = _below_stack(one)
-    reused = _changes_returned(gymnasium_checker.peeled(one) if inner is None else inner, env)
-    if reused and inner is not None:
-        return warning(
-            "buffers",
-            "It changes an array that it has returned, and the frames that are stacked are that array, so that all of them show "
-            "the newest: return a copy (observation.copy()).",
-        )
-    if reused:
-        return ok("buffers", "It changes an array that it has returned; it is copied before the next step, so that does no harm.")
-    return ok("buffers", "What it has returned stays as it was.")
-
-
-def _below_stack(env: Any) -> Any:
-    """What the frame stack is put around; None where frames are not stacked."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.FrameStackObservation):
-            return env.env
-        env = env.env
-    return None
-
-
-def _changes_returned(inner: Any, env: HostEnvironment) -> bool:
-    observation, _ = begin(inner, env.id, 0)
-    rng = np.random.default_rng(0)
-    for _ in range(REUSE_STEPS):
-        before = [(array, array.copy()) for array in _arrays(observation)]
-        action = allowed_action(env.action_space, rng, mask_in(observation))
-        observation, _, terminated, truncated, info = step(inner, env.id, action)
-        if any(not np.array_equal(array, copy) for array, copy in before):
-            return True
-        if terminated or truncated or "action_mask" in info:  # below its wrapper no mask says what is allowed
-            break
-    return False
-
-
-def _arrays(observation: Any) -> list[np.ndarray]:
-    parts = observation.values() if isinstance(observation, dict) else observation if isinstance(observation, tuple) else None
-    if parts is not None:
-        return [array for part in parts for array in _arrays(part)]
-    return [observation] if isinstance(observation, np.ndarray) else []
 
 
 def side_by_side(env: HostEnvironment, findings: list[Finding]) -> list[Finding]:

@@ -8,8 +8,8 @@ from typing import Any
 from proximo.cli import Parser
 
 # Listed only when they are asked for: hundreds of ids.
-LONG = {"ale": "atari", "envpool": "envpool"}
-"""Library and the extra that installs it."""
+LONG = ("ale", "envpool")
+INSTALLED_BY = {"ale": "proximo[atari]", "envpool": "proximo[envpool]", "gymnax": "gymnax"}
 DESCRIBED = ("gymnax", "proximo")
 
 
@@ -43,8 +43,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
-    if library in LONG and not entries:
-        print(f"{library}: not installed (pip install 'proximo[{LONG[library]}]')")
+    if not entries:
+        print(f"{library}: not installed (pip install '{INSTALLED_BY[library]}')")
         return
     if library in LONG and not whole:
         print(f"{library}: {len(entries)} ids, as {entries[0]['id']}; `proximo envs {library}` lists them")

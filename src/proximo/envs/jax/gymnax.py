@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,10 @@ def _gymnax() -> ModuleType:
         sys.modules.update({name: _Deferred(name) for name in deferred})
         try:
             import gymnax  # noqa: F401
+        except ModuleNotFoundError as error:
+            if error.name != "gymnax":
+                raise
+            raise EnvError("gymnax is not installed: pip install gymnax (1.0.1 needs gymnasium < 1.4).") from None
         finally:
             # Only gymnax holds the stand-ins: whoever imports these modules later gets the real ones.
             for name in deferred:
@@ -44,7 +49,9 @@ def _gymnax() -> ModuleType:
 
 
 def names() -> list[str]:
-    """The ids that gymnax has registered."""
+    """The ids that gymnax has registered; none where it is not installed."""
+    if importlib.util.find_spec("gymnax") is None:
+        return []
     return list(_gymnax().registered_envs)
 
 
