@@ -72,48 +72,54 @@ def gradients_by_xla(x: Array, weight: Array, gradient: Array, stride: int) -> t
 
 
 def by_products(x: Array, weight: Array, stride: int) -> Array:
-    """With the pixels of a ``stride × stride`` block as channels the stride is 1 and the kernel ``size / stride``: for each of
-    its positions a product of the image, shifted, with a matrix, all added up."""
-    blocks = _weight_to_blocks(weight, stride)
-    size, channels, out = blocks.shape[1:]
+    """With the pixels of a ``stride × stride`` block as channels the stride is 1 and the kernel ``size / stride``. One product of
+    all blocks with the matrices of all its positions; then, position by position, the shifted products are added up."""
+    matrix, size = _weight_to_matrix(weight, stride)
     wide = jnp.promote_types(x.dtype, jnp.float32)
 
     def chunk(x: Array) -> tuple[Array, tuple[()]]:
-        rows, columns = (n // stride - size + 1 for n in _cropped(x, weight.shape[0], stride).shape[1:3])
         image = _to_blocks(_cropped(x, weight.shape[0], stride), stride)
-        shifted = [image[:, i : i + rows, j : j + columns].reshape((-1, channels)) for i in range(size) for j in range(size)]
-        products = [
-            jnp.matmul(a, b, preferred_element_type=wide)
-            for a, b in zip(shifted, blocks.reshape((-1, channels, out)), strict=True)
-        ]
-        return sum(products[1:], products[0]).reshape((-1, rows, columns, out)).astype(x.dtype), ()
+        images, rows, columns, channels = image.shape
+        products = jnp.matmul(image.reshape((-1, channels)), matrix, preferred_element_type=wide)
+        products = products.reshape((images, rows, columns, size, size, -1))
+        inner = (rows - size + 1, columns - size + 1)
+        parts = [products[:, i : i + inner[0], j : j + inner[1], i, j] for i in range(size) for j in range(size)]
+        return sum(parts[1:], parts[0]).astype(x.dtype), ()
 
     return _over_chunks(chunk, x)[0]
 
 
 def gradients_by_products(x: Array, weight: Array, gradient: Array, stride: int) -> tuple[Array, Array]:
-    """Gradients of ``x`` and ``weight``, position by position as in ``by_products``."""
-    blocks = _weight_to_blocks(weight, stride)
-    size, _, channels, out = blocks.shape
+    """Gradients of ``x`` and ``weight``: the transposes of ``by_products``, each one product too."""
+    matrix, size = _weight_to_matrix(weight, stride)
+    out = weight.shape[-1]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     positions = [(i, j) for i in range(size) for j in range(size)]
+    # A row for each output channel, a column for each position and channel of the block.
+    back = matrix.reshape((-1, size * size, out)).transpose(2, 1, 0).reshape((out, -1))
 
     def chunk(x: Array, gradient: Array) -> tuple[Array, Array]:
-        rows, columns = gradient.shape[1:3]
-        image, flat = _to_blocks(_cropped(x, weight.shape[0], stride), stride), gradient.reshape((-1, out))
-        of_image, of_weight = jnp.zeros(image.shape, wide), []
-        for i, j in positions:
-            here = (slice(None), slice(i, i + rows), slice(j, j + columns))
-            of_weight.append(jnp.matmul(image[here].reshape((-1, channels)).T, flat, preferred_element_type=wide))
-            back = jnp.matmul(flat, blocks[i, j].T, preferred_element_type=wide)
-            of_image = of_image.at[here].add(back.reshape((-1, rows, columns, channels)))
-        of_image = _from_blocks(of_image.astype(x.dtype), stride)
-        outside = [(0, whole - part) for whole, part in zip(x.shape, of_image.shape, strict=True)]
-        return jnp.pad(of_image, outside), jnp.stack(of_weight)
+        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride)
+        images, rows, columns, channels = image.shape
 
-    of_x, of_weight = _over_chunks(chunk, x, gradient)
-    of_weight = of_weight.reshape((size, size, stride, stride, -1, out)).swapaxes(1, 2).reshape(weight.shape)
-    return of_x, of_weight.astype(weight.dtype)
+        def at(position: tuple[int, int], part: Array) -> Array:
+            """``part`` in the place among all blocks that the kernel's ``position`` reads."""
+            edges = [(k, whole - inner - k) for k, whole, inner in zip(position, (rows, columns), part.shape[1:3], strict=True)]
+            return jnp.pad(part, [(0, 0), *edges, (0, 0)])
+
+        products = jnp.matmul(gradient.reshape((-1, out)), back, preferred_element_type=wide)
+        products = products.reshape((*gradient.shape[:3], size, size, channels))
+        of_image = sum(at((i, j), products[:, :, :, i, j]) for i, j in positions)
+        of_image = _from_blocks(jnp.asarray(of_image).astype(x.dtype), stride)
+        outside = [(0, whole - part) for whole, part in zip(x.shape, of_image.shape, strict=True)]
+        # The shifts on the side of the gradient, which has fewer channels than the blocks.
+        shifted = jnp.stack([at(position, gradient) for position in positions], axis=3)
+        flat = image.reshape((-1, channels)), shifted.reshape((images * rows * columns, -1))
+        of_matrix = jax.lax.dot_general(*flat, (((0,), (0,)), ((), ())), preferred_element_type=wide)
+        return jnp.pad(of_image, outside), of_matrix
+
+    of_x, of_matrix = _over_chunks(chunk, x, gradient)
+    return of_x, _matrix_to_weight(of_matrix, weight.shape, stride).astype(weight.dtype)
 
 
 def _cropped(x: Array, size: int, stride: int) -> Array:
@@ -136,11 +142,19 @@ def _from_blocks(x: Array, stride: int) -> Array:
     return x.reshape((batch, rows * stride, columns * stride, -1))
 
 
-def _weight_to_blocks(weight: Array, stride: int) -> Array:
-    """``[size, size, C, out] -> [size / stride, size / stride, stride · stride · C, out]``."""
+def _weight_to_matrix(weight: Array, stride: int) -> tuple[Array, int]:
+    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` with ``n = size / stride`` positions along each axis, and ``n``."""
     size, _, channels, out = weight.shape
     n = size // stride
-    return weight.reshape((n, stride, n, stride, channels, out)).swapaxes(1, 2).reshape((n, n, -1, out))
+    blocks = weight.reshape((n, stride, n, stride, channels, out)).transpose(1, 3, 4, 0, 2, 5)
+    return blocks.reshape((stride * stride * channels, n * n * out)), n
+
+
+def _matrix_to_weight(matrix: Array, shape: tuple[int, ...], stride: int) -> Array:
+    """The inverse of ``_weight_to_matrix``."""
+    size, _, channels, out = shape
+    n = size // stride
+    return matrix.reshape((stride, stride, channels, n, n, out)).transpose(3, 0, 4, 1, 2, 5).reshape(shape)
 
 
 def _over_chunks(function: Callable[..., tuple[Array, PyTree]], *arrays: Array) -> tuple[Array, PyTree]:
