@@ -43,6 +43,19 @@ def test_products_of_matrices_are_the_convolution(sizes):
     assert errors(*case(*sizes)) < 1e-5
 
 
+@pytest.mark.parametrize("sizes", [CASES[0], CASES[5]])
+def test_bytes_are_numbers_and_have_no_gradient(sizes):
+    x, weight, gradient, stride = case(*sizes)
+    x = jnp.asarray(np.random.default_rng(1).integers(0, 256, x.shape), jnp.uint8)
+    wide = x.astype(jnp.float32)
+    assert relative((by_products(x, weight, stride),), (by_xla(wide, weight, stride),)) < 1e-5
+    nothing, of_weight = gradients_by_products(x, weight, gradient, stride)
+    assert nothing is None
+    assert relative((of_weight,), gradients_by_xla(wide, weight, gradient, stride)[1:]) < 1e-5
+    got = jax.jit(jax.grad(lambda w: jnp.vdot(convolve(x, w, stride), gradient)))(weight)
+    assert relative((got,), (of_weight,)) < 1e-5
+
+
 def test_they_are_the_same_to_the_last_digits_in_float64():
     with precision("float64"):
         assert errors(*case(*CASES[1], dtype="float64")) < 1e-13

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, Shaped
 
 from proximo.networks.layers import HIDDEN_GAIN
 
@@ -30,12 +30,16 @@ class Conv(eqx.Module):
         shape = (size, size, in_channels, out_channels)
         return cls(jax.nn.initializers.orthogonal(HIDDEN_GAIN)(key, shape), jnp.zeros(out_channels), stride)
 
-    def __call__(self, x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns out_channels"]:
-        return convolve(x, self.weight, self.stride) + self.bias
+    def __call__(
+        self, x: Shaped[Array, "batch height width channels"], scale: float = 1.0
+    ) -> Float[Array, "batch rows columns out_channels"]:
+        """The convolution of ``scale * x``, which may be bytes: they become numbers where they are multiplied, and not before,
+        because four times as much memory takes as long to write as the products take."""
+        return convolve(x, self.weight * scale, self.stride) + self.bias
 
 
 def _primal(
-    x: Float[Array, "batch height width channels"], weight: Float[Array, "size size channels out"], stride: int
+    x: Shaped[Array, "batch height width channels"], weight: Float[Array, "size size channels out"], stride: int
 ) -> Float[Array, "batch rows columns out"]:
     """``y[b, r, c] = Σ x[b, stride r + i, stride c + j] weight[i, j]``, on each platform in the way that is fast there.
 
@@ -51,7 +55,7 @@ def _forward(x: Array, weight: Array, stride: int) -> tuple[Array, tuple[Array, 
     return _primal(x, weight, stride), (x, weight)
 
 
-def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array | None, Array]:
     ways = {"cpu": gradients_by_products, "default": gradients_by_xla}
     return jax.lax.platform_dependent(*kept, gradient, **{name: partial(way, stride=stride) for name, way in ways.items()})
 
@@ -63,63 +67,87 @@ convolve.defvjp(_forward, _backward)
 def by_xla(x: Array, weight: Array, stride: int) -> Array:
     """XLA's convolution."""
     strides = (stride, stride)
-    return jax.lax.conv_general_dilated(x, weight, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.lax.conv_general_dilated(
+        x.astype(weight.dtype), weight, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
-def gradients_by_xla(x: Array, weight: Array, gradient: Array, stride: int) -> tuple[Array, Array]:
-    """Gradients of ``x`` and ``weight`` by ``by_xla``."""
-    return jax.vjp(partial(by_xla, stride=stride), x, weight)[1](gradient)
+def gradients_by_xla(x: Array, weight: Array, gradient: Array, stride: int) -> tuple[Array | None, Array]:
+    """Gradients of ``x`` (None for bytes) and ``weight`` by ``by_xla``."""
+    if _has_gradient(x):
+        return jax.vjp(partial(by_xla, stride=stride), x, weight)[1](gradient)
+    return None, *jax.vjp(lambda weight: by_xla(x, weight, stride), weight)[1](gradient)
+
+
+def _has_gradient(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def by_products(x: Array, weight: Array, stride: int) -> Array:
     """With the pixels of a ``stride × stride`` block as channels the stride is 1 and the kernel ``size / stride``. One product of
     all blocks with the matrices of all its positions; then, position by position, the shifted products are added up."""
     matrix, size = _weight_to_matrix(weight, stride)
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = jnp.promote_types(weight.dtype, jnp.float32)
 
-    def chunk(x: Array) -> tuple[Array, tuple[()]]:
-        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride)
+    def chunk(x: Array) -> Array:
+        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride).astype(weight.dtype)
         images, rows, columns, channels = image.shape
         products = jnp.matmul(image.reshape((-1, channels)), matrix, preferred_element_type=wide)
         products = products.reshape((images, rows, columns, size, size, -1))
         inner = (rows - size + 1, columns - size + 1)
         parts = [products[:, i : i + inner[0], j : j + inner[1], i, j] for i in range(size) for j in range(size)]
-        return sum(parts[1:], parts[0]).astype(x.dtype), ()
+        return sum(parts[1:], parts[0]).astype(weight.dtype)
 
-    return _over_chunks(chunk, x)[0]
+    return _mapped(chunk, x)
 
 
-def gradients_by_products(x: Array, weight: Array, gradient: Array, stride: int) -> tuple[Array, Array]:
-    """Gradients of ``x`` and ``weight``: the transposes of ``by_products``, each one product too."""
+def gradients_by_products(x: Array, weight: Array, gradient: Array, stride: int) -> tuple[Array | None, Array]:
+    """Gradients of ``x`` (None for bytes) and ``weight``: the transposes of ``by_products``, each one product too."""
+    of_x = _gradient_of_input(x.shape, weight, gradient, stride) if _has_gradient(x) else None
+    wide = jnp.promote_types(weight.dtype, jnp.float32)
+    positions = _positions(weight, stride)
+
+    def chunk(x: Array, gradient: Array) -> Array:
+        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride).astype(weight.dtype)
+        rows, columns, channels = image.shape[1:]
+        # The shifts on the side of the gradient, which has fewer channels than the blocks.
+        shifted = jnp.stack([_placed(gradient, position, (rows, columns)) for position in positions], axis=3)
+        flat = image.reshape((-1, channels)), shifted.reshape((-1, len(positions) * weight.shape[-1]))
+        return jax.lax.dot_general(*flat, (((0,), (0,)), ((), ())), preferred_element_type=wide)
+
+    return of_x, _matrix_to_weight(_summed(chunk, x, gradient), weight.shape, stride).astype(weight.dtype)
+
+
+def _gradient_of_input(shape: tuple[int, ...], weight: Array, gradient: Array, stride: int) -> Array:
+    """The gradient of an input of ``shape``."""
     matrix, size = _weight_to_matrix(weight, stride)
-    out = weight.shape[-1]
-    wide = jnp.promote_types(x.dtype, jnp.float32)
-    positions = [(i, j) for i in range(size) for j in range(size)]
+    out, wide = weight.shape[-1], jnp.promote_types(weight.dtype, jnp.float32)
+    positions = _positions(weight, stride)
+    blocks = [(n - weight.shape[0]) // stride + size for n in shape[1:3]]
     # A row for each output channel, a column for each position and channel of the block.
     back = matrix.reshape((-1, size * size, out)).transpose(2, 1, 0).reshape((out, -1))
 
-    def chunk(x: Array, gradient: Array) -> tuple[Array, Array]:
-        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride)
-        images, rows, columns, channels = image.shape
-
-        def at(position: tuple[int, int], part: Array) -> Array:
-            """``part`` in the place among all blocks that the kernel's ``position`` reads."""
-            edges = [(k, whole - inner - k) for k, whole, inner in zip(position, (rows, columns), part.shape[1:3], strict=True)]
-            return jnp.pad(part, [(0, 0), *edges, (0, 0)])
-
+    def chunk(gradient: Array) -> Array:
         products = jnp.matmul(gradient.reshape((-1, out)), back, preferred_element_type=wide)
-        products = products.reshape((*gradient.shape[:3], size, size, channels))
-        of_image = sum(at((i, j), products[:, :, :, i, j]) for i, j in positions)
-        of_image = _from_blocks(jnp.asarray(of_image).astype(x.dtype), stride)
-        outside = [(0, whole - part) for whole, part in zip(x.shape, of_image.shape, strict=True)]
-        # The shifts on the side of the gradient, which has fewer channels than the blocks.
-        shifted = jnp.stack([at(position, gradient) for position in positions], axis=3)
-        flat = image.reshape((-1, channels)), shifted.reshape((images * rows * columns, -1))
-        of_matrix = jax.lax.dot_general(*flat, (((0,), (0,)), ((), ())), preferred_element_type=wide)
-        return jnp.pad(of_image, outside), of_matrix
+        products = products.reshape((*gradient.shape[:3], len(positions), -1))
+        parts = [_placed(products[:, :, :, k], position, blocks) for k, position in enumerate(positions)]
+        image = _from_blocks(sum(parts[1:], parts[0]).astype(weight.dtype), stride)
+        outside = [(0, whole - part) for whole, part in zip(shape[1:3], image.shape[1:3], strict=True)]
+        return jnp.pad(image, [(0, 0), *outside, (0, 0)])
 
-    of_x, of_matrix = _over_chunks(chunk, x, gradient)
-    return of_x, _matrix_to_weight(of_matrix, weight.shape, stride).astype(weight.dtype)
+    return _mapped(chunk, gradient)
+
+
+def _positions(weight: Array, stride: int) -> list[tuple[int, int]]:
+    """The places of a kernel in blocks, row by row."""
+    size = weight.shape[0] // stride
+    return [(i, j) for i in range(size) for j in range(size)]
+
+
+def _placed(part: Array, position: tuple[int, int], blocks: Sequence[int]) -> Array:
+    """``part`` in the place among all blocks that the kernel's ``position`` reads, zeros around it."""
+    edges = [(k, whole - inner - k) for k, whole, inner in zip(position, blocks, part.shape[1:3], strict=True)]
+    return jnp.pad(part, [(0, 0), *edges, (0, 0)])
 
 
 def _cropped(x: Array, size: int, stride: int) -> Array:
@@ -157,21 +185,22 @@ def _matrix_to_weight(matrix: Array, shape: tuple[int, ...], stride: int) -> Arr
     return matrix.reshape((stride, stride, channels, n, n, out)).transpose(3, 0, 4, 1, 2, 5).reshape(shape)
 
 
-def _over_chunks(function: Callable[..., tuple[Array, PyTree]], *arrays: Array) -> tuple[Array, PyTree]:
-    """``function(*arrays) -> (rows, sum)``, over ``CHUNK`` rows of the arrays at a time and those that are left."""
+def _mapped(function: Callable[[Array], Array], x: Array) -> Array:
+    """``function(x)``, which maps rows to rows, over ``CHUNK`` rows at a time and those that are left."""
+    whole = x.shape[0] // CHUNK
+    if whole < 2:
+        return function(x)
+    rows = jax.lax.map(function, x[: whole * CHUNK].reshape((whole, CHUNK, *x.shape[1:])))
+    rows = rows.reshape((-1, *rows.shape[2:]))
+    return jnp.concatenate([rows, function(x[whole * CHUNK :])]) if x.shape[0] % CHUNK else rows
+
+
+def _summed(function: Callable[..., Array], *arrays: Array) -> Array:
+    """``function(*arrays)``, which adds up over rows, in the same parts."""
     whole = arrays[0].shape[0] // CHUNK
     if whole < 2:
         return function(*arrays)
     chunks = tuple(a[: whole * CHUNK].reshape((whole, CHUNK, *a.shape[1:])) for a in arrays)
-    shapes = jax.eval_shape(function, *(c[0] for c in chunks))[1]
-
-    def body(total: PyTree, chunk: tuple[Array, ...]) -> tuple[PyTree, Array]:
-        rows, added = function(*chunk)
-        return jax.tree.map(jnp.add, total, added), rows
-
-    total, rows = jax.lax.scan(body, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), chunks)
-    rows = rows.reshape((-1, *rows.shape[2:]))
-    if arrays[0].shape[0] % CHUNK:
-        last, added = function(*(a[whole * CHUNK :] for a in arrays))
-        rows, total = jnp.concatenate([rows, last]), jax.tree.map(jnp.add, total, added)
-    return rows, total
+    shape = jax.eval_shape(function, *(c[0] for c in chunks))
+    total, _ = jax.lax.scan(lambda total, chunk: (total + function(*chunk), None), jnp.zeros(shape.shape, shape.dtype), chunks)
+    return total + function(*(a[whole * CHUNK :] for a in arrays)) if arrays[0].shape[0] % CHUNK else total

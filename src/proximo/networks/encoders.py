@@ -79,8 +79,10 @@ class NatureCNN(eqx.Module):
     def __call__(self, x: UInt8[Array, "..."]) -> Float[Array, "*batch 512"]:
         batch = x.shape[: x.ndim - len(self.axes)]
         x = x.reshape((-1, *x.shape[len(batch) :])).transpose((0, *(1 + axis for axis in self.axes)))
-        x = x.reshape((*x.shape[:3], -1)).astype(self.dense.weight.dtype) / 255.0
-        for convolution in self.convolutions:
+        x = x.reshape((*x.shape[:3], -1))
+        first, *others = self.convolutions
+        x = jax.nn.relu(first(x, scale=1.0 / 255.0))
+        for convolution in others:
             x = jax.nn.relu(convolution(x))
         return jax.nn.relu(self.dense(x.reshape((x.shape[0], -1)))).reshape((*batch, -1))
 
