@@ -1,6 +1,7 @@
 """What the README and the examples show works as it stands there."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -24,6 +25,18 @@ def test_sweep_trains_every_learning_rate_in_one_program(capsys):
     assert len(result) == 3
     assert all(8 < mean < 500 for mean in result.values())
     assert capsys.readouterr().out.count("learning rate") == 3
+
+
+@pytest.mark.learning
+def test_own_gymnasium_environment_is_sound_and_is_learned(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "own_gymnasium_environment:Grid"]) == 0
+    assert "can be trained" in capsys.readouterr().out
+    words = ["train", "own_gymnasium_environment:Grid", "--total-steps", "40000", "--num-workers", "0", "--learning-rate", "1e-3"]
+    assert main(words) == 0
+    assert main(["eval", "last", "--episodes", "200", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["success_rate"] > 0.98
 
 
 @pytest.mark.learning

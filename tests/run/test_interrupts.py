@@ -94,14 +94,22 @@ def test_a_call_that_uses_no_cpu_time_is_a_hang_and_one_that_computes_is_not(tmp
     (tmp_path / "go").touch()
 
 
+def test_waiting_for_environments_is_not_hanging(monkeypatch):
+    monkeypatch.setattr(interrupts, "STILL_SECONDS", 0.5)
+    with Interrupts() as guard:
+        assert guard.call(lambda: time.sleep(1.5) or "slept", computes=lambda: False) == "slept"
+        with pytest.raises(HungError):
+            guard.call(lambda: time.sleep(3.0))
+
+
 def test_a_process_that_was_stopped_itself_does_not_count_as_hung(monkeypatch):
     watch = interrupts._CpuWatch()
     now = time.monotonic()
     monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1000)  # as after Ctrl-Z and fg
-    watch.check()
+    watch.check(True)
     assert watch._since == now + 1000, "the waiting begins anew"
     monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1001)
-    watch.check()
+    watch.check(True)
 
 
 def braked(tmp_path, **settings):

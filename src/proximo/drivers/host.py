@@ -51,6 +51,7 @@ class HostDriver:
         """Where the NaN or infinity came from that has ended the training, if an environment gave it."""
         self.episodes = EpisodeLog(config.env.num_envs)
         self.seconds: dict[str, float] = dict.fromkeys(("environment", "policy", "update"), 0.0)
+        self.learning = False
         self._fresh = True
         self._place = 0
         self._memory: list[Memory] = []
@@ -134,7 +135,11 @@ class HostDriver:
     def _learn(self, state: TrainState, rollout: Collected) -> tuple[Any, Any, dict[str, float]]:
         started = time.perf_counter()
         arguments = (state.learner, state.healthy, rollout.vector, rollout.rows(), rollout.memory, rollout.last_memory)
-        learner, healthy, metrics = jax.block_until_ready(self.programs.learn(0, *arguments))
+        self.learning = True
+        try:
+            learner, healthy, metrics = jax.block_until_ready(self.programs.learn(0, *arguments))
+        finally:
+            self.learning = False
         metrics = {name: float(x) for name, x in jax.device_get(metrics).items()}
         if not healthy and not self.bad_environment:
             self.bad_environment = bad_environment(rollout.slab)

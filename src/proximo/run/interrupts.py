@@ -64,9 +64,16 @@ class Interrupts:
             os._exit(128 + number)
         self.requested, self._asked_at = number, time.monotonic()
 
-    def call(self, function: Callable[..., Any], *arguments: Any, grace: float | None = None) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        grace: float | None = None,
+        computes: Callable[[], bool] = lambda: True,
+    ) -> Any:
         """``function(*arguments)``; raises ``AbandonedError`` when it outlasts a request to stop by ``grace`` seconds (None:
-        ``GRACE_SECONDS``), and ``HungError`` when this process has used no CPU time for ``STILL_SECONDS``."""
+        ``GRACE_SECONDS``), and ``HungError`` when this process has used no CPU time for ``STILL_SECONDS`` while it ``computes()``
+        (and does not wait for environments, which have a limit of their own)."""
         outcome: dict[str, Any] = {}
         grace = GRACE_SECONDS if grace is None else grace
 
@@ -85,7 +92,7 @@ class Interrupts:
                 self._notify_once()
                 if time.monotonic() - self._asked_at > grace:
                     raise AbandonedError
-            watch.check()
+            watch.check(computes())
         if "error" in outcome:
             raise outcome["error"]
         return outcome["result"]
@@ -104,12 +111,12 @@ class _CpuWatch:
         self._seen = self._since
         self._on_cpu = jax.default_backend() == "cpu"
 
-    def check(self) -> None:
+    def check(self, computes: bool) -> None:
         used, now = time.process_time(), time.monotonic()
         stopped = now - self._seen > 5.0  # this thread stood still too: Ctrl-Z, or a machine that slept
         self._seen = now
         # The watching itself costs about 1 ms a second.
-        if not self._on_cpu or stopped or used - self._used > 0.02 * (now - self._since) + 0.05:
+        if not (self._on_cpu and computes) or stopped or used - self._used > 0.02 * (now - self._since) + 0.05:
             self._used, self._since = used, now
         elif now - self._since > STILL_SECONDS:
             raise HungError(

@@ -107,6 +107,10 @@ class Program:
         """The states of all seeds as this program takes them."""
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
+    def computes(self) -> bool:
+        """Whether the CPU is all that a call waits for."""
+        return True
+
     def how(self) -> str:
         """How environments are stepped, in words; nothing, where there is only one way."""
         return ""
@@ -180,6 +184,10 @@ class HostProgram:
         """A state that was saved: environments begin anew with it."""
         self.driver.begin()
         return states[0]
+
+    def computes(self) -> bool:
+        """Whether the learner computes just now: else environments may be waited for, which need no CPU of this process."""
+        return self.driver.learning
 
     def how(self) -> str:
         """How environments are stepped, in words."""

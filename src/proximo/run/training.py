@@ -108,7 +108,7 @@ class Training:
         try:
             # Nothing is lost when these are cut short.
             state = self.interrupts.call(make_state, grace=0.0)
-            self.interrupts.call(self.program.compile, state, grace=0.0)
+            self.interrupts.call(self.program.compile, state, grace=0.0, computes=self.program.computes)
             self.reporter.compiled(self.program.how())
         except AbandonedError:
             self._leave(update)
@@ -181,7 +181,7 @@ class Training:
     def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
         """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
         started = time.monotonic()
-        state, metrics = self.interrupts.call(self.program.advance, state, wanted)
+        state, metrics = self.interrupts.call(self.program.advance, state, wanted, computes=self.program.computes)
         count = next(iter(metrics.values())).shape[1]
         seconds = time.monotonic() - started
         self.seconds += seconds
@@ -249,7 +249,8 @@ class Training:
         improved = False
         for i, member in self.healthy:
             policy = self.program.member(state, i).learner.policy
-            episodes = self.interrupts.call(evaluator, policy, member.config.run.seed, SELECTION_STREAM)
+            seed, computes = member.config.run.seed, self.program.computes
+            episodes = self.interrupts.call(evaluator, policy, seed, SELECTION_STREAM, computes=computes)
             if episodes.unfinished and not self.warned_of_unfinished:
                 self.warned_of_unfinished = True
                 self.reporter.warned(
