@@ -89,6 +89,8 @@ class Misbehaving(Countdown):
             time.sleep(3600)
         if self.what == "hold":
             ctypes.PyDLL(None).sleep(3600)  # native code that never lets go of Python's lock
+        if self.what == "exit":
+            raise SystemExit(0)
         if self.what == "die":
             os._exit(3)
         changed = {

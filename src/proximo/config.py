@@ -149,6 +149,9 @@ class RunConfig:
     )
     eval_every: int = _setting(0, "steps between evaluations; 0: a tenth of the run", low=0)
     eval_episodes: int = _setting(32, "episodes of each evaluation; 0: no evaluation, not at the end either", low=0, high=10**6)
+    eval_max_steps: int = _setting(
+        0, "steps after which an episode of an evaluation is cut and counts as it stands; 0: 100,000", low=0, high=10**8
+    )
     checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")

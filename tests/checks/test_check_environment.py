@@ -82,8 +82,8 @@ ERRORS = {
 def test_a_fault_is_an_error_that_says_what_was_seen_and_the_fix(name):
     found = findings(name)
     assert worst(found) == "error"
-    assert "cannot be trained as it is: 1 error" in verdict(name, found)
-    (sentence,) = told(found, "error")
+    assert "cannot be trained as it is: " in verdict(name, found)
+    sentence = told(found, "error")[0]  # where a pool meets the same fault, it says so too
     assert_matches(ERRORS[name], sentence)
 
 

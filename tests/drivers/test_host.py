@@ -1,6 +1,7 @@
 """The host driver: what it hands to the learner is what the policy did, whatever steps the environments, and wherever."""
 
 import functools
+import itertools
 
 import gymnasium as gym
 import jax
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import gym_toys
 from proximo.config import Config, override
 from proximo.drivers import HostDriver
 from proximo.drivers.collection import Collected
@@ -16,7 +16,9 @@ from proximo.drivers.host_programs import HostPrograms
 from proximo.envs.host.gymnasium import from_class, from_factory, from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.slab import Slab
+from proximo.errors import EnvironmentFault
 
+import gym_toys
 from helpers import MEMORIES, bits, shaken
 
 NONE = Preprocessing()
@@ -99,33 +101,95 @@ def test_with_first_shifted_by_one_the_rows_do_not_fit(memory):
 
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
 def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
-    """Against a second run of the environments, in which the final observations are seen by hand."""
+    """Against the policy stepped by hand along the rows; the memory before the step would give another value."""
     env = vector_env(mode) if mode else None
     driver = host(env, **MEMORIES["gru"], sequence_length=4)
     state = state_of(driver)
     policy = state.learner.policy
-    seen = {}
+    finals = []
     original = driver.programs.final_value
 
     def final_value(size, vector, final, memory):
-        seen[len(seen)] = (np.array(final[0]), memory)
+        finals.append(jnp.array(final[0]))
         return original(size, vector, final, memory)
 
     driver.programs.final_value = final_value
     _, collected = driver._collect(state)
     rows, slab = collected.rows(), collected.slab
-    times = np.flatnonzero(rows["truncated"].any(axis=1))
-    assert len(times) == len(seen) > 0
-    never = jnp.zeros(4, bool)
-    for t, (final, memory) in zip(times, seen.values(), strict=True):
+    memory, never = policy.init_memory(4), jnp.zeros(4, bool)
+    left = iter(finals)
+    apart = 0.0
+    for t in range(16):
+        before = memory
+        observation = jnp.array(slab.observation[0][t])
+        memory, _, _, _ = policy.step(memory, observation, jnp.array(slab.first[t]), ~jnp.array(slab.filler[t]), None)
         here = rows["truncated"][t]
-        expected = policy.value(memory, jnp.asarray(final), never)
-        np.testing.assert_allclose(rows["bootstrap"][t][here], np.asarray(expected)[here], atol=1e-5)
+        if here.any():
+            final = next(left)
+            expected = np.asarray(policy.value(memory, final, never))
+            np.testing.assert_allclose(rows["bootstrap"][t][here], expected[here], atol=1e-5)
+            apart = max(apart, float(np.abs(np.asarray(policy.value(before, final, never)) - expected)[here].max()))
+            # The final observation tells the step that it came of: one more than the row's own.
+            np.testing.assert_array_equal(final[here, 1], slab.observation[0][t, here, 1] + 1)
         assert (rows["bootstrap"][t][~here] == 0).all()
-        # The final observation tells the step that it came of: one more than the row's own.
-        np.testing.assert_array_equal(final[here, 1], slab.observation[0][t, here, 1] + 1)
-        without = policy.value(jax.tree.map(jnp.zeros_like, memory), jnp.asarray(final), never)
-        assert float(jnp.max(jnp.abs(without - expected))) > 1e-3, "the memory matters"
+    assert next(left, None) is None
+    assert apart > 1e-3
+    driver.close()
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_what_follows_a_rollout_is_what_the_next_one_begins_with(memory, mode):
+    made, _ = rollouts(memory, mode, count=6)
+    openings = 0
+    for one, next_one in itertools.pairwise(made):
+        np.testing.assert_array_equal(one.last_first, next_one.first[0])
+        np.testing.assert_array_equal(jax.tree.leaves(one.last_observation)[0], jax.tree.leaves(next_one.observation)[0][0])
+        valid = np.asarray(next_one.valid[0])
+        np.testing.assert_allclose(np.asarray(one.last_value)[valid], np.asarray(next_one.value[0])[valid], atol=1e-5)
+        openings += int(one.last_first.sum())
+    assert openings > 0, "an episode that opens at a seam is among them"
+
+
+def test_no_two_rollouts_have_the_same_noise():
+    for settings in ({}, {"learner_lag": 1}):
+        driver = host(**settings)
+        state, keys = driver.init(jax.random.key(3)), []
+        for _ in range(4):
+            state, _ = driver.update(state)
+            keys.append(tuple(np.asarray(jax.random.key_data(state.collector.key)).tolist()))
+        driver.close()
+        assert len(set(keys)) == 4
+
+
+def test_a_fresh_start_forgets_memory_and_running_returns_and_nothing_else():
+    driver = host(**MEMORIES["gru"])
+    state = driver.init(jax.random.key(3))
+    for _ in range(2):
+        state, _ = driver.update(state)
+    scale = state.learner.reward_scale
+    assert float(jnp.abs(scale.running_return).max()) > 0
+    driver.begin()
+    restarted, collected = driver._collect(state)
+    assert float(jnp.abs(restarted.learner.reward_scale.running_return).max()) == 0
+    assert bits(restarted.learner.reward_scale.statistics) == bits(scale.statistics)
+    assert bits(restarted.learner.policy) == bits(state.learner.policy)
+    assert all(float(jnp.abs(leaf[0]).max()) == 0 for leaf in jax.tree.leaves(collected.memory))
+    assert collected.slab.first[0].all()
+    driver.close()
+
+
+def test_a_fault_while_collecting_ahead_is_told_after_the_update_beside_it():
+    env = from_factory(functools.partial(gym_toys.Misbehaving, "raise", 40), "toy", NONE)
+    driver = host(env, learner_lag=1)
+    state = driver.init(jax.random.key(0))
+    before = bits(state.learner.policy)
+    state, _ = driver.update(state)  # steps 1 … 32: the first rollout, and the one ahead
+    state, _ = driver.update(state)  # the next one ahead fails; what was learned beside it stands
+    assert bits(state.learner.policy) != before
+    assert int(state.learner.steps[0]) == 128
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
+        driver.update(state)
     driver.close()
 
 
@@ -187,8 +251,9 @@ def test_a_learner_without_lag_begins_at_ratio_one_and_one_behind_does_not():
     assert all(row["train/ratio_max"] - 1 > 1e-3 for row in behind[1:])
 
 
-def test_shares_of_the_time_add_up():
-    _, metrics = trained()
+@pytest.mark.parametrize("lag", [0, 1])
+def test_shares_of_the_time_add_up(lag):
+    _, metrics = trained(learner_lag=lag)
     for row in metrics:
         total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
         assert total == pytest.approx(1.0, abs=1e-6)
@@ -218,6 +283,7 @@ def slab_with(cut, first, filler=None, terminated=None):
         (slab_with(cut=[0], first=[1]), {0: 0.0}),  # the row before lies in the rollout before
         (slab_with(cut=[2], first=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
         (slab_with(cut=[2], first=[0, 3], terminated=[1]), {2: 0.0}),  # it had terminated, which stays a termination
+        (slab_with(cut=[2], first=[0, 3], filler=[1]), {2: 0.0}),  # a filler has nothing to bootstrap
         (slab_with(cut=[1, 2], first=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
     ],
 )

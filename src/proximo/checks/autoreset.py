@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from proximo.checks.finding import Finding, error, ok
-from proximo.checks.play import Streams, allowed_actions, begin, step
+from proximo.checks.play import Streams, begin, mask_in, step
 from proximo.envs.host.environment import HostEnvironment
-from proximo.envs.host.observations import leaves
+from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.vector import Autoreset, autoreset_of
 from proximo.envs.users_code import users_code
 
@@ -70,7 +70,7 @@ def _watch(made: Any, mode: Autoreset, env: HostEnvironment) -> tuple[int, str]:
     observation, _ = begin(made, env.id, 0)
     for _ in range(MOST_STEPS):
         before = done
-        result = step(made, env.id, allowed_actions(env.action_space, rng, observation, NUM_ENVS))
+        result = step(made, env.id, allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS))
         observation = result[0]
         done = np.asarray(result[2]) | np.asarray(result[3])
         ended += int((done & ~before).sum())

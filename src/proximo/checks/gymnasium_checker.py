@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from proximo.checks.finding import Finding, ok, warning
 from proximo.envs.host.wrappers import ActionRepeat, Adopted, MaskFromInfo
+from proximo.spaces import ACTION_MASK
 
 NAME = "Gymnasium"
 PEELED = (
@@ -53,6 +54,8 @@ def peeled(env: Any) -> Any:
 def look(env: Any, observations: list[Any]) -> list[Finding]:
     """Run the checker on ``env``, which gave ``observations``. What it stops at is a warning: what training itself asks for
     is held by other checks."""
+    if isinstance(env.observation_space, gym.spaces.Dict) and ACTION_MASK in env.observation_space.spaces:
+        return [ok(NAME, "Its own checker knows no action masks, and would take actions that are not allowed: left out.")]
     env = peeled(env)
     if isinstance(env, Adopted) or not isinstance(env, gym.Env):
         return [ok(NAME, "Its own checker looks at subclasses of gymnasium.Env only; training does not ask for one.")]

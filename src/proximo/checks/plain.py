@@ -16,7 +16,6 @@ from proximo.checks.play import (
     Episode,
     Row,
     Streams,
-    allowed_action,
     begin,
     episodes_of,
     first_difference,
@@ -27,7 +26,7 @@ from proximo.checks.play import (
     step,
 )
 from proximo.envs.host.environment import HostEnvironment
-from proximo.envs.host.observations import Leaf, hold_observation, hold_step, leaves
+from proximo.envs.host.observations import Leaf, allowed_action, hold_observation, hold_step, leaves
 from proximo.envs.host.pool import InProcess
 from proximo.envs.host.slab import Layout
 from proximo.envs.users_code import users_code

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.envs.host.observations import Leaf, action_storage, leaves, random_actions
+from proximo.envs.host.observations import Leaf, allowed_action, leaves
 from proximo.envs.host.pool import Pool
 from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space
+from proximo.spaces import ACTION_MASK, Space
 
 PLAY_SECONDS = 3.0
 FEWEST_STEPS = 10
@@ -36,31 +36,6 @@ class Episode(NamedTuple):
     length: int
     terminated: bool
     truncated: bool
-
-
-def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
-    """A random action of ``space`` that ``mask``, where there is one that fits, allows."""
-    action = random_actions(space, rng, 1)[0]
-    if mask is None:
-        return action
-    flat = np.asarray(mask).reshape(-1) != 0
-    if isinstance(space, Discrete) and flat.size == space.n and flat.any():
-        return space.start + rng.choice(np.flatnonzero(flat))
-    if isinstance(space, MultiDiscrete) and flat.size == sum(space.nvec):
-        parts = np.split(flat, np.cumsum(space.nvec)[:-1])
-        if all(part.any() for part in parts):
-            chosen = [rng.choice(np.flatnonzero(part)) for part in parts]
-            return np.add(np.reshape(space.start, space.shape), np.reshape(chosen, space.shape))
-    return action
-
-
-def allowed_actions(space: Space, rng: np.random.Generator, observation: Any, num_envs: int) -> np.ndarray:
-    """A random action for each of ``num_envs`` environments, of whose observations one may be the mask."""
-    masks = mask_in(observation)
-    if masks is None:
-        return random_actions(space, rng, num_envs)
-    actions = [allowed_action(space, rng, mask) for mask in masks]
-    return np.stack(actions).astype(action_storage(space)[1])
 
 
 def mask_in(observation: Any) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 from proximo.checks import rows
 from proximo.checks.autoreset import autoreset, fillers
 from proximo.checks.finding import Finding, error, judged, ok, warning
-from proximo.checks.play import Episode, Streams, allowed_actions, play_pool
+from proximo.checks.play import Episode, Streams, mask_in, play_pool
 from proximo.envs.host.environment import HostEnvironment
-from proximo.envs.host.observations import leaves
+from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.slab import Layout
 from proximo.envs.host.vector import VectorPool
 from proximo.envs.users_code import users_code
@@ -97,7 +97,7 @@ def _ends(env: HostEnvironment, ended: list[Episode]) -> Finding:
         try:
             observation, _ = made.reset(seed=0)
             for steps in range(1, MOST_STEPS + 1):
-                actions = allowed_actions(env.action_space, rng, observation, NUM_ENVS)
+                actions = allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS)
                 observation, _, terminated, truncated, _ = made.step(actions)
                 ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
                 if ended or time.perf_counter() - started > END_SECONDS:
@@ -117,7 +117,7 @@ def _speed(env: HostEnvironment, num_envs: int) -> str:
             observation, _ = made.reset(seed=0)
             started, steps = time.perf_counter(), 0
             while time.perf_counter() - started < SPEED_SECONDS:
-                observation = made.step(allowed_actions(env.action_space, rng, observation, num_envs))[0]
+                observation = made.step(allowed_actions(env.action_space, rng, mask_in(observation), num_envs))[0]
                 steps += 1
             seconds = time.perf_counter() - started
     finally:

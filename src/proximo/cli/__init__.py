@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from proximo import __version__
@@ -88,6 +90,24 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def quiet_stdout(quiet: bool) -> Iterator[None]:
+    """Where ``quiet``, what is written to standard output goes to standard error: by Python, and below it by an environment's
+    native code."""
+    if not quiet:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import Parser, quiet_stdout
 from proximo.cli.train import add_setting
 from proximo.config import LEAVES
 
@@ -22,7 +20,7 @@ def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     settings = {name: value for name in SETTINGS if (value := getattr(options, f"setting_{name}")) is not None}
     # What an environment prints must not stand beside the object.
-    with contextlib.redirect_stdout(sys.stderr):
+    with quiet_stdout(True):
         env_id, findings = _findings(options, settings)
 
     from proximo.checks import verdict, worst

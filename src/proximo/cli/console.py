@@ -185,6 +185,10 @@ class LiveReporter(LineReporter):
         self._state = "compiling…"
         self._live.refresh()
 
+    def evaluating(self) -> None:
+        self._state = "evaluating…"
+        self._live.refresh()
+
     def stopping(self) -> None:
         self._state = "stopping…"
         self._live.refresh()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import Parser, quiet_stdout
 
 
 def run(arguments: list[str]) -> int:
@@ -29,10 +29,11 @@ def run(arguments: list[str]) -> int:
     path, which = directory.resolve(options.run, Path(options.runs_dir))
     results: dict[str, Any] = {}
     for run_dir in directory.members(path) or [path]:
-        policy = load_policy(f"{run_dir}@{which}", options.runs_dir)
+        with quiet_stdout(options.json):
+            policy = load_policy(f"{run_dir}@{which}", options.runs_dir)
+            episodes = evaluate(policy, options.episodes, stochastic=options.stochastic, seed=options.seed)
         for warning in policy.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        episodes = evaluate(policy, options.episodes, stochastic=options.stochastic, seed=options.seed)
         if episodes.unfinished:
             print(f"warning: {episodes.unfinished} episodes did not end and count as they stood.", file=sys.stderr)
         results[str(run_dir)] = {"step": policy.step, **episodes.summary()}

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from proximo.cli import Parser, UsageError
+from proximo.cli import Parser, UsageError, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
 from proximo.schedule_text import ScheduleText
 
@@ -34,13 +34,15 @@ def run(arguments: list[str]) -> int:
                     "--resume goes on with a run as it is: give no environment, --config, --no-preset or --smoke beside it."
                 )
             runs_dir = settings.pop("runs_dir", "runs")
-            results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **settings)
+            with quiet_stdout(options.json):
+                results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **settings)
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if options.show_config:
                 print(yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True), end="")
                 return 0
-            results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
+            with quiet_stdout(options.json):
+                results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
         print(json.dumps(plain(summary(results)), allow_nan=False))
     interrupted = next((r.interrupted for r in results if r.interrupted), None)

@@ -54,15 +54,17 @@ class Collected:
         }
 
 
-def bad_environment(slab: Slab) -> str:
+def bad_environment(rollout: Collected) -> str:
     """Which environment has given NaN or infinity in this rollout, and in which step of it; nothing where none has."""
-    valid = ~slab.filler
-    for what, arrays, rows in (("observation", slab.observation, valid), ("reward", (slab.reward,), valid[:-1])):
-        for array in arrays:
-            if np.issubdtype(array.dtype, np.floating):
-                broken = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & rows
-                for t, i in np.argwhere(broken)[:1]:
-                    return f"environment {i} gave it as {what} in step {t} of the rollout"
+    slab, valid = rollout.slab, ~rollout.slab.filler
+    looked = [("observation", array, valid) for array in slab.observation]
+    looked += [("reward", slab.reward, valid[:-1]), ("final observation", rollout.bootstrap, slab.truncated)]
+    for what, array, rows in looked:
+        if np.issubdtype(array.dtype, np.floating):
+            broken = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & rows
+            if broken.any():
+                t, i = np.argwhere(broken)[0]
+                return f"environment {i} gave it as {what} in step {t} of the rollout"
     return ""
 
 

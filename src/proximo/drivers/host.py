@@ -21,6 +21,7 @@ from proximo.drivers.fresh import fresh_policy
 from proximo.drivers.host_programs import HostPrograms
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
+from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
 
@@ -30,6 +31,7 @@ def pool_options(config: Config, notify: Callable[[str], None] = lambda message:
     env = config.env
     return PoolOptions(
         num_workers=env.num_workers,
+        plain=env.num_workers >= 0 or env.overlap or env.stagger_steps > 0,
         num_groups=2 if env.overlap else 1,
         stagger_steps=env.stagger_steps,
         step_timeout=env.step_timeout,
@@ -56,6 +58,8 @@ class HostDriver:
         self._place = 0
         self._memory: list[Memory] = []
         self._ahead: Collected | None = None
+        self._fault: Exception | None = None
+        """What has ended collecting ahead, told when the update beside it has been handed over."""
 
     def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
         """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
@@ -71,7 +75,7 @@ class HostDriver:
 
     def begin(self) -> None:
         """What is updated next is no state of this driver's: environments and memory begin anew with it."""
-        self._fresh, self._ahead = True, None
+        self._fresh, self._ahead, self._fault, self.bad_environment = True, None, None, ""
 
     def close(self) -> None:
         """End the environments and their processes."""
@@ -103,24 +107,31 @@ class HostDriver:
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. With ``learner_lag`` the rollout was collected during the update before, and the next one is
         collected, by the policy of ``state``, while this one is learned."""
+        if self._fault is not None:
+            raise self._fault
         started = time.perf_counter()
         before = dict(self.seconds)
         restarts = self.pool.restarts if self.pool is not None else 0
         if self._ahead is None:
             state, self._ahead = self._collect(state)
         rollout, self._ahead = self._ahead, None
+        collector = state.collector
         if self.config.ppo.learner_lag and not self._is_last(state):
             learning = _Background(lambda: self._learn(state, rollout))
             try:
                 collected, self._ahead = self._collect(state)
-            finally:
-                learner, healthy, metrics = learning.result()
-            state = TrainState(learner, collected.collector, healthy)
+                collector = collected.collector
+            except (ProximoError, TrainingError) as fault:
+                self._fault = fault
+            waiting = time.perf_counter()
+            learner, healthy, metrics = learning.result()
         else:
+            waiting = time.perf_counter()
             learner, healthy, metrics = self._learn(state, rollout)
-            state = TrainState(learner, state.collector, healthy)
+        self.seconds["update"] += time.perf_counter() - waiting
         spent = {name: self.seconds[name] - before[name] for name in before}
-        return state, {**metrics, **rollout.metrics, **self._timing(spent, time.perf_counter() - started, restarts)}
+        timing = self._timing(spent, time.perf_counter() - started, restarts)
+        return TrainState(learner, collector, healthy), {**metrics, **rollout.metrics, **timing}
 
     def _is_last(self, state: TrainState) -> bool:
         low, high = np.asarray(state.learner.steps)
@@ -133,7 +144,6 @@ class HostDriver:
         return {**shares, "time/share_rest": rest, "rollout/restarts": float(self.pool.restarts - restarts)}
 
     def _learn(self, state: TrainState, rollout: Collected) -> tuple[Any, Any, dict[str, float]]:
-        started = time.perf_counter()
         arguments = (state.learner, state.healthy, rollout.vector, rollout.rows(), rollout.memory, rollout.last_memory)
         self.learning = True
         try:
@@ -142,29 +152,33 @@ class HostDriver:
             self.learning = False
         metrics = {name: float(x) for name, x in jax.device_get(metrics).items()}
         if not healthy and not self.bad_environment:
-            self.bad_environment = bad_environment(rollout.slab)
-        self.seconds["update"] += time.perf_counter() - started
+            self.bad_environment = bad_environment(rollout)
         return learner, healthy, metrics
 
-    def _start_over(self, pool: Pool, policy: ActorCritic, key: Key[Array, ""]) -> None:
-        """Reset all environments, the memory and the episode statistics."""
-        seed = np.random.SeedSequence(np.asarray(jax.random.key_data(key)).tolist()).generate_state(1)
+    def _start_over(self, pool: Pool, state: TrainState) -> TrainState:
+        """Reset all environments, the memory, the episode statistics, and the returns that rewards are scaled by."""
+        seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.collector.key)).tolist()).generate_state(1)
         self._place = 0
         pool.reset(0, int(seed[0]))
-        self._memory = self._empty_memory(pool, policy)
+        self._memory = self._empty_memory(pool, state.learner.policy)
         self.episodes.begin(bool(self.config.env.stagger_steps))
         self._fresh = False
+        scale = state.learner.reward_scale
+        if scale is None:
+            return state
+        scale = dataclasses.replace(scale, running_return=jnp.zeros_like(scale.running_return))
+        return dataclasses.replace(state, learner=dataclasses.replace(state.learner, reward_scale=scale))
 
     def _collect(self, state: TrainState) -> tuple[TrainState, Collected]:
         """``num_steps`` steps of all environments, by the policy of ``state``."""
-        pool, policy = self.open(), state.learner.policy
+        pool = self.open()
         if self._fresh:
-            self._start_over(pool, policy, state.collector.key)
+            state = self._start_over(pool, state)
         else:
             before, self._place = pool.slabs[self._place], (self._place + 1) % len(pool.slabs)
             pool.slabs[self._place].begin_after(before)
         pool.slabs[self._place].clear()
-        vector, noise, key = self.programs.begin(0, policy, state.collector.key)
+        vector, noise, key = self.programs.begin(0, state.learner.policy, state.collector.key)
         collected = self._collection(self._place, vector, noise, self._memory).run()
         collected.metrics = self.episodes.add(collected.slab)
         return dataclasses.replace(state, collector=HostCollectorState(key)), collected

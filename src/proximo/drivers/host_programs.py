@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
@@ -17,13 +18,15 @@ from proximo.drivers.device import BAD_SOURCES
 from proximo.drivers.fresh import fresh_policy
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
+from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.ppo.rollouts import health
 from proximo.runtime import compile_lowered
-from proximo.spaces import Box, zeros
+from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
 from proximo.types import Memory, Metrics, Rollout
 
 Leaves = tuple[Any, ...]
+MOST_EXACT = 2**24
 
 
 class HostPrograms:
@@ -44,6 +47,7 @@ class HostPrograms:
         self._noise = jax.tree.structure(policy.actor.noise(jax.random.key(0), (1,)))
         self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
         space = env.action_space
+        _hold_starts(space, env.id)
         self.action_bounds = space.bounds() if isinstance(space, Box) else None
         self.begin = _Compiled(self._begin, config)
         self.act = _Compiled(self._act, config)
@@ -147,3 +151,11 @@ class _Compiled:
 
     def __call__(self, size: int, *arguments: Any) -> Any:
         return self.program(size, *arguments)(*arguments)
+
+
+def _hold_starts(space: Any, env_id: str) -> None:
+    """Raise ``EnvError`` where actions, which travel as float32, would be rounded."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        reached = np.abs(np.add(space.start, space.n if isinstance(space, Discrete) else space.nvec)).max()
+        if max(reached, np.abs(space.start).max()) > MOST_EXACT:
+            raise EnvError(f"The action space {space} of {env_id} reaches beyond ±2²⁴: begin it at 0 and add the start in step.")

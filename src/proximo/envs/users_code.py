@@ -20,12 +20,12 @@ def users_code(what: str) -> Iterator[None]:
         yield
     except ProximoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = " ".join(str(error).split("\n\n")[0].split())
         raise EnvError(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """`` (file, line 3)``: the last line that is no library's."""
     if isinstance(error, SyntaxError) and error.filename:
         return ""  # its text says so itself

@@ -32,7 +32,8 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
     scale = state.reward_scale
     if scale is None:
         return None, rollout
-    done = (rollout.terminated | rollout.truncated) & rollout.valid
+    # In an invalid row too: an environment that was lost there is another one since.
+    done = rollout.terminated | rollout.truncated
     running, returns = discounted_returns(scale.running_return, rollout.reward, done, rollout.valid, state.hyperparameters.gamma)
     statistics = scale.statistics.merged(returns, rollout.valid)
     reward = rollout.reward / jnp.sqrt(statistics.variance + 1e-8)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import shlex
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from proximo.run.training import FAILURE, Member, Result, Training, describe, lo
 from proximo.runtime import prepare_jax
 from proximo.types import TrainState
 
+PATIENCE_SECONDS = 15.0
+
 
 def train(env: str = "", *, config: Config | None = None, reporter: Reporter | None = None, **settings: Any) -> list[Result]:
     """Train a policy for ``env`` with its preset and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
@@ -48,10 +51,11 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
     prepare_jax()
-    made = environment(config)
     reporter = reporter or Reporter()
-    # Once for each environment; the entry holds it, so that its id goes to no other.
-    _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
+    with _patience(reporter, config.env.id):
+        made = environment(config)
+        # Once for each environment; the entry holds it, so that its id goes to no other.
+        _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
     for warning in warnings:
         reporter.warned(warning)
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
@@ -68,6 +72,19 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     with locked(run_dirs):
         reporter.started(config, run_dirs, facts)
         return _train_groups(program, run_dirs, members, None, reporter, parent)
+
+
+@contextlib.contextmanager
+def _patience(reporter: Reporter, env_id: str):
+    """Say so when an environment, which is made and tried in this process first, does not come back."""
+    said = f"{env_id} has been made, reset or stepped for {PATIENCE_SECONDS:.0f} s and has not come back yet; Ctrl-C ends it."
+    timer = threading.Timer(PATIENCE_SECONDS, lambda: reporter.warned(said))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def resume(run: str | Path, *, runs_dir: str = "runs", reporter: Reporter | None = None, **settings: Any) -> list[Result]:

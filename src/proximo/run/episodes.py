@@ -19,7 +19,7 @@ class Episodes:
     length: np.ndarray
     success: np.ndarray | None
     unfinished: int
-    """Episodes that were still running after ``MOST_STEPS`` steps, counted as they stood."""
+    """Episodes that were still running after ``eval_max_steps`` (else ``MOST_STEPS``) steps, counted as they stood."""
 
     def summary(self) -> dict[str, Any]:
         """``{episodes, mean_return, std_return, iqm_return, ci95, mean_length, success_rate}``.

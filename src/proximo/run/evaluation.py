@@ -29,7 +29,8 @@ def make_evaluator(
     already, where it fits."""
     if isinstance(env, HostEnvironment):
         return HostEvaluator(env, config, episodes, stochastic)
-    settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision)
+    cut = config.run.eval_max_steps or MOST_STEPS
+    settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision, cut)
     return reuse(("evaluator", id(env), *settings, precision()), lambda: Evaluator(env, *settings))
 
 
@@ -46,9 +47,12 @@ class Evaluator:
         stochastic: bool,
         max_episode_steps: int = 0,
         matmul_precision: str = "default",
+        cut: int = MOST_STEPS,
     ):
         self.env, self.episodes, self.stochastic, self.matmul_precision = env, episodes, stochastic, matmul_precision
-        self.limit = max_episode_steps or MOST_STEPS
+        self.limit = min(max_episode_steps or cut, cut)
+        self.ends = 0 < max_episode_steps <= cut
+        """No episode is longer than ``limit``: one that reaches it was truncated, as in the training."""
         self.together = min(episodes, MOST_TOGETHER)
         self._play = jax.jit(self._play_together)
 
@@ -61,7 +65,7 @@ class Evaluator:
         with jax.default_matmul_precision(self.matmul_precision):
             chunks = [self._play(policy, jax.random.fold_in(key, i)) for i in range(-(-self.episodes // self.together))]
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
-        unfinished = 0 if self.limit < MOST_STEPS else int((~result["done"]).sum())
+        unfinished = 0 if self.ends else int((~result["done"]).sum())
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished)
 
     def _play_together(self, policy: ActorCritic, key: Key[Array, ""]) -> PyTree:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.host.environment import HostEnvironment, PoolOptions
+from proximo.drivers.host import pool_options
+from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.envs.host.pool import Pool
 from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
+from proximo.envs.users_code import users_code
 from proximo.networks import ActorCritic
 from proximo.run.episodes import MOST_STEPS, Episodes
-from proximo.spaces import zeros
-
-MOST_TOGETHER = 64
 
 
 class HostEvaluator:
@@ -23,11 +25,10 @@ class HostEvaluator:
 
     def __init__(self, env: HostEnvironment, config: Config, episodes: int, stochastic: bool):
         self.env, self.config, self.episodes, self.stochastic = env, config, episodes, stochastic
-        # Images of many environments would take more memory than the training itself.
-        most = max(MOST_TOGETHER, config.env.num_envs) if _bytes(env) < 4096 else config.env.num_envs
-        self.together = min(episodes, most)
+        self.together = min(episodes, config.env.num_envs)
         self.quota = np.full(self.together, episodes // self.together)
         self.quota[: episodes % self.together] += 1
+        self.notify: Callable[[str], None] = lambda message: None
         self._pool: Pool | None = None
         self._step = jax.jit(self._act)
 
@@ -39,10 +40,12 @@ class HostEvaluator:
 
     def _open(self) -> Pool:
         if self._pool is None:
-            env = self.config.env
-            workers = min(env.num_workers, self.together)
-            options = PoolOptions(num_workers=workers, step_timeout=env.step_timeout, max_restarts=env.max_restarts)
-            self._pool = self.env.open(self.together, 1, options, num_slabs=1)
+            options = pool_options(self.config, lambda message: self.notify(message))
+            workers = min(options.num_workers, self.together)
+            # Every episode is played whole, and by one group.
+            options = dataclasses.replace(options, num_workers=workers, num_groups=1, stagger_steps=0)
+            with users_code(f"Making {self.env.id} for an evaluation"):
+                self._pool = self.env.open(self.together, 1, options, num_slabs=1)
         return self._pool
 
     def close(self) -> None:
@@ -55,7 +58,7 @@ class HostEvaluator:
         """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
         pool = self._open()
         pool.reset(0, int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
-        slab, tally = pool.slabs[0], _Tally(self.quota)
+        slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
         key = jax.random.fold_in(jax.random.key(seed), stream)
         memory = policy.init_memory(self.together)
         t = 0
@@ -75,8 +78,8 @@ class HostEvaluator:
 class _Tally:
     """What has been played, by environment."""
 
-    def __init__(self, quota: np.ndarray):
-        self.left = quota.copy()
+    def __init__(self, quota: np.ndarray, most_steps: int):
+        self.left, self.most_steps = quota.copy(), most_steps
         self.reached, self.length = np.zeros(len(quota)), np.zeros(len(quota), np.int64)
         self.finished: list[list[tuple[float, int, int]]] = [[] for _ in quota]
         self.unfinished = 0
@@ -92,11 +95,12 @@ class _Tally:
         self.reached += np.where(valid, slab.reward[0], 0.0)
         self.length += valid
         ends = (slab.terminated[0] | slab.truncated[0]) & valid
-        endless = (self.length >= MOST_STEPS) & (self.left > 0)
+        endless = (self.length >= self.most_steps) & (self.left > 0)
         for i in np.flatnonzero(ends | endless | slab.cut[0]):
             if not slab.cut[0, i] and self.left[i] > 0:  # an environment that was lost plays its episode once more
                 self.finished[i].append((self.reached[i], int(self.length[i]), int(slab.success[0, i])))
-                self.left[i] -= 1
+                # What does not end cannot be reset from here: the environment plays no other episode.
+                self.left[i] = self.left[i] - 1 if ends[i] else 0
                 self.unfinished += int(not ends[i])
             self.reached[i], self.length[i] = 0.0, 0
 
@@ -106,8 +110,3 @@ class _Tally:
         told = np.array(successes)
         success = None if (told == UNTOLD).all() else told == SUCCESS
         return Episodes(np.array(returns), np.array(lengths), success, self.unfinished)
-
-
-def _bytes(env: HostEnvironment) -> int:
-    """Bytes of an observation."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(zeros(env.observation_space, ())))

@@ -4,6 +4,7 @@ for those of the host a driver that steps them."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run.evaluation import make_evaluator
+from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import host_key, program_key, reuse
 from proximo.runtime import compile_lowered, return_freed_memory
 from proximo.types import Metrics, TrainState
@@ -200,11 +202,19 @@ class HostProgram:
         """Which environment gave NaN or infinity, if one did."""
         return self.driver.bad_environment
 
+    def notify(self, warned: Callable[[str], None]) -> None:
+        """Whom to tell of workers that were lost."""
+        self.driver.notify = warned
+        if isinstance(self.evaluator, HostEvaluator):
+            self.evaluator.notify = warned
+
     def close(self) -> None:
         """End the environments."""
-        self.driver.close()
-        if self.evaluator is not None:
-            self.evaluator.close()
+        try:
+            self.driver.close()
+        finally:
+            if self.evaluator is not None:
+                self.evaluator.close()
 
 
 def make_program(config: Config, env: JaxEnvironment | HostEnvironment, stacked: bool) -> Program | HostProgram:

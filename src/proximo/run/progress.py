@@ -31,6 +31,9 @@ class Reporter:
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         """Some updates are done."""
 
+    def evaluating(self) -> None:
+        """Episodes are being played, which may take as long as training."""
+
     def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
         """An evaluation is done, a summary for each seed."""
 

@@ -14,9 +14,11 @@ from proximo.errors import ConfigError
 
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
-    "total_steps", "eval_every", "eval_episodes", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+    "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+    "num_workers", "step_timeout", "max_restarts",
 }  # fmt: skip
 SMOKE_UPDATES = 3
+SMOKE_EPISODE = 1000
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,10 +70,10 @@ def make_config(
 
 
 def shortened(config: Config) -> Config:
-    """``config`` for a trial of seconds: three updates, two episodes of evaluation."""
-    return validate(
-        override(config, {"total_steps": SMOKE_UPDATES * config.batch_size, "eval_episodes": min(2, config.run.eval_episodes)})
-    )
+    """``config`` for a trial of seconds: three updates, and two short episodes of evaluation in the end."""
+    steps, most = SMOKE_UPDATES * config.batch_size, config.run.eval_max_steps or SMOKE_EPISODE
+    changes = {"total_steps": steps, "eval_every": steps, "eval_max_steps": min(most, SMOKE_EPISODE)}
+    return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -16,7 +16,7 @@ import numpy as np
 from proximo.config import Config
 from proximo.drivers.device import BAD_SOURCES
 from proximo.envs.registry import twin
-from proximo.errors import EnvironmentFault, ProximoError, TrainingError
+from proximo.errors import TrainingError
 from proximo.run import checkpoint, retention
 from proximo.run.directory import RunLock
 from proximo.run.episodes import MOST_STEPS
@@ -97,7 +97,7 @@ class Training:
         self.unsaved_evaluation = False
         self.warned_of_unfinished = False
         if isinstance(program, HostProgram):
-            program.driver.notify = reporter.warned
+            program.notify(reporter.warned)
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
@@ -132,8 +132,8 @@ class Training:
                 update = standing[1]
                 self._save(*standing)
             self._leave(update)
-        except (ProximoError, EnvironmentFault):
-            # The environment has failed; what was learned before stands.
+        except Exception:
+            # The environment has failed, or we have; what was learned before stands.
             if standing is not None and update:
                 self._save(*standing)
                 self.reporter.stopped(self._stop_message(update))
@@ -247,6 +247,7 @@ class Training:
         evaluator = self.program.evaluator
         assert evaluator is not None
         improved = False
+        self.reporter.evaluating()
         for i, member in self.healthy:
             policy = self.program.member(state, i).learner.policy
             seed, computes = member.config.run.seed, self.program.computes
@@ -254,8 +255,8 @@ class Training:
             if episodes.unfinished and not self.warned_of_unfinished:
                 self.warned_of_unfinished = True
                 self.reporter.warned(
-                    f"{episodes.unfinished} episodes of the evaluation were still running after {MOST_STEPS:,} steps and count as "
-                    "they stood: set max_episode_steps."
+                    f"{episodes.unfinished} episodes of the evaluation were still running after "
+                    f"{self.config.run.eval_max_steps or MOST_STEPS:,} steps and count as they stood: set max_episode_steps."
                 )
             summary = episodes.summary()
             member.last_evaluation = {"step": step, **summary}

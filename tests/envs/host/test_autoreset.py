@@ -5,11 +5,12 @@ import types
 
 import numpy as np
 import pytest
-from pools import in_process, lanes, rollout, vectorised
 
-import gym_toys
 from proximo.envs.host.vector import autoreset_of
 from proximo.errors import EnvError
+
+import gym_toys
+from pools import in_process, lanes, rollout, vectorised
 
 MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
@@ -86,10 +87,40 @@ def test_fillers_stand_behind_ends_in_next_step_mode_only(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_seam_between_two_rollouts_loses_nothing(mode):
     whole = rollout(vectorised(still_walk, mode, num_steps=60), np.zeros((60, 3), np.int64))
-    pool = vectorised(still_walk, mode, num_steps=20)
-    pieces = [lanes(rollout(pool, np.zeros((20, 3), np.int64), reset=k == 0)) for k in range(3)]
+    pool = vectorised(still_walk, mode, num_steps=4)
+    pieces = [lanes(rollout(pool, np.zeros((4, 3), np.int64), reset=k == 0)) for k in range(15)]
     for i, lane in enumerate(lanes(whole)):
-        assert lane == pieces[0][i] + pieces[1][i] + pieces[2][i]
+        assert lane == [row for piece in pieces for row in piece[i]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lost_lives_are_told_in_every_mode(mode):
+    slab = rollout(vectorised(gym_toys.Lives, mode, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
+    extra = 1 if mode == "NextStep" else 0  # the filler behind the game's end
+    np.testing.assert_array_equal(np.flatnonzero(slab.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
+    np.testing.assert_array_equal(np.flatnonzero(slab.terminated[:, 1]), [11, 23 + extra])
+
+
+class Both(gym_toys.Countdown):
+    """Ends by itself in the very step of its limit."""
+
+    def step(self, action):
+        observation, reward, done, _, info = super().step(action)
+        return observation, reward, done, done, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_termination_at_the_limit_is_a_termination(mode):
+    slab = rollout(vectorised(Both, mode, num_envs=2, num_steps=12), np.zeros((12, 2), np.int64))
+    assert slab.terminated.any()
+    assert not slab.truncated.any()
+
+
+@pytest.mark.parametrize("what", ["reward nan", "nan"])
+def test_values_of_a_vectorised_environment_are_held_too(what):
+    pool = vectorised(functools.partial(gym_toys.Misbehaving, what), "SameStep", num_envs=2, num_steps=10)
+    with pytest.raises(EnvError, match=r"toy.step of environment 0 \(seed \d+, 6 steps\) returned"):
+        rollout(pool, np.zeros((10, 2), np.int64))
 
 
 def test_an_unknown_mode_is_an_error_that_names_it():

@@ -4,11 +4,12 @@ import functools
 
 import numpy as np
 import pytest
-from pools import in_process, rollout
 
-import gym_toys
 from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD
 from proximo.errors import EnvError, EnvironmentFault
+
+import gym_toys
+from pools import in_process, rollout
 
 
 def test_an_episode_is_reset_in_the_step_that_ends_it():

@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-import gym_toys
 from proximo.envs.host import environment
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.gymnasium import from_factory
@@ -17,6 +16,8 @@ from proximo.envs.host.pool import environment_seeds, split
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+import gym_toys
 
 
 class Slow(gym_toys.Countdown):

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pools import in_process, lanes, rollout, with_workers
+
+from proximo.errors import EnvError, EnvironmentFault
 
 import gym_toys
-from proximo.errors import EnvError, EnvironmentFault
+from pools import in_process, lanes, rollout, with_workers
 
 TESTS = Path(__file__).parents[2]
 
@@ -60,6 +61,78 @@ def test_workers_give_the_rows_of_this_process_whatever_their_number(pool_of, wo
     pool = pool_of(gym_toys.Walk, workers, groups=groups)
     assert lanes(rollout(pool, actions, seed=9)) == expected
     assert pool.restarts == 0
+
+
+def test_a_staggered_start_is_the_same_in_workers(pool_of):
+    actions = np.zeros((40, 4), np.int64)
+    make = functools.partial(gym_toys.Countdown, 50)
+    expected = rollout(in_process(make, num_envs=4, stagger=20), actions, seed=9)
+    slab = rollout(pool_of(make, 2, stagger=20), actions, seed=9)
+    assert expected.truncated.any()
+    np.testing.assert_array_equal(slab.truncated, expected.truncated)
+
+
+def test_what_a_lost_worker_had_written_is_taken_back(pool_of):
+    pool = pool_of(gym_toys.Countdown, 2)
+    slab = pool.slabs[0]
+    slab.clear()
+    for flags in (slab.terminated, slab.truncated, slab.life_lost):
+        flags[3] = True
+    slab.reward[3], slab.success[3] = 7.0, 1
+    pool._forget(slab, 3, range(2, 4))
+    for flags in (slab.terminated, slab.truncated, slab.life_lost):
+        np.testing.assert_array_equal(flags[3], [True, True, False, False])
+    np.testing.assert_array_equal(slab.reward[3], [7, 7, 0, 0])
+    np.testing.assert_array_equal(slab.filler[3], [False, False, True, True])
+
+
+def test_all_workers_that_hang_together_are_ended_together_with_overlap_too(pool_of):
+    for groups in (1, 2):
+        pool = pool_of(functools.partial(gym_toys.Misbehaving, "hang"), 4, groups=groups, options={"step_timeout": 2.0})
+        pool.reset(0, 0)
+        slab = pool.slabs[0]
+        slab.clear()
+        slab.action[:] = 0
+        started = time.monotonic()
+        for t in range(7):
+            for group in range(groups):
+                pool.send(0, t, group)
+            left = list(range(groups))
+            while left:
+                group = pool.ready(left)
+                pool.receive(0, t, group)
+                left.remove(group)
+        assert slab.cut[6].all()
+        assert time.monotonic() - started < 12.0, "one limit for all of them, and their starts"
+
+
+class OnceOnly(gym_toys.Countdown):
+    """Its constructor fails where the file of an earlier one is still there."""
+
+    def __init__(self, folder, at=6):
+        super().__init__(50)
+        self.at = at
+        (Path(folder) / "lock").mkdir()
+
+    def step(self, action):
+        if self.now == self.at:
+            os._exit(4)
+        return super().step(action)
+
+
+def test_a_worker_that_cannot_be_made_anew_counts_and_ends_the_training_in_words(pool_of, tmp_path):
+    pool = pool_of(functools.partial(OnceOnly, tmp_path), 1, num_envs=1, env=gym_toys.Countdown(), options={"max_restarts": 2})
+    with pytest.raises(EnvironmentFault, match=r"could not be started anew \(FileExistsError.*started anew 2 times already"):
+        rollout(pool, np.zeros((40, 1), np.int64))
+    pool.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_sys_exit_in_an_environment_is_a_fault_with_its_place(pool_of, workers):
+    make = functools.partial(gym_toys.Misbehaving, "exit")
+    pool = pool_of(make, 1, num_steps=10) if workers else in_process(make, num_envs=4, num_steps=10)
+    with pytest.raises(EnvironmentFault, match=r"toy.step of environment \d .* raised SystemExit: 0"):
+        rollout(pool, np.zeros((10, 4), np.int64))
 
 
 def test_blocks_are_contiguous_and_cover_every_environment(pool_of):

@@ -5,14 +5,15 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
-from pools import in_process, rollout
 
-import gym_toys
 from proximo.envs.host.gymnasium import from_factory, from_id
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import ActionRepeat, MaskFromInfo, flat_mask
 from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, MultiBinary
+
+import gym_toys
+from pools import in_process, rollout
 
 
 def test_frames_are_stacked_and_begin_anew_with_each_episode():

@@ -21,19 +21,21 @@ def from_game(game: str, settings: dict[str, Any], preprocessing: Preprocessing)
     ``AtariVectorEnv``. Raises ``EnvError`` where ale-py is not installed or has no such game."""
     env_id = f"ale:{game}"
     try:
-        from ale_py import roms
+        from ale_py import ALEInterface, LoggerMode, roms
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
         raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[atari]'.") from None
     games = roms.get_all_rom_ids()
     if game not in games:
-        raise EnvError(f"ALE has no game {game!r}{nearest(game, games)}; `proximo envs` lists them.")
+        raise EnvError(f"ALE has no game {game!r}{nearest(game, games)}; `proximo envs ale` lists them.")
     known = [name for name in inspect.signature(AtariVectorEnv).parameters if name not in FIXED]
     for name in settings:
         if name not in known:
             raise ConfigError(
                 f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
             )
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # its banner, else, with every pool
 
     def make_vector(num_envs: int) -> Any:
         return AtariVectorEnv(game, num_envs, autoreset_mode="SameStep", reward_clipping=False, **settings)

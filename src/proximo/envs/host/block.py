@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.host.observations import hold_observation, hold_step, leaves
+from proximo.envs.host.observations import hold_mask, hold_observation, hold_step, leaves
 from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD, Slab
 from proximo.errors import EnvError, EnvironmentFault, ProximoError
 from proximo.spaces import Space
 
 STRICT_STEPS = 1000
 NO_LIMIT = 2**62
+PAIR = "expected a pair (observation, info); the old gym interface had the observation alone"
 SUCCESS_KEYS = ("success", "is_success")
 
 
@@ -38,7 +39,7 @@ def told_success(info: dict[str, Any]) -> int:
     """Whether ``info`` calls the episode that it ends a success."""
     for key in SUCCESS_KEYS:
         if key in info:
-            return SUCCESS if bool(np.all(info[key])) else FAILURE
+            return SUCCESS if bool(np.all(np.asarray(info[key]) != 0)) else FAILURE
     return UNTOLD
 
 
@@ -65,7 +66,7 @@ class Block:
             self.limits[k] = min(limit, first_limits[k]) if first_limits else limit
             try:
                 self._begin(slab, row, k, env, self.seeds[k])
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a simulator's window that is closed calls sys.exit
                 raise self._fault(k, "reset", error) from error
 
     def _begin(self, slab: Slab, row: int, k: int, env: Any, seed: int | None) -> None:
@@ -73,10 +74,11 @@ class Block:
         pair = env.reset(seed=seed) if seed is not None else env.reset()
         where = self._where(k, "reset")
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
-            raise EnvError(f"{where} returned {type(pair).__name__}: expected a pair (observation, info).")
+            raise EnvError(f"{where} returned {type(pair).__name__}: {PAIR}.")
         observation, info = pair
         if self.steps < STRICT_STEPS:
             hold_observation(observation, self.leaves, where)
+            hold_mask(observation, self.leaves, where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.rules.life_loss else 0
         slab.first[row, self.columns[k]] = True
         self._write(slab.observation, row, k, observation)
@@ -90,7 +92,7 @@ class Block:
         try:
             for k, env in enumerate(self.envs):
                 cut |= self._step(slab, t, k, env, actions[k])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault(k, "step", error) from error
         self.steps += 1
         return cut
@@ -106,6 +108,8 @@ class Block:
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
+            if self.steps < STRICT_STEPS:
+                hold_mask(observation, self.leaves, self._where(k, "step"))
             if self.rules.life_loss:
                 self._count_lives(slab, t, k, info)
             self._write(slab.observation, t + 1, k, observation)
@@ -137,10 +141,11 @@ class Block:
             f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
         )
 
-    def _fault(self, k: int, call: str, error: Exception) -> Exception:
-        """What to raise for ``error``: itself where it is a sentence already."""
+    def _fault(self, k: int, call: str, error: BaseException) -> BaseException:
+        """What to raise for ``error``: itself where it is a sentence already that says where."""
         if isinstance(error, ProximoError):
-            return error
+            told = str(error)
+            return error if told.startswith(self.rules.env_id) else EnvError(f"{self._where(k, call)} {told}")
         text = "".join(traceback.format_exception(error)).rstrip()
         return EnvironmentFault(f"{self._where(k, call)} raised {type(error).__name__}: {error}\n{text}")
 

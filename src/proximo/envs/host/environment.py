@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from proximo.envs.host.block import Block, Rules
-from proximo.envs.host.observations import random_actions
+from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.pool import InProcess, Pool
-from proximo.envs.host.slab import Layout
+from proximo.envs.host.slab import Layout, Slab
 from proximo.envs.host.vector import VectorPool
 from proximo.envs.host.workers import Workers
 from proximo.errors import ConfigError
-from proximo.spaces import Space
+from proximo.spaces import ACTION_MASK, Space
 
 AUTO = -1
 HAND_OVER_SECONDS = 60e-6
@@ -32,6 +32,8 @@ class PoolOptions:
     """How environments are stepped; nothing here changes what they give."""
 
     num_workers: int = AUTO
+    plain: bool = False
+    """Single environments are stepped by us also where the environment could vectorise itself."""
     num_groups: int = 1
     stagger_steps: int = 0
     step_timeout: float = 60.0
@@ -73,8 +75,7 @@ class HostEnvironment:
 
     def _used_as_it_is(self, options: PoolOptions) -> bool:
         """Whether the environments that vectorise themselves step, and not single ones of ours."""
-        wants_plain = options.num_workers > 0 or options.num_groups > 1 or options.stagger_steps > 0
-        return self.make_vector is not None and (self.make is None or not wants_plain)
+        return self.make_vector is not None and (self.make is None or not options.plain)
 
     def open(self, num_envs: int, num_steps: int, options: PoolOptions, num_slabs: int = 2) -> Pool:
         """Environments that step into slabs of ``num_steps`` rows. Raises ``ConfigError`` for options that they cannot serve."""
@@ -118,13 +119,20 @@ class HostEnvironment:
         rng = np.random.default_rng(0)
         try:
             block.reset(slab, 0, [0])
-            slab.action[0] = random_actions(self.action_space, rng, 1)
+            slab.action[0] = allowed_actions(self.action_space, rng, _mask(slab, self.observation_space), 1)
             block.step(slab, 0)
             started, steps = time.perf_counter(), 0
             while time.perf_counter() - started < TRIAL_SECONDS:
-                slab.action[0] = random_actions(self.action_space, rng, 1)
+                slab.begin_after(slab)
+                slab.action[0] = allowed_actions(self.action_space, rng, _mask(slab, self.observation_space), 1)
                 block.step(slab, 0)
                 steps += 1
             return (time.perf_counter() - started) / steps
         finally:
             block.close()
+
+
+def _mask(slab: Slab, space: Space) -> np.ndarray | None:
+    """The masks of row 0, where the observation has one."""
+    places = [k for k, leaf in enumerate(leaves(space)) if leaf.path == (ACTION_MASK,)]
+    return slab.observation[places[0]][0] if places else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from proximo.envs.host.environment import HostEnvironment
@@ -18,7 +19,9 @@ class EnvPoolVector:
 
     def __init__(self, task: str, num_envs: int, settings: dict[str, Any]):
         self._task, self._num_envs, self._settings = task, num_envs, settings
-        spec = _library().make_spec(task, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bounds that float32 rounds
+            spec = _library().make_spec(task, **settings)
         self.single_observation_space, self.single_action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
         self.metadata = {"autoreset_mode": "NextStep"}
         self._envs: Any = None
@@ -53,7 +56,7 @@ def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing)
     env_id = f"envpool:{task}"
     tasks = _library().list_all_envs()
     if task not in tasks:
-        raise EnvError(f"EnvPool has no task {task!r}{nearest(task, tasks)}; `proximo envs` lists them.")
+        raise EnvError(f"EnvPool has no task {task!r}{nearest(task, tasks)}; `proximo envs envpool` lists them.")
     with users_code(f"Making {env_id}"):
         known = [name for name in _library().make_spec(task).config._asdict() if name not in FIXED]
     for name in settings:

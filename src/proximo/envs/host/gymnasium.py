@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 
-from proximo.envs.host.block import Rules
+from proximo.envs.host.block import PAIR, Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask
+from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask, mask_rows
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
@@ -52,8 +53,9 @@ def is_registered(env_id: str) -> bool:
     try:
         gym.register_envs(importlib.import_module(module or library))
     except ImportError:
-        if not module and library in EXTRAS:
-            raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{EXTRAS[library]}]'.") from None
+        if (module or library) in EXTRAS:
+            extra = EXTRAS[module or library]
+            raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{extra}]'.") from None
         return False
     return name in gym.registry
 
@@ -92,12 +94,30 @@ class Plain:
 def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
     """The environment that Gymnasium has registered as ``env_id``. Raises ``EnvError`` when it cannot be made."""
     spec = gym.spec(env_id.rpartition(":")[2])
+    if preprocessing.preprocessing == "atari" and "ale_py" not in str(spec.entry_point):
+        raise ConfigError(f"preprocessing = atari: {env_id} is no Atari game.")
+    _hold_arguments(spec, settings, env_id)
     # The specification, not the id: a worker process has not run what registered it.
     make = partial(gym.make, spec, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
     make_vector = partial(_make_vector, spec, settings)
     vectorises = spec.vector_entry_point is not None and not preprocessing.wraps
     with making(env_id):
         return from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
+
+
+def _hold_arguments(spec: Any, settings: dict[str, Any], env_id: str) -> None:
+    """Raise ``ConfigError`` for a setting that the environment's constructor does not take."""
+    if not settings or spec.entry_point is None:
+        return
+    with making(env_id):
+        creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
+    parameters = inspect.signature(creator).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in settings:
+        if name not in parameters:
+            known = ", ".join(parameters)
+            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, parameters)}; it has {known}.")
 
 
 def _make_vector(spec: Any, settings: dict[str, Any], num_envs: int) -> Any:
@@ -125,6 +145,9 @@ def from_factory(
     """The environment that ``make`` makes, looked at once for its spaces and for a mask in its ``info``."""
     env = Plain(make, env_id, preprocessing, 0)()
     try:
+        for name in ("observation_space", "action_space"):
+            if getattr(env, name, None) is None:
+                raise EnvError(f"{env_id} has no {name}: give it one, as gymnasium.spaces.Box or Discrete.")
         _, info = _reset(env, env_id)
         mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
         if preprocessing.life_loss:
@@ -141,7 +164,7 @@ def from_factory(
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
     pair = env.reset(seed=0)
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
-        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: expected a pair (observation, info).")
+        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: {PAIR}.")
     return pair
 
 
@@ -165,7 +188,7 @@ def from_vector(
         info = env.reset(seed=0)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
             hold_lives(info, env_id)
-        size = np.shape(info[ACTION_MASK])[-1] if ACTION_MASK in info else 0
+        size = mask_rows(info).shape[-1] if ACTION_MASK in info else 0
         seen = MaskedVector(env, size) if size else env
         observation_space = from_any(seen.single_observation_space, "observation")
         action_space = from_any(seen.single_action_space, "action")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.errors import EnvError
-from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, zeros
+from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, zeros
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,15 @@ def hold_observation(observation: Any, expected: list[Leaf], where: str) -> None
                 f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has one."
             ) from error
         _hold_leaf(value, leaf, where)
+
+
+def hold_mask(observation: Any, expected: list[Leaf], where: str) -> None:
+    """Raise ``EnvError`` when an action mask allows nothing although the episode goes on."""
+    for leaf in expected:
+        if leaf.path == (ACTION_MASK,) and not np.any(leaf.of(observation)):
+            raise EnvError(
+                f"{where} returned an action_mask that allows no action: at least one must be allowed while the episode goes on."
+            )
 
 
 def _hold_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
@@ -157,3 +166,26 @@ def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.
     bounded = np.isfinite(low) & np.isfinite(high)
     even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
     return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
+
+
+def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
+    """A random action of ``space`` that ``mask``, where there is one that fits, allows."""
+    action = random_actions(space, rng, 1)[0]
+    if mask is None:
+        return action
+    flat = np.asarray(mask).reshape(-1) != 0
+    if isinstance(space, Discrete) and flat.size == space.n and flat.any():
+        return space.start + rng.choice(np.flatnonzero(flat))
+    if isinstance(space, MultiDiscrete) and flat.size == sum(space.nvec):
+        parts = np.split(flat, np.cumsum(space.nvec)[:-1])
+        if all(part.any() for part in parts):
+            chosen = [rng.choice(np.flatnonzero(part)) for part in parts]
+            return np.add(np.reshape(space.start, space.shape), np.reshape(chosen, space.shape))
+    return action
+
+
+def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | None, num_envs: int) -> np.ndarray:
+    """A random action for each of ``num_envs`` environments that its row of ``masks`` allows."""
+    if masks is None:
+        return random_actions(space, rng, num_envs)
+    return np.stack([allowed_action(space, rng, mask) for mask in masks]).astype(action_storage(space)[1])

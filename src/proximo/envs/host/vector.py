@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import mmap
 import traceback
@@ -15,7 +16,7 @@ from proximo.envs.host.observations import Leaf, hold_actions, hold_observation,
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD, Layout, Slab
 from proximo.errors import EnvError, EnvironmentFault, ProximoError
-from proximo.spaces import Space
+from proximo.spaces import Box, Space
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -57,7 +58,7 @@ class VectorPool:
         self.seed, self.steps = environment_seeds(1, seed)[0], 0
         try:
             observation, info = self.env.reset(seed=self.seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault("reset", error) from error
         self._hold(observation, "reset")
         self._write(self.slabs[slab], 0, observation)
@@ -81,11 +82,9 @@ class VectorPool:
             if self.steps < STRICT_STEPS:
                 self._hold(observation, "step")
                 self._hold_rest(reward, terminated, truncated, info)
-            self.steps += self.num_envs
+            self.steps += 1
             return self._store(rows, t, observation, reward, terminated, truncated, info)
-        except ProximoError:
-            raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault("step", error) from error
 
     def _store(
@@ -141,7 +140,7 @@ class VectorPool:
         for key in SUCCESS_KEYS:
             if isinstance(told, dict) and key in told:
                 known = done & np.asarray(told.get(f"_{key}", True), bool)
-                rows.success[t] = np.where(known, np.asarray(told[key]).astype(np.int8), UNTOLD)
+                rows.success[t] = np.where(known, np.asarray(told[key]) != 0, UNTOLD)
                 return
 
     def _write(self, rows: Slab, row: int, observation: Any) -> None:
@@ -155,6 +154,8 @@ class VectorPool:
             value = np.asarray(leaf.of(observation))
             if value.shape != whole.shape:
                 hold_observation(observation, [whole], f"{self.rules.env_id}.{call}")
+            if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
+                continue  # all at once, where nothing is to be told
             for i in range(self.num_envs):
                 hold_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
@@ -164,20 +165,25 @@ class VectorPool:
                 raise EnvError(
                     f"{self.rules.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
+        flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
+        if flags_fit and np.isfinite(np.asarray(reward, np.float32)).all():
+            return
         for i in range(self.num_envs):
             hold_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
-        return f"{self.rules.env_id}.{call} of environment {number} (seed {self.seed}, {self.steps // self.num_envs} steps)"
+        return f"{self.rules.env_id}.{call} of environment {number} (seed {self.seed}, {self.steps} steps)"
 
-    def _fault(self, call: str, error: Exception) -> Exception:
+    def _fault(self, call: str, error: BaseException) -> BaseException:
         if isinstance(error, ProximoError):
-            return error
+            told = str(error)
+            named = self.rules.env_id in told
+            return error if named else EnvError(f"{self.rules.env_id}.{call} (seed {self.seed}, {self.steps} steps) {told}")
         text = "".join(traceback.format_exception(error)).rstrip()
         return EnvironmentFault(
-            f"{self.rules.env_id}.{call} (seed {self.seed}, step {self.steps // self.num_envs}) raised "
-            f"{type(error).__name__}: {error}\n{text}"
+            f"{self.rules.env_id}.{call} (seed {self.seed}, step {self.steps}) raised {type(error).__name__}: {error}\n{text}"
         )
 
     def close(self) -> None:
-        self.env.close()
+        with contextlib.suppress(Exception):
+            self.env.close()

@@ -105,6 +105,6 @@ def _die_with_parent(lifeline: int) -> None:
         poll = select.poll()
         poll.register(lifeline, 0)  # an end is always reported
         poll.poll()
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)  # with all that an environment has started
 
     threading.Thread(target=wait, daemon=True).start()

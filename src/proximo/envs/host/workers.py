@@ -57,20 +57,27 @@ class Process:
         assert self.popen.stdout is not None
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
         self.waited_since: float | None = None
+        """When the command was sent whose reply has not come yet."""
         self.hung = False
-        with contextlib.suppress(BrokenPipeError):
+
+    def begin(self, setup: Setup) -> None:
+        """Send what it needs to make its environments; it replies when they are made."""
+        self.waited_since = time.monotonic()
+        with contextlib.suppress(OSError):
             wire.write_object(self.commands, setup)
 
     def command(self, what: int, slab: int, row: int, *payload: Any) -> None:
         """Send a command; a worker that is not there any more is noticed by the reply that it does not give."""
-        with contextlib.suppress(BrokenPipeError):
+        if self.commands < 0:
+            return
+        self.waited_since = time.monotonic()
+        with contextlib.suppress(OSError):
             wire.write_all(self.commands, wire.COMMAND.pack(what, slab, row))
             if payload:
                 wire.write_object(self.commands, payload)
 
     def reply(self) -> bytes:
         """Wait for one; ``LOST`` when the process has ended. Raises what the worker has sent."""
-        self.waited_since = time.monotonic()
         try:
             reply = os.read(self.replies, 1)
             if reply == wire.FAULT:
@@ -94,6 +101,8 @@ class Process:
 
     def kill(self) -> None:
         """End it now, and all that it has started."""
+        if self.popen.returncode is not None:
+            return  # its number may be another process's by now
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if POSIX:
                 os.killpg(self.popen.pid, signal.SIGKILL)
@@ -101,9 +110,10 @@ class Process:
                 self.popen.kill()
 
     def release(self) -> None:
-        """Close the pipes of a process that has ended, and forget it."""
+        """End the process, close its pipes and forget it."""
         self.kill()
         self.popen.wait()
+        self.commands = self.replies = -1  # other files may get these numbers
         for pipe in (self.popen.stdin, self.popen.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
@@ -145,10 +155,12 @@ class Workers:
         self._processes: list[list[Process]] = []
         self._polls: list[Any] = []
         self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
-        for setups in self._setups:
-            self._processes.append([Process(setup) for setup in setups])
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
         try:
+            for setups in self._setups:
+                self._processes.append([Process(setup) for setup in setups])
+            for process, setup in self._each():
+                process.begin(setup)
             for group in self._processes:
                 for process in group:
                     if process.reply() == wire.LOST:
@@ -162,17 +174,17 @@ class Workers:
         self.slabs[slab].filler[0] = False
         seeds = environment_seeds(self.groups[-1].stop, seed)
         limits = staggered_limits(len(seeds), self.stagger_steps, seed)
-        for process, columns in self._each():
-            part = slice(columns.start, columns.stop)
+        for process, setup in self._each():
+            part = slice(setup.columns.start, setup.columns.stop)
             process.command(wire.RESET, slab, 0, seeds[part], limits and limits[part])
         for g, group in enumerate(self._processes):
             for w, process in enumerate(group):
                 if process.reply() == wire.LOST:
                     self._restart(g, w, slab, 0)
 
-    def _each(self) -> list[tuple[Process, range]]:
+    def _each(self) -> list[tuple[Process, Setup]]:
         return [
-            (process, setup.columns)
+            (process, setup)
             for processes, setups in zip(self._processes, self._setups, strict=True)
             for process, setup in zip(processes, setups, strict=True)
         ]
@@ -215,30 +227,38 @@ class Workers:
         setup = self._setups[group][w]
         numbers = f"{setup.columns.start} … {setup.columns.stop - 1}"
         lost = self._processes[group][w]
+        why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
         while True:
-            why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
             lost.release()
             self.restarts += 1
             if self.restarts > self.max_restarts:
-                self._processes[group].remove(lost)
                 raise EnvironmentFault(
                     f"The worker of environments {numbers} of {setup.rules.env_id} {why}, and workers were started anew "
-                    f"{self.max_restarts} times already: training stops. Look for what ends them, or raise max_restarts."
+                    f"{_times(self.max_restarts)} already: training stops. Look for what ends them, or raise max_restarts."
                 )
             self.notify(
                 f"The worker of environments {numbers} {why}: it is started anew with new seeds "
-                f"({self.restarts} of at most {self.max_restarts} times)."
+                f"({self.restarts} of at most {_times(self.max_restarts)})."
             )
             lost = self._processes[group][w] = Process(setup)
+            lost.begin(setup)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
-            lost.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
-            # Two replies: it has started, it has reset.
-            if lost.reply() != wire.LOST and lost.reply() != wire.LOST:
-                return
+            try:
+                if lost.reply() != wire.LOST:
+                    lost.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
+                    if lost.reply() != wire.LOST:
+                        return
+                why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+            except Exception as error:
+                why = f"could not be started anew ({type(error).__name__}: {error})"
 
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""
         self._end()
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _end_all(processes: list[list[Process]], shared: SharedBytes) -> None:

@@ -84,9 +84,7 @@ class MaskFromInfo(gym.Wrapper):
     def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         parts = observation if self.inside else {"observation": observation}
         if ACTION_MASK not in info:
-            raise EnvError(
-                f"{self.env} gave no action_mask in its info, as its first reset did: expected one at every reset and step."
-            )
+            raise EnvError("gave no action_mask in its info, as its first reset did: expected one at every reset and step.")
         return {**parts, ACTION_MASK: flat_mask(info[ACTION_MASK])}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -115,7 +113,7 @@ class MaskedVector:
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """The first observations, with their masks."""
         observation, info = self.env.reset(**arguments)
-        return self._joined(observation, info[ACTION_MASK]), info
+        return self._joined(observation, mask_rows(info)), info
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         """A step, with the masks of the next one; a final observation, upon which nobody acts, allows nothing."""
@@ -125,11 +123,21 @@ class MaskedVector:
             for i in np.flatnonzero(terminated | truncated):
                 finals[i] = self._joined(info["final_obs"][i], np.zeros(self.size, np.int8))
             info = {**info, "final_obs": finals}
-        return self._joined(observation, info[ACTION_MASK]), reward, terminated, truncated, info
+        return self._joined(observation, mask_rows(info)), reward, terminated, truncated, info
 
     def close(self) -> None:
         """End its environments."""
         self.env.close()
+
+
+def mask_rows(info: dict[str, Any]) -> np.ndarray:
+    """A flat mask for each environment of a vectorised one: masks of parts are tuples of arrays, or an array of tuples."""
+    if ACTION_MASK not in info:
+        raise EnvError("gave no action_mask in its info, as its first reset did: expected one at every reset and step.")
+    mask = info[ACTION_MASK]
+    if isinstance(mask, tuple | list):
+        return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
+    return np.stack([flat_mask(one) for one in mask]) if mask.dtype == object else np.asarray(mask)
 
 
 def _with_mask(space: Any, size: int) -> tuple[gym.spaces.Dict, bool]:

@@ -1,0 +1,102 @@
+"""Whole episodes on the host: as many as were asked for, from every environment alike, whatever mode steps them."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from proximo.config import Config, override
+from proximo.drivers.fresh import fresh_policy
+from proximo.envs.host.gymnasium import from_factory, from_vector
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM
+from proximo.run.host_evaluation import HostEvaluator, _Tally
+
+import gym_toys
+from helpers import MEMORIES, shaken
+from slabs import slab_of
+
+NONE = Preprocessing()
+
+
+def evaluator_of(env, episodes, stochastic=False, **settings):
+    config = override(
+        Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
+    )
+    return HostEvaluator(env, config, episodes, stochastic), shaken(fresh_policy(jax.random.key(0), env, config))
+
+
+def played(env, episodes, seed=0, stream=JUDGEMENT_STREAM, **settings):
+    evaluator, policy = evaluator_of(env, episodes, **settings)
+    try:
+        return evaluator(policy, seed, stream)
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 3, 7])
+def test_every_environment_plays_as_many_episodes_give_or_take_one(episodes):
+    result = played(from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE), episodes, num_workers=0)
+    np.testing.assert_array_equal(result.episode_return, np.full(episodes, 5.0))
+    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+    assert result.success is None
+    assert result.unfinished == 0
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_every_autoreset_mode_plays_the_same_episodes(memory):
+    results = {
+        mode: played(from_vector(functools.partial(gym_toys.OwnVector, mode=mode), "toy", NONE), 20, **MEMORIES[memory])
+        for mode in ("NextStep", "SameStep", "Disabled")
+    }
+    first = results.pop("SameStep")
+    assert len(set(first.length)) > 3
+    assert first.success is not None
+    for other in results.values():
+        np.testing.assert_allclose(other.episode_return, first.episode_return, atol=1e-5)
+        np.testing.assert_array_equal(other.length, first.length)
+        np.testing.assert_array_equal(other.success, first.success)
+
+
+def test_selection_judgement_and_seeds_are_different_episodes():
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    runs = [
+        played(env, 6, seed, stream, num_workers=0)
+        for seed, stream in ((0, SELECTION_STREAM), (0, JUDGEMENT_STREAM), (1, JUDGEMENT_STREAM))
+    ]
+    assert len({run.episode_return.tobytes() for run in runs}) == 3
+    again = played(env, 6, 0, JUDGEMENT_STREAM, num_workers=0)
+    np.testing.assert_array_equal(again.episode_return, runs[1].episode_return)
+
+
+def test_an_endless_episode_counts_once_as_it_stands():
+    env = from_factory(functools.partial(gym_toys.Countdown, 10**9), "toy", NONE)
+    result = played(env, 7, num_workers=0, eval_max_steps=20)
+    np.testing.assert_array_equal(result.length, [20, 20, 20])
+    assert result.unfinished == 3
+
+
+def test_an_environment_that_is_lost_plays_its_episode_once_more():
+    tally = _Tally(np.array([1, 1]), 100)
+    steps = [
+        slab_of(np.ones((1, 2)), cut=[(0, 0)], filler=[(0, 0)]),
+        slab_of(np.ones((1, 2)), terminated=[(0, 1)]),
+        slab_of(np.ones((1, 2)), terminated=[(0, 0)]),
+    ]
+    for slab in steps:
+        assert tally.running
+        tally.count(slab)
+    assert not tally.running
+    np.testing.assert_array_equal(tally.episodes().length, [2, 2])
+
+
+def test_lost_workers_of_an_evaluation_are_told():
+    told = []
+    env = from_factory(functools.partial(gym_toys.Misbehaving, "die", 7), "toy", NONE)
+    evaluator, policy = evaluator_of(env, 4, num_workers=2)
+    evaluator.notify = told.append
+    result = evaluator(policy, 0, JUDGEMENT_STREAM)
+    evaluator.close()
+    np.testing.assert_array_equal(result.length, [5, 5, 5, 5])
+    assert any("ended with exit code 3: it is started anew" in message for message in told)
