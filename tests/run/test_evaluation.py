@@ -55,9 +55,8 @@ def test_a_limit_truncates_and_is_not_unfinished():
     assert result.unfinished == 0
 
 
-def test_an_episode_that_never_ends_is_told(monkeypatch):
-    monkeypatch.setattr(evaluation, "MOST_STEPS", 30)
-    result = play(odd_envs.Endless(), 3)
+def test_an_episode_that_never_ends_is_told():
+    result = play(odd_envs.Endless(), 3, cut=30)
     assert result.unfinished == 3
     assert set(result.length) == {30}
 

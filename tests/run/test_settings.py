@@ -88,8 +88,10 @@ def test_a_trial_keeps_all_settings_but_its_length():
     config = make_config(ENV, {"num_envs": 4, "num_steps": 8, "num_minibatches": 1})
     short, whole = to_mapping(shortened(config)), to_mapping(config)
     assert short["ppo"].pop("total_steps") == 3 * 32
-    assert short["run"].pop("eval_episodes") == 2
-    del whole["ppo"]["total_steps"], whole["run"]["eval_episodes"]
+    assert [short["run"].pop(name) for name in ("eval_episodes", "eval_every", "eval_max_steps")] == [2, 3 * 32, 1000]
+    del whole["ppo"]["total_steps"]
+    for name in ("eval_episodes", "eval_every", "eval_max_steps"):
+        del whole["run"][name]
     assert short == whole
     off = make_config(ENV, {"eval_episodes": 0})
     assert shortened(off).run.eval_episodes == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -45,10 +46,9 @@ class EnvPoolVector:
 
 def _library() -> Any:
     try:
-        import envpool
+        return importlib.import_module("envpool")
     except ImportError:
         raise EnvError("EnvPool is not installed: pip install 'proximo[envpool]'.") from None
-    return envpool
 
 
 def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
