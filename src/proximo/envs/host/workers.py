@@ -161,10 +161,10 @@ class Workers:
                 self._processes.append([Process(setup) for setup in setups])
             for process, setup in self._each():
                 process.begin(setup)
-            for group in self._processes:
-                for process in group:
-                    if process.reply() == wire.LOST:
-                        raise EnvironmentFault(f"A worker of {rules.env_id} {process.why_lost()} while it started.")
+            for g, group in enumerate(self._processes):
+                for w, process in enumerate(group):
+                    while process.reply() == wire.LOST:
+                        process = self._renew(g, w, self._why(process))
         except BaseException:
             self._end()
             raise
@@ -224,33 +224,38 @@ class Workers:
 
     def _restart(self, group: int, w: int, slab: int, row: int) -> None:
         """A new process for the environments of a lost one, whose first observations lie in ``row``."""
-        setup = self._setups[group][w]
-        numbers = f"{setup.columns.start} … {setup.columns.stop - 1}"
-        lost = self._processes[group][w]
-        why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+        columns = self._setups[group][w].columns
+        why = self._why(self._processes[group][w])
         while True:
-            lost.release()
-            self.restarts += 1
-            if self.restarts > self.max_restarts:
-                raise EnvironmentFault(
-                    f"The worker of environments {numbers} of {setup.rules.env_id} {why}, and workers were started anew "
-                    f"{_times(self.max_restarts)} already: training stops. Look for what ends them, or raise max_restarts."
-                )
-            self.notify(
-                f"The worker of environments {numbers} {why}: it is started anew with new seeds "
-                f"({self.restarts} of at most {_times(self.max_restarts)})."
-            )
-            lost = self._processes[group][w] = Process(setup)
-            lost.begin(setup)
+            process = self._renew(group, w, why)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
             try:
-                if lost.reply() != wire.LOST:
-                    lost.command(wire.RESET, slab, row, seeds[setup.columns.start : setup.columns.stop], None)
-                    if lost.reply() != wire.LOST:
+                if process.reply() != wire.LOST:
+                    process.command(wire.RESET, slab, row, seeds[columns.start : columns.stop], None)
+                    if process.reply() != wire.LOST:
                         return
-                why = f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+                why = self._why(process)
             except Exception as error:
                 why = f"could not be started anew ({type(error).__name__}: {error})"
+
+    def _why(self, lost: Process) -> str:
+        return f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+
+    def _renew(self, group: int, w: int, why: str) -> Process:
+        """Put a new process, which is starting, in the place of a lost one. Raises ``EnvironmentFault`` when it is one too many."""
+        setup, lost = self._setups[group][w], self._processes[group][w]
+        what = f"The worker of environments {setup.columns.start} … {setup.columns.stop - 1}"
+        lost.release()
+        self.restarts += 1
+        if self.restarts > self.max_restarts:
+            raise EnvironmentFault(
+                f"{what} of {setup.rules.env_id} {why}, and workers were started anew {_times(self.max_restarts)} already: training "
+                "stops. Look for what ends them, or raise max_restarts."
+            )
+        self.notify(f"{what} {why}: it is started anew with new seeds ({self.restarts} of at most {_times(self.max_restarts)}).")
+        process = self._processes[group][w] = Process(setup)
+        process.begin(setup)
+        return process
 
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""
