@@ -1,19 +1,18 @@
 """Training speed, memory and shares of the wall time of proximo on an ordinary environment, or its stepping alone: one JSON line.
 
     python benchmarks/ours_host.py --env CartPole-v1 --num-envs 8 --num-steps 128 --batch-size 256 --epochs 4 --seconds 20 \
-        [--workers N] [--overlap] [--lag] [--plain] [--images] [--memory] [--set NAME=VALUE ...]
+        [--workers N] [--overlap] [--lag] [--images] [--memory] [--set NAME=VALUE ...]
     python benchmarks/ours_host.py --env LunarLander-v3 --num-envs 16 --workers 2 --stepping --seconds 10
 
 The settings are SB3's defaults beside those given: 64-64 tanh for policy and value each (--images: the shared Nature CNN, and the
 learner sees the sign of the rewards), learning rate 3e-4, no value clip. Everything is compiled first, two updates warm up, then
 updates are timed one by one until --seconds are over. Counted are true steps: rows of next-step autoreset, which ignore their
-action, are left out. --plain steps plain environments where Gymnasium has a vectorised one of the same id.
+action, are left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.metadata
 import json
 import os
@@ -21,6 +20,7 @@ import platform
 import time
 from typing import Any
 
+from peers.host_arguments import host_parser
 from peers.tree_memory import PeakMemory
 
 IMAGES = {"encoder": "nature_cnn", "towers": "shared"}
@@ -30,22 +30,12 @@ WARM_UP = 2
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True)
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--num-steps", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser = host_parser(__doc__ or "")
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--lag", action="store_true")
-    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--images", action="store_true")
     parser.add_argument("--stepping", action="store_true")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--memory", action="store_true", help="sample the memory of all processes")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="more settings of proximo's")
     return parser.parse_args()
 
@@ -72,22 +62,15 @@ def make_config(options: argparse.Namespace):
     return proximo.make_config(options.env, settings, preset=False)
 
 
-def make_environment(options: argparse.Namespace, config):
-    """The environment; with ``--plain`` one by one, whatever vectorised form there is."""
-    from proximo.run.reuse import environment
-
-    env = environment(config)
-    return dataclasses.replace(env, make_vector=None) if options.plain else env
-
-
 def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of training, and where the time went."""
     import jax
 
     from proximo.run.program import HostProgram
+    from proximo.run.reuse import environment
 
     started = time.perf_counter()
-    program = HostProgram(config, make_environment(options, config))
+    program = HostProgram(config, environment(config))
     state = program.start([options.seed])
     program.compile(state)
     compile_seconds = time.perf_counter() - started
@@ -96,7 +79,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     def update(state):
         state, metrics = program.advance(state, 1)
         # With learner_lag this is the rollout after the one that was learned: over many updates it is the same count.
-        filler = driver.open().slabs[driver._slab].filler[:-1]
+        filler = driver.open().slabs[driver._place].filler[:-1]
         return state, filler.size - int(filler.sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
 
     for _ in range(WARM_UP):
@@ -139,8 +122,9 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
 
     from proximo.envs.host.environment import PoolOptions
     from proximo.envs.host.observations import random_actions
+    from proximo.run.reuse import environment
 
-    env = make_environment(options, config)
+    env = environment(config)
     pool = env.open(options.num_envs, options.num_steps, PoolOptions(options.workers, 2 if options.overlap else 1))
     rng = np.random.default_rng(options.seed)
     pool.reset(0, options.seed)

@@ -20,20 +20,14 @@ import platform
 import sys
 import time
 
+from host_arguments import host_parser
+from tree_memory import PeakMemory
+
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True)
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--num-steps", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser = host_parser(__doc__ or "")
     parser.add_argument("--mode", choices=("dummy", "subproc"), default="dummy")
     parser.add_argument("--threads", type=int, default=1, help="of torch; each environment's process has one")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--memory", action="store_true", help="sample the memory of all processes")
     return parser.parse_args()
 
 
@@ -66,8 +60,6 @@ def main() -> None:
     options = parse()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(options.threads)
-    from tree_memory import PeakMemory
-
     memory = PeakMemory()
     if options.memory:
         memory.start()

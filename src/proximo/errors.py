@@ -36,3 +36,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def lacking(what: str, extra: str) -> EnvError:
+    """The error for a library that is not installed: ``what`` needs it, ``extra`` of proximo's installs it."""
+    return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")

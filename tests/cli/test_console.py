@@ -11,7 +11,7 @@ from commands import SMALL
 from proximo.cli import console as module
 from proximo.cli.console import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
-from proximo.run.training import Result
+from proximo.run.member import Result
 
 CONFIG = override(
     Config(), {**{k: v for k, v in SMALL.items() if k != "tensorboard"}, "id": "toys:RandomEnds", "total_steps": 3200}

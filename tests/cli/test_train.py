@@ -8,8 +8,8 @@ from commands import BATCH, SMALL, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
 from proximo.run import directory, make_config
+from proximo.run.member import Result
 from proximo.run.program import Program
-from proximo.run.training import Result
 
 ENV = "toys:RandomEnds"
 

@@ -193,7 +193,7 @@ def test_a_fault_while_collecting_ahead_is_told_after_the_update_beside_it():
     driver.close()
 
 
-def equal_rows(a: Collected, b: Collected):
+def assert_equal_rows(a: Collected, b: Collected):
     mine, other = a.rows(), b.rows()
     for name in ("first", "filler", "packed", "reward", "terminated", "truncated", "bootstrap"):
         np.testing.assert_array_equal(mine[name], other[name], err_msg=name)
@@ -209,7 +209,7 @@ def test_the_number_of_workers_changes_no_bit(memory):
         results = [driver._collect(state) for driver, state in zip(drivers, states, strict=True)]
         states = [state for state, _ in results]
         for _, other in results[1:]:
-            equal_rows(results[0][1], other)
+            assert_equal_rows(results[0][1], other)
     for driver in drivers:
         driver.close()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proximo.config import Config, override
-from proximo.drivers.fresh import fresh_policy
+from proximo.drivers.learning import fresh_policy
 from proximo.envs.host.gymnasium import from_factory, from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM

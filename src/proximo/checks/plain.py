@@ -30,6 +30,7 @@ from proximo.envs.host.observations import Leaf, allowed_action, hold_observatio
 from proximo.envs.host.pool import InProcess
 from proximo.envs.host.slab import Layout
 from proximo.envs.users_code import users_code
+from proximo.runtime import cores
 
 STEPS = 300
 SEED_STEPS = 100
@@ -236,7 +237,7 @@ def speed(env: HostEnvironment, num_envs: int) -> Finding:
         alone = f"{1 / env.step_seconds():,.0f} steps/s of one in this process"
         if env.make_vector is not None:
             return f"{alone}; a training uses its vectorised form, unless num_workers, overlap or stagger_steps ask for this one."
-        workers = env.choose_workers(num_envs, 1)
+        workers = env.choose_workers(num_envs, 1, cores())
         where = f"in {workers} worker processes" if workers else "in this process, which is as fast as workers or faster"
         return f"{alone}; {num_envs} environments would step {where}."
 

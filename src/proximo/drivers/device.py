@@ -9,18 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 
-from proximo import ppo
 from proximo.config import Config
 from proximo.drivers import vector
-from proximo.drivers.fresh import fresh_policy
+from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
 from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
-from proximo.ppo.rollouts import health
 from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
-BAD_SOURCES = ("observation", "reward", "loss", "parameters")
 
 
 class DeviceDriver:
@@ -41,11 +38,8 @@ class DeviceDriver:
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        key_policy, key_learner, key_collector = jax.random.split(key, 3)
-        policy = self.init_policy(key_policy)
-        hyperparameters = hyperparameters or ppo.make_hyperparameters(self.config.ppo)
-        learner = ppo.init_learner(key_learner, policy, self.config, hyperparameters)
-        return TrainState(learner, self._init_collector(key_collector, policy), jnp.array(True))
+        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
+        return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
         """A state for each key, stacked; one after the other, because vmapped orthogonal initialisers can deadlock XLA's
@@ -151,14 +145,9 @@ class DeviceDriver:
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
         collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
-        learner, metrics = ppo.update(state.learner, rollout)
-        bad = health(rollout, metrics["loss"], learner)
-        healthy = state.healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
-        new = TrainState(learner, collector, healthy)
-        old = TrainState(state.learner, state.collector, healthy)
-        kept = jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)
-        flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
-        return kept, {**{f"train/{k}": v for k, v in metrics.items()}, **episodes, **flags}
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout)
+        learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
+        return TrainState(learner, collector, healthy), {**metrics, **episodes}
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """``num_updates <= capacity`` updates, and their metrics in the first rows of arrays of ``capacity`` rows.

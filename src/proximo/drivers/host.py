@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo import ppo
 from proximo.config import Config
 from proximo.drivers.collection import Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
-from proximo.drivers.fresh import fresh_policy
 from proximo.drivers.host_programs import HostPrograms
+from proximo.drivers.learning import fresh_learner, fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
+from proximo.runtime import cores
 from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
 
 
@@ -36,6 +36,7 @@ def pool_options(config: Config, notify: Callable[[str], None] = lambda message:
         stagger_steps=env.stagger_steps,
         step_timeout=env.step_timeout,
         max_restarts=env.max_restarts,
+        cores=cores(),
         notify=notify,
     )
 
@@ -67,10 +68,7 @@ class HostDriver:
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        key_policy, key_learner, key_collector = jax.random.split(key, 3)
-        policy = self.init_policy(key_policy)
-        hyperparameters = hyperparameters or ppo.make_hyperparameters(self.config.ppo)
-        learner = ppo.init_learner(key_learner, policy, self.config, hyperparameters)
+        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
         return TrainState(learner, HostCollectorState(key_collector), jnp.array(True))
 
     def begin(self) -> None:

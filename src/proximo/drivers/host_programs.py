@@ -14,13 +14,11 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.config import Config
-from proximo.drivers.device import BAD_SOURCES
-from proximo.drivers.fresh import fresh_policy
+from proximo.drivers.learning import fresh_policy, kept, learn
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
-from proximo.ppo.rollouts import health
 from proximo.runtime import compile_lowered
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
 from proximo.types import Memory, Metrics, Rollout
@@ -101,15 +99,8 @@ class HostPrograms:
         last_memory: Memory,
     ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
         """Learn from a rollout; from the first NaN or infinity on the state stays as it was before it."""
-        learned, metrics, bad = self._update(state, self._rollout(vector, rows, memory, last_memory))
-        healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
-        kept = jax.tree.map(lambda a, b: jnp.where(healthy, a, b), learned, state)
-        flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
-        return kept, healthy, {**{f"train/{k}": v for k, v in metrics.items()}, **flags}
-
-    def _update(self, state: ppo.LearnerState, rollout: Rollout) -> tuple[ppo.LearnerState, Metrics, dict[str, Array]]:
-        learned, metrics = ppo.update(state, rollout)
-        return learned, metrics, health(rollout, metrics["loss"], learned)
+        learned, healthy, metrics = learn(state, healthy, self._rollout(vector, rows, memory, last_memory))
+        return kept(healthy, learned, state), healthy, metrics
 
     def _rollout(self, vector: Array, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
         """The rows of a slab and what was packed beside them, as the learner takes them."""

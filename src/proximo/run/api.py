@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from proximo.checks import quick_check
 from proximo.config import MAX_SEED, Config, override, validate
-from proximo.drivers.fresh import fresh_policy
+from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.networks import ActorCritic
@@ -24,14 +24,16 @@ from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention
 from proximo.run.episodes import MOST_EPISODES, Episodes
 from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
+from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
+from proximo.run.member import FAILURE, Member, Result, locked, opened
 from proximo.run.program import HostProgram, Program, make_program
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, reuse, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
-from proximo.run.training import FAILURE, Member, Result, Training, describe, locked, opened
+from proximo.run.training import Training
 from proximo.runtime import prepare_jax
 from proximo.types import TrainState
 

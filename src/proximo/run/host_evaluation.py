@@ -35,7 +35,7 @@ class HostEvaluator:
     def _act(self, policy: ActorCritic, memory, observation, first, filler, key):
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             observation = unflatten(self.env.observation_space, observation)
-            memory, action, _, _ = policy.step(memory, observation, first, ~filler, key if self.stochastic else None)
+            memory, action, _, _ = policy.step(memory, observation, first, ~filler, key)
             return memory, policy.to_space(action)
 
     def _open(self) -> Pool:
@@ -64,7 +64,8 @@ class HostEvaluator:
         t = 0
         while tally.running:
             observation = tuple(leaf[0].copy() for leaf in slab.observation)
-            memory, action = self._step(policy, memory, observation, slab.first[0], slab.filler[0], jax.random.fold_in(key, t))
+            key_act = jax.random.fold_in(key, t) if self.stochastic else None
+            memory, action = self._step(policy, memory, observation, slab.first[0], slab.filler[0], key_act)
             slab.clear()
             slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
             pool.send(0, 0, 0)

@@ -2,84 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import jax
 import numpy as np
 
-from proximo.config import Config
-from proximo.drivers.device import BAD_SOURCES
-from proximo.envs.registry import twin
-from proximo.errors import TrainingError
-from proximo.run import checkpoint, retention
-from proximo.run.directory import RunLock
+from proximo.drivers.learning import BAD_SOURCES
+from proximo.errors import EnvError, EnvironmentFault, TrainingError
+from proximo.run import checkpoint
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
 from proximo.run.files import write_atomic
 from proximo.run.interrupts import AbandonedError, Interrupts
+from proximo.run.member import FAILURE, Member, Result
 from proximo.run.program import HostProgram, Program, copy_of
-from proximo.run.progress import Reporter, Window
-from proximo.run.sinks import JsonLines, Sink, TensorBoard
-from proximo.runtime import cores
+from proximo.run.progress import Reporter
 from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
-FAILURE = "failure.txt"
 SNAPSHOT_SECONDS = 3.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a training gave: the steps of this session, without those before a resume, and the seconds of its updates.
-    ``mean_return`` is the last evaluation's, or without any that of the last episodes."""
-
-    run_dir: Path
-    steps: int
-    seconds: float
-    compile_seconds: float
-    steps_per_second: float
-    mean_return: float | None
-    interrupted: int | None = None
-    """The signal that ended it early, if one did."""
-
-
-class Member:
-    """One seed: its run directory, sinks, window of metrics, and best evaluation so far."""
-
-    def __init__(self, run_dir: Path, config: Config, resumed_at: int | None):
-        self.run_dir, self.config = run_dir, config
-        self.checkpoints = run_dir / "checkpoints"
-        self.window = Window()
-        self.best: dict[str, float] | None = None
-        self.last_evaluation: dict[str, Any] | None = None
-        self.failure: TrainingError | None = None
-        (run_dir / FAILURE).unlink(missing_ok=True)
-        self.sinks: list[Sink] = [JsonLines(run_dir / "metrics.jsonl")]
-        if config.run.tensorboard:
-            self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
-
-    def write(self, step: int, row: dict[str, float]) -> None:
-        for sink in self.sinks:
-            sink.write(step, row)
-
-    def save(self, step: int, state: TrainState) -> None:
-        """Checkpoint, note the best one, drop the old ones."""
-        info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
-        checkpoint.save(self.checkpoints, step, state, info)
-        best = int(self.best["step"]) if self.best else None
-        if best == step:
-            retention.mark_best(self.run_dir, step)
-        retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
-
-    def close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
 
 
 class Training:
@@ -132,8 +76,8 @@ class Training:
                 update = standing[1]
                 self._save(*standing)
             self._leave(update)
-        except Exception:
-            # The environment has failed, or we have; what was learned before stands.
+        except (EnvError, EnvironmentFault):
+            # What was learned before the environment failed stands.
             if standing is not None and update:
                 self._save(*standing)
                 self.reporter.stopped(self._stop_message(update))
@@ -305,52 +249,3 @@ class Training:
                 )
             )
         return results
-
-
-@contextlib.contextmanager
-def locked(run_dirs: list[Path]):
-    """``run_dirs`` are this process's alone, until the end, whatever happens."""
-    with contextlib.ExitStack() as stack:
-        for run_dir in run_dirs:
-            stack.enter_context(RunLock(run_dir))
-        yield
-
-
-@contextlib.contextmanager
-def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
-    """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens."""
-    with contextlib.ExitStack() as stack:
-        members = [Member(run_dir, config, resumed_at) for run_dir, config in zip(run_dirs, configs, strict=True)]
-        for member in members:
-            stack.callback(member.close)
-        yield members
-
-
-def describe(program: Program | HostProgram) -> dict[str, Any]:
-    """Facts for the banner: spaces, network, parameters, arithmetic of the batch, device."""
-    config, env = program.config, program.env
-    policy = jax.eval_shape(program.driver.init_policy, jax.random.key(0))
-    normalizer = sum(leaf.size for leaf in jax.tree.leaves(policy.normalizer))
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(policy)) - normalizer
-    network = config.network
-    memory = "" if network.memory == "none" else f" → {network.memory} {network.memory_size}×{network.memory_layers}"
-    rows = config.batch_size // config.ppo.num_minibatches
-    encoder = policy.torsos[0].encoder
-    mlp = f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
-    layers = mlp if hasattr(encoder, "mlp") else type(encoder).__name__
-    towers = "one tower for policy and value" if network.towers == "shared" else "a tower each for policy and value"
-    device = jax.devices()[0]
-    name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
-    return {
-        "observation": str(env.observation_space),
-        "action": str(env.action_space),
-        "network": f"{layers}{memory}, {towers}",
-        "parameters": parameters,
-        "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
-        f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {rows}"
-        + (f", sequences of {config.sequence_length}" if network.memory != "none" else ""),
-        "updates": config.total_updates,
-        "seeds_mode": "vmap" if program.stacked else "serial",
-        "twin": twin(config.env.id),
-        "device": f"{name}, {cores()} cores",
-    }

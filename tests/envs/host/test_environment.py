@@ -11,7 +11,7 @@ import pytest
 from proximo.envs.host import environment
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.gymnasium import from_factory
-from proximo.envs.host.observations import hold_actions, random_actions
+from proximo.envs.host.observations import allowed_action, hold_actions, random_actions
 from proximo.envs.host.pool import environment_seeds, split
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.errors import ConfigError, EnvError
@@ -40,9 +40,8 @@ class Slow(gym_toys.Countdown):
     ],
 )
 def test_cheap_environments_stay_here_and_costly_ones_go_to_workers(monkeypatch, seconds, num_envs, groups, workers):
-    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: range(4), raising=False)
     monkeypatch.setattr(HostEnvironment, "step_seconds", lambda self: seconds)
-    assert from_factory(gym_toys.Countdown, "toy", Preprocessing()).choose_workers(num_envs, groups) == workers
+    assert from_factory(gym_toys.Countdown, "toy", Preprocessing()).choose_workers(num_envs, groups, cores=4) == workers
 
 
 def test_a_step_is_measured(monkeypatch):
@@ -85,6 +84,21 @@ def test_an_action_outside_its_space_is_named_with_its_environment(space, wrong)
     hold_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy")
     with pytest.raises(EnvError, match=r"for environment 1 of toy is not in its space"):
         hold_actions(wrong, space, "toy")
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "allowed"),
+    [
+        (Discrete(3, start=1), [0, 1, 0], {2}),
+        (MultiDiscrete((2, 3)), [0, 1, 1, 0, 1], {(1, 0), (1, 2)}),
+        (MultiBinary((2,)), [1, 0, 1, 1], {(0, 0), (0, 1)}),
+        (Discrete(2), [0, 0], {0, 1}),
+    ],
+)
+def test_random_actions_are_those_that_a_mask_allows(space, mask, allowed):
+    rng = np.random.default_rng(0)
+    drawn = [np.asarray(allowed_action(space, rng, np.array(mask))) for _ in range(60)]
+    assert {tuple(a.tolist()) if a.ndim else int(a) for a in drawn} == allowed
 
 
 def test_options_that_cannot_be_served_are_a_sentence():

@@ -106,6 +106,35 @@ def test_all_workers_that_hang_together_are_ended_together_with_overlap_too(pool
         assert time.monotonic() - started < 12.0, "one limit for all of them, and their starts"
 
 
+class HangsAlone(gym_toys.Countdown):
+    """Hangs in its third step where it finds the file, which it takes away."""
+
+    def __init__(self, file):
+        super().__init__(50)
+        self.file = Path(file)
+
+    def step(self, action):
+        if self.now == 2 and self.file.exists():
+            self.file.unlink()
+            time.sleep(3600)
+        return super().step(action)
+
+
+def test_a_worker_that_has_replied_does_not_pay_for_one_that_hangs(pool_of, tmp_path):
+    (tmp_path / "hang").touch()
+    told = []
+    pool = pool_of(
+        functools.partial(HangsAlone, tmp_path / "hang"),
+        2,
+        num_envs=2,
+        num_steps=5,
+        options={"step_timeout": 1.5, "notify": told.append},
+    )
+    slab = rollout(pool, np.zeros((5, 2), np.int64))
+    assert pool.restarts == 1, told
+    assert slab.cut.sum() == 1
+
+
 class OnceOnly(gym_toys.Countdown):
     """Its constructor fails where the file of an earlier one is still there."""
 

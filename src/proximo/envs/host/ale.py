@@ -9,7 +9,7 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, EnvError, lacking, nearest
 
 # Frames: four a step with the maximum of the last two, four stacked, 84×84, gray, up to 30 no-ops are its own defaults.
 # The raw reward is what is reported; clip_reward clips it for the learner.
@@ -24,7 +24,7 @@ def from_game(game: str, settings: dict[str, Any], preprocessing: Preprocessing)
         from ale_py import ALEInterface, LoggerMode, roms
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
-        raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[atari]'.") from None
+        raise lacking(env_id, "atari") from None
     games = roms.get_all_rom_ids()
     if game not in games:
         raise EnvError(f"ALE has no game {game!r}{nearest(game, games)}; `proximo envs ale` lists them.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ TRIAL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """How environments are stepped; nothing here changes what they give."""
+    """How environments are stepped. ``plain`` and ``stagger_steps`` alone change what they give."""
 
     num_workers: int = AUTO
     plain: bool = False
@@ -38,6 +37,8 @@ class PoolOptions:
     stagger_steps: int = 0
     step_timeout: float = 60.0
     max_restarts: int = 100
+    cores: int = 1
+    """Most workers that are chosen where ``num_workers`` leaves the choice."""
     notify: Callable[[str], None] = lambda message: None
 
 
@@ -86,7 +87,7 @@ class HostEnvironment:
         assert self.make is not None
         workers = options.num_workers
         if workers == AUTO:
-            workers = self.choose_workers(num_envs, options.num_groups)
+            workers = self.choose_workers(num_envs, options.num_groups, options.cores)
         if workers == 0:
             return InProcess(self.make, layout, self.rules, options.num_groups, options.stagger_steps)
         return Workers(
@@ -101,9 +102,8 @@ class HostEnvironment:
             options.notify,
         )
 
-    def choose_workers(self, num_envs: int, num_groups: int) -> int:
+    def choose_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
         """A worker for each core where that saves a fifth of the time, the hand-over included; else 0."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = min(cores, num_envs) // num_groups * num_groups
         if workers < 2:
             return 0

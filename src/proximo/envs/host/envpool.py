@@ -10,7 +10,7 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, EnvError, lacking, nearest
 
 FIXED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -48,7 +48,7 @@ def _library() -> Any:
     try:
         return importlib.import_module("envpool")
     except ImportError:
-        raise EnvError("EnvPool is not installed: pip install 'proximo[envpool]'.") from None
+        raise lacking("envpool:…", "envpool") from None
 
 
 def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:

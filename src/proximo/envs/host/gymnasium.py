@@ -19,7 +19,7 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask, mask_rows
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, EnvError, lacking, nearest
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
@@ -34,11 +34,11 @@ def making(env_id: str) -> Iterator[None]:
         with users_code(f"Making {env_id}"):
             yield
     except EnvError as error:
-        lacking = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
-        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if lacking else None
+        missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
+        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if missing else None
         if extra is None:
             raise
-        raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{extra}]'.") from error
+        raise lacking(env_id, extra) from error
 
 
 def is_registered(env_id: str) -> bool:
@@ -54,8 +54,7 @@ def is_registered(env_id: str) -> bool:
         gym.register_envs(importlib.import_module(module or library))
     except ImportError:
         if (module or library) in EXTRAS:
-            extra = EXTRAS[module or library]
-            raise EnvError(f"{env_id} needs a library that is not installed: pip install 'proximo[{extra}]'.") from None
+            raise lacking(env_id, EXTRAS[module or library]) from None
         return False
     return name in gym.registry
 

@@ -181,6 +181,10 @@ def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> 
         if all(part.any() for part in parts):
             chosen = [rng.choice(np.flatnonzero(part)) for part in parts]
             return np.add(np.reshape(space.start, space.shape), np.reshape(chosen, space.shape))
+    if isinstance(space, MultiBinary) and flat.size == 2 * space.size:
+        may_be_0, may_be_1 = flat.reshape(-1, 2).T
+        bits = np.where(may_be_0 & may_be_1, action.reshape(-1), may_be_1)
+        return bits.reshape(space.shape).astype(action.dtype)
     return action
 
 

@@ -88,10 +88,16 @@ class Process:
             self.waited_since = None
         return reply
 
+    def has_replied(self) -> bool:
+        """Whether a reply lies unread, because another worker's is waited for. Windows cannot tell: there it counts as none."""
+        if not POSIX or self.replies < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.replies, select.POLLIN)
+        return bool(poll.poll(0))
+
     def why_lost(self) -> str:
-        """What became of it, in words."""
-        if self.hung:
-            return "hung"
+        """How it has ended, in words."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)
         code = self.popen.returncode
@@ -153,7 +159,6 @@ class Workers:
         blocks = [split(columns, num_workers // num_groups) for columns in self.groups]
         self._setups = [[Setup(factory, b, rules, layout, self._shared.handle) for b in group] for group in blocks]
         self._processes: list[list[Process]] = []
-        self._polls: list[Any] = []
         self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
         try:
@@ -289,7 +294,7 @@ def _watch(of: weakref.ref[Workers]) -> None:
         for group in list(pool._processes):
             for process in list(group):
                 since = process.waited_since
-                if since is not None and now - since > pool.step_timeout:
+                if since is not None and now - since > pool.step_timeout and not process.has_replied():
                     process.hung = True
                     process.kill()
         pause = min(1.0, pool.step_timeout / 4)

@@ -1,0 +1,110 @@
+"""What one call of the compiled policy costs for 8 environments of CartPole, by how its arguments and results travel.
+
+    python benchmarks/acting.py                  # as proximo runs: no asynchronous dispatch
+    python benchmarks/acting.py --asynchronous   # as JAX starts by itself
+
+Microseconds until the result is readable by NumPy; the ways take turns, medians of --rounds rounds of --calls calls.
+docs/decisions/0006-host-driver.md draws the consequence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from proximo import runtime
+from proximo.config import NetworkConfig
+from proximo.networks import ActorCritic, make_policy
+from proximo.spaces import Box, Discrete
+
+NUM_ENVS = 8
+
+
+def step(policy: ActorCritic, observation, noise) -> tuple:
+    """Action, log-probability and value."""
+    first = jnp.zeros(NUM_ENVS, bool)
+    _, action, log_prob, value = policy.act(policy.init_memory(NUM_ENVS), observation, first, ~first, noise)
+    return policy.to_space(action), log_prob, value
+
+
+def packed(results: tuple) -> jax.Array:
+    return jnp.stack([x.astype(jnp.float32) for x in results])
+
+
+def by_numpy(policy: ActorCritic, observation: np.ndarray, noise: np.ndarray) -> Callable[[], np.ndarray]:
+    """The same network in NumPy."""
+    towers = [[(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in t.encoder.mlp.layers] for t in policy.torsos]
+    heads = [(np.asarray(h.weight), np.asarray(h.bias)) for h in (policy.actor.readout.output, policy.critic.output)]
+
+    def call() -> np.ndarray:
+        outputs = []
+        for tower, (weight, bias) in zip(towers, heads, strict=True):
+            x = observation
+            for w, b in tower:
+                x = np.tanh(x @ w + b)
+            outputs.append(x @ weight + bias)
+        logits, value = outputs
+        chosen = (logits + noise).argmax(-1)
+        log_probs = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        return np.stack([chosen, log_probs[np.arange(NUM_ENVS), chosen], value[..., 0]])
+
+    return call
+
+
+def ways() -> dict[str, Callable[[], object]]:
+    """Each way's call."""
+    policy = make_policy(jax.random.key(0), Box((4,)), Discrete(2), NetworkConfig(), False)
+    rng = np.random.default_rng(0)
+    observation = rng.normal(size=(NUM_ENVS, 4)).astype(np.float32)
+    noise = rng.gumbel(size=(NUM_ENVS, 2)).astype(np.float32)
+    leaves, tree = jax.tree.flatten(policy)
+    vector, unravel = ravel_pytree(policy)
+    module = jax.jit(step)
+    flat = jax.jit(lambda o, n, *leaves: packed(step(jax.tree.unflatten(tree, leaves), o, n)))
+    one = runtime.compile_lowered(jax.jit(lambda v, o, n: packed(step(unravel(v), o, n))).lower(vector, observation, noise))
+    nothing = runtime.compile_lowered(jax.jit(lambda x: x + 1).lower(observation))
+    return {
+        "jit of the policy as a module, three results read": lambda: [np.asarray(x) for x in module(policy, observation, noise)],
+        "its arrays as flat arguments, one result": lambda: np.asarray(flat(observation, noise, *leaves)),
+        "the policy as one vector, compiled ahead, one result": lambda: np.asarray(one(vector, observation, noise)),
+        "an empty program, compiled ahead": lambda: np.asarray(nothing(observation)),
+        "the same network in NumPy": by_numpy(policy, observation, noise),
+    }
+
+
+def microseconds(call: Callable[[], object], calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - started) / calls * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--asynchronous", action="store_true", help="leave JAX's dispatch as JAX starts it")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=1000)
+    options = parser.parse_args()
+    runtime.prepare_jax()
+    if options.asynchronous:
+        jax.config.update("jax_cpu_enable_async_dispatch", True)
+    calls = ways()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(options.rounds + 1):  # the first round compiles
+        for name, call in calls.items():
+            spent = microseconds(call, options.calls if number else 10)
+            if number:
+                times[name].append(spent)
+    for name, spent in times.items():
+        print(f"{name:54s} {statistics.median(spent):6.1f} µs (best {min(spent):.1f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What host_speed.py compares: environments, settings, programs of ours and of the peers, and the marks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One program of ours: its arguments, whether it stays apart, and which mark it may meet."""
+
+    arguments: tuple[str, ...] = ()
+    apart: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A figure that the best of the variants named like it has to reach."""
+
+    title: str
+    asked: float
+    aim: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """An environment and a setting, common to all programs."""
+
+    title: str
+    setting: tuple[str, ...]
+    env: str
+    peers: dict[str, tuple[str, ...]]
+    ours: dict[str, Variant]
+    marks: dict[str, Mark]
+    peer_env: str = ""
+    memory: bool = False
+    stepping: bool = False
+    common: tuple[str, ...] = field(default=())
+    """Arguments that only ours needs."""
+
+
+SB3 = {
+    f"SB3 {mode}, {threads} thread{'s' if threads > 1 else ''}": ("--mode", mode, "--threads", str(threads))
+    for mode in ("dummy", "subproc")
+    for threads in (1, 2)
+}
+BEHIND = "one update behind"
+ROWS = {
+    "cartpole": Row(
+        "CartPole-v1, 8 × 128, batch 256, 4 epochs",
+        ("--num-envs", "8", "--num-steps", "128", "--batch-size", "256", "--epochs", "4"),
+        "CartPole-v1",
+        SB3,
+        {
+            "as set (Gymnasium's vectorised CartPole)": Variant(),
+            "plain environments, in process": Variant(("--workers", "0")),
+            "plain environments, in process, overlap": Variant(("--workers", "0", "--overlap")),
+            "2 workers": Variant(("--workers", "2")),
+            "2 workers, overlap": Variant(("--workers", "2", "--overlap")),
+            f"{BEHIND}": Variant(("--lag",), apart=True),
+            f"plain environments, {BEHIND}": Variant(("--workers", "0", "--lag"), apart=True),
+        },
+        {"": Mark("CartPole-v1, 8 × 128, batch 256, 4 epochs: training steps/s", 3.5, 5.0)},
+    ),
+    "lunarlander": Row(
+        "LunarLander-v3, 16 × 1024, batch 64, 4 epochs",
+        ("--num-envs", "16", "--num-steps", "1024", "--batch-size", "64", "--epochs", "4"),
+        "LunarLander-v3",
+        SB3,
+        {
+            "as set": Variant(),
+            "in process": Variant(("--workers", "0")),
+            "2 workers": Variant(("--workers", "2")),
+            "2 workers, overlap": Variant(("--workers", "2", "--overlap")),
+            f"2 workers, {BEHIND}": Variant(("--workers", "2", "--lag"), apart=True),
+            "EnvPool": Variant(("--env", "envpool:LunarLander-v3"), mark="envpool"),
+            f"EnvPool, {BEHIND}": Variant(("--env", "envpool:LunarLander-v3", "--lag"), apart=True, mark="envpool"),
+        },
+        {
+            "": Mark("LunarLander-v3, 16 × 1024, batch 64, 4 epochs: training steps/s", 4.5, 6.0),
+            "envpool": Mark("the same on envpool:LunarLander-v3, against SB3 on Gymnasium", 8.0, 9.5),
+        },
+    ),
+    "pong": Row(
+        "Pong, 8 × 128, Nature CNN, batch 256, 4 epochs",
+        ("--num-envs", "8", "--num-steps", "128", "--batch-size", "256", "--epochs", "4"),
+        "ale:pong",
+        SB3,
+        {
+            "ale:pong": Variant(),
+            "envpool:Pong-v5": Variant(("--env", "envpool:Pong-v5")),
+            "PongNoFrameskip-v4, 2 workers": Variant(
+                ("--env", "ale_py:PongNoFrameskip-v4", "--workers", "2", "--set", "preprocessing=atari", "frame_stack=4")
+            ),
+            f"ale:pong, {BEHIND}": Variant(("--lag",), apart=True),
+        },
+        {"": Mark("Pong, 8 × 128, Nature CNN, batch 256, 4 epochs, CPU: training steps/s", 2.5, 3.0)},
+        peer_env="PongNoFrameskip-v4",
+        memory=True,
+        common=("--images",),
+    ),
+    "stepping": Row(
+        "LunarLander-v3, 16, stepping alone",
+        ("--num-envs", "16"),
+        "LunarLander-v3",
+        {
+            "AsyncVectorEnv, next-step reset": ("--mode", "async"),
+            "AsyncVectorEnv, same-step reset": ("--mode", "async", "--autoreset", "same_step"),
+            "SyncVectorEnv, next-step reset": ("--mode", "sync"),
+        },
+        {
+            "2 workers": Variant(("--workers", "2")),
+            "2 workers, overlap": Variant(("--workers", "2", "--overlap")),
+            "in process": Variant(("--workers", "0"), mark="none"),
+        },
+        {"": Mark("stepping alone, LunarLander-v3, 16: our workers against AsyncVectorEnv", 3.0, 4.0)},
+        stepping=True,
+        common=("--stepping", "--num-steps", "1024"),
+    ),
+}

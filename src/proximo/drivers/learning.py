@@ -1,0 +1,52 @@
+"""What both drivers do around the learner: its first state, and an update that NaN or infinity cannot spoil."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Key, PyTree
+
+from proximo import ppo
+from proximo.config import Config
+from proximo.networks import ActorCritic, make_policy
+from proximo.ppo.rollouts import health
+from proximo.spaces import from_any
+from proximo.types import Hyperparameters, Metrics, Rollout
+
+BAD_SOURCES = ("observation", "reward", "loss", "parameters")
+
+
+def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:
+    """A policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
+    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    return make_policy(key, *spaces, config.network, config.ppo.normalize_observation, config.ppo.clip_observation)
+
+
+def fresh_learner(
+    key: Key[Array, ""], env: Any, config: Config, hyperparameters: Hyperparameters | None
+) -> tuple[ppo.LearnerState, Key[Array, ""]]:
+    """The learner before the first step, with the hyperparameters of ``config`` unless others are given; and a key for the
+    collector."""
+    key_policy, key_learner, key_collector = jax.random.split(key, 3)
+    policy = fresh_policy(key_policy, env, config)
+    hyperparameters = hyperparameters or ppo.make_hyperparameters(config.ppo)
+    return ppo.init_learner(key_learner, policy, config, hyperparameters), key_collector
+
+
+def learn(
+    state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout
+) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
+    """``ppo.update``, whether all was finite until now, and the metrics with a flag for each source of what was not. The state
+    is not yet held back: ``kept`` does it."""
+    learned, metrics = ppo.update(state, rollout)
+    bad = health(rollout, metrics["loss"], learned)
+    healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
+    flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
+    return learned, healthy, {**{f"train/{name}": x for name, x in metrics.items()}, **flags}
+
+
+def kept(healthy: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """``new``, or from the first NaN or infinity on ``old``."""
+    return jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)

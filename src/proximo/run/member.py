@@ -1,0 +1,85 @@
+"""One seed of a training: what it writes, what it has reached, and the run directory that is its own for the while."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proximo.config import Config
+from proximo.errors import TrainingError
+from proximo.run import checkpoint, retention
+from proximo.run.directory import RunLock
+from proximo.run.progress import Window
+from proximo.run.sinks import JsonLines, Sink, TensorBoard
+from proximo.types import TrainState
+
+FAILURE = "failure.txt"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training gave: the steps of this session, without those before a resume, and the seconds of its updates.
+    ``mean_return`` is the last evaluation's, or without any that of the last episodes."""
+
+    run_dir: Path
+    steps: int
+    seconds: float
+    compile_seconds: float
+    steps_per_second: float
+    mean_return: float | None
+    interrupted: int | None = None
+    """The signal that ended it early, if one did."""
+
+
+class Member:
+    """One seed: its run directory, sinks, window of metrics, and best evaluation so far."""
+
+    def __init__(self, run_dir: Path, config: Config, resumed_at: int | None):
+        self.run_dir, self.config = run_dir, config
+        self.checkpoints = run_dir / "checkpoints"
+        self.window = Window()
+        self.best: dict[str, float] | None = None
+        self.last_evaluation: dict[str, Any] | None = None
+        self.failure: TrainingError | None = None
+        (run_dir / FAILURE).unlink(missing_ok=True)
+        self.sinks: list[Sink] = [JsonLines(run_dir / "metrics.jsonl")]
+        if config.run.tensorboard:
+            self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        for sink in self.sinks:
+            sink.write(step, row)
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Checkpoint, note the best one, drop the old ones."""
+        info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
+        checkpoint.save(self.checkpoints, step, state, info)
+        best = int(self.best["step"]) if self.best else None
+        if best == step:
+            retention.mark_best(self.run_dir, step)
+        retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+@contextlib.contextmanager
+def locked(run_dirs: list[Path]):
+    """``run_dirs`` are this process's alone, until the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        for run_dir in run_dirs:
+            stack.enter_context(RunLock(run_dir))
+        yield
+
+
+@contextlib.contextmanager
+def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
+    """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens."""
+    with contextlib.ExitStack() as stack:
+        members = [Member(run_dir, config, resumed_at) for run_dir, config in zip(run_dirs, configs, strict=True)]
+        for member in members:
+            stack.callback(member.close)
+        yield members
