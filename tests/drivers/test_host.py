@@ -63,7 +63,7 @@ def rollouts(memory="none", mode="", overlap=False, count=2):
         for _ in range(count):
             state, collected = driver._collect(state)
             copy = jax.tree.map(jnp.array, (collected.rows(), collected.memory, collected.last_memory))
-            made.append(driver.programs._rollout(collected.vector, *copy))
+            made.append(driver.programs._rollout(collected.policy, *copy))
     finally:
         driver.close()
     return made, state.learner.policy
@@ -109,9 +109,9 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
     finals = []
     original = driver.programs.final_value
 
-    def final_value(size, vector, final, memory):
+    def final_value(size, policy, final, memory):
         finals.append(jnp.array(final[0]))
-        return original(size, vector, final, memory)
+        return original(size, policy, final, memory)
 
     driver.programs.final_value = final_value
     _, collected = driver._collect(state)
@@ -290,7 +290,7 @@ def slab_with(cut, first, filler=None, terminated=None):
 def test_a_lost_environment_is_truncated_before_the_invalid_row(slab, truncated):
     packed = np.zeros((4, 1, 4), np.float32)
     packed[:, 0, -1] = 10 + np.arange(4)  # the value of row t is 10 + t
-    rows = Collected(slab, packed, np.zeros((4, 1), np.float32), (), (), jnp.zeros(1)).rows()
+    rows = Collected(slab, packed, np.zeros((4, 1), np.float32), (), (), (jnp.zeros(1),)).rows()
     assert {int(t): float(rows["bootstrap"][t, 0]) for t in np.flatnonzero(rows["truncated"][:, 0])} == truncated
     np.testing.assert_array_equal(slab.truncated, np.zeros((4, 1), bool), "what the environment said stays")
 

@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from proximo.drivers.host_programs import HostPrograms
+from proximo.drivers.host_programs import HostPrograms, PackedPolicy
 from proximo.envs.host.pool import Pool
 from proximo.envs.host.slab import Slab
 from proximo.types import Memory
@@ -29,7 +28,7 @@ class Collected:
     """T N: value of the final observation where an episode was truncated; else 0."""
     memory: Memory
     last_memory: Memory
-    vector: Array
+    policy: PackedPolicy
     """The policy that acted."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -108,17 +107,17 @@ class Collection:
         pool: Pool,
         place: int,
         programs: HostPrograms,
-        vector: Array,
+        policy: PackedPolicy,
         noise: Any,
         memory: list[Memory],
         seconds: dict[str, float],
     ):
         self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
-        self.vector, self.memory, self.seconds = vector, memory, seconds
+        self.policy, self.memory, self.seconds = policy, memory, seconds
         self.steps, envs = self.slab.reward.shape
         self.taken, sampled = programs.action_columns
-        self.packed = np.empty((self.steps, envs, sampled.stop + 2), vector.dtype)
-        self.bootstrap = np.zeros((self.steps, envs), vector.dtype)
+        self.packed = np.empty((self.steps, envs, sampled.stop + 2), programs.dtype)
+        self.bootstrap = np.zeros((self.steps, envs), programs.dtype)
         self.bounds = programs.action_bounds
         leaves = jax.tree.leaves(noise)
         self.lanes = [_Lane.of(columns, self.slab, self.packed, leaves) for columns in pool.groups]
@@ -171,10 +170,10 @@ class Collection:
         lane = self.lanes[group]
         observation, noise = tuple([leaf[t] for leaf in lane.observation]), tuple([leaf[t] for leaf in lane.noise])
         flags = (lane.first[t], lane.filler[t]) if self.programs.is_recurrent else (None, None)
-        return self.vector, observation, noise, self.memory[group], *flags
+        return self.policy, observation, noise, self.memory[group], *flags
 
     def _final(self, group: int) -> tuple[Any, ...]:
-        return self.vector, self.lanes[group].final, self.memory[group]
+        return self.policy, self.lanes[group].final, self.memory[group]
 
     def _bootstrap(self, t: int, group: int) -> None:
         """Values of what was truncated in step ``t``."""
@@ -195,7 +194,7 @@ class Collection:
     def _collected(self) -> Collected:
         pieces = [_joined(parts) for parts in zip(*self.pieces, strict=True)]
         memory = jax.tree.map(lambda *parts: jnp.stack(parts), *pieces)
-        return Collected(self.slab, self.packed, self.bootstrap, memory, _joined(self.memory), self.vector)
+        return Collected(self.slab, self.packed, self.bootstrap, memory, _joined(self.memory), self.policy)
 
 
 def _joined(groups: Sequence[Memory]) -> Memory:

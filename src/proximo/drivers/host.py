@@ -16,7 +16,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.drivers.collection import Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
-from proximo.drivers.host_programs import HostPrograms
+from proximo.drivers.host_programs import HostPrograms, PackedPolicy
 from proximo.drivers.learning import fresh_learner, fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
@@ -92,15 +92,15 @@ class HostDriver:
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
         pool, policy = self.open(), state.learner.policy
-        vector, noise, _ = self.programs.begin(0, policy, state.collector.key)
-        whole = self._collection(0, vector, noise, self._empty_memory(pool, policy)).compile()
-        self.programs.learn.program(0, state.learner, state.healthy, vector, whole.rows(), whole.memory, whole.last_memory)
+        packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
+        whole = self._collection(0, packed, noise, self._empty_memory(pool, policy)).compile()
+        self.programs.learn.program(0, state.learner, state.healthy, packed, whole.rows(), whole.memory, whole.last_memory)
 
     def _empty_memory(self, pool: Pool, policy: ActorCritic) -> list[Memory]:
         return [policy.init_memory(len(columns)) for columns in pool.groups]
 
-    def _collection(self, place: int, vector: Array, noise: Any, memory: list[Memory]) -> Collection:
-        return Collection(self.open(), place, self.programs, vector, noise, memory, self.seconds)
+    def _collection(self, place: int, policy: PackedPolicy, noise: Any, memory: list[Memory]) -> Collection:
+        return Collection(self.open(), place, self.programs, policy, noise, memory, self.seconds)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. With ``learner_lag`` the rollout was collected during the update before, and the next one is
@@ -142,7 +142,7 @@ class HostDriver:
         return {**shares, "time/share_rest": rest, "rollout/restarts": float(self.pool.restarts - restarts)}
 
     def _learn(self, state: TrainState, rollout: Collected) -> tuple[Any, Any, dict[str, float]]:
-        arguments = (state.learner, state.healthy, rollout.vector, rollout.rows(), rollout.memory, rollout.last_memory)
+        arguments = (state.learner, state.healthy, rollout.policy, rollout.rows(), rollout.memory, rollout.last_memory)
         self.learning = True
         try:
             learner, healthy, metrics = jax.block_until_ready(self.programs.learn(0, *arguments))
@@ -176,8 +176,8 @@ class HostDriver:
             before, self._place = pool.slabs[self._place], (self._place + 1) % len(pool.slabs)
             pool.slabs[self._place].begin_after(before)
         pool.slabs[self._place].clear()
-        vector, noise, key = self.programs.begin(0, state.learner.policy, state.collector.key)
-        collected = self._collection(self._place, vector, noise, self._memory).run()
+        packed, noise, key = self.programs.begin(0, state.learner.policy, state.collector.key)
+        collected = self._collection(self._place, packed, noise, self._memory).run()
         collected.metrics = self.episodes.add(collected.slab)
         return dataclasses.replace(state, collector=HostCollectorState(key)), collected
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,21 +24,28 @@ from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
 from proximo.types import Memory, Metrics, Rollout
 
 Leaves = tuple[Any, ...]
+PackedPolicy = tuple[Array, ...]
+"""The small arrays of a policy as one vector, then each large one."""
+LARGE = 2**14
+"""Numbers from which on copying an array out of the vector takes longer than an argument of its own, about 2 µs."""
 MOST_EXACT = 2**24
 
 
 class HostPrograms:
     """The functions of one setting. Each is compiled when it is first called, and anew for other shapes.
 
-    The policy travels as one flat vector, and what a step gives as one array: each argument and each result of a compiled
-    call costs as much as the arithmetic of a small network (docs/decisions/0006-host-driver.md).
+    The policy travels as one flat vector and its large arrays, and what a step gives as one array: each argument and each result
+    of a compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-host-driver.md).
     """
 
     def __init__(self, config: Config, env: HostEnvironment):
         self.config, self.space = config, env.observation_space
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        _, self.unravel = ravel_pytree(policy)
+        leaves, self._tree = jax.tree.flatten(policy)
+        self._is_large = [leaf.size > LARGE for leaf in leaves]
+        vector, self._unravel = ravel_pytree(self._small(leaves))
+        self.dtype = vector.dtype
         self.is_recurrent: bool = policy.is_recurrent
         self.piece_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are kept: those before each sequence."""
@@ -65,44 +72,55 @@ class HostPrograms:
         taken = math.prod(self.action_in_space.shape)
         return slice(0, taken), slice(taken, taken + math.prod(self.action.shape))
 
-    def _begin(self, policy: ActorCritic, key: Key[Array, ""]) -> tuple[Array, PyTree, Key[Array, ""]]:
-        """The policy as a vector, the noise of a rollout, the next key."""
+    def _small(self, leaves: Sequence[Array]) -> list[Array]:
+        return [leaf for leaf, large in zip(leaves, self._is_large, strict=True) if not large]
+
+    def _pack(self, policy: ActorCritic) -> PackedPolicy:
+        leaves = jax.tree.leaves(policy)
+        return ravel_pytree(self._small(leaves))[0], *(x for x, large in zip(leaves, self._is_large, strict=True) if large)
+
+    def _unpack(self, packed: PackedPolicy) -> ActorCritic:
+        small, large = iter(self._unravel(packed[0])), iter(packed[1:])
+        return jax.tree.unflatten(self._tree, [next(large if is_large else small) for is_large in self._is_large])
+
+    def _begin(self, policy: ActorCritic, key: Key[Array, ""]) -> tuple[PackedPolicy, PyTree, Key[Array, ""]]:
+        """The packed policy, the noise of a rollout, the next key."""
         key, key_noise = jax.random.split(key)
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
-        return ravel_pytree(policy)[0], policy.actor.noise(key_noise, shape), key
+        return self._pack(policy), policy.actor.noise(key_noise, shape), key
 
     def _act(
-        self, vector: Array, observation: Leaves, noise: Leaves, memory: Memory, first: Array | None, filler: Array | None
+        self, packed: PackedPolicy, observation: Leaves, noise: Leaves, memory: Memory, first: Array | None, filler: Array | None
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """A step of a group: for the environment, as sampled, log-probability and value side by side; the memory after it.
         Without a memory it does not matter which rows are ``first`` and which are ``filler``: None."""
-        policy = self.unravel(vector)
+        policy = self._unpack(packed)
         first = jnp.zeros(observation[0].shape[0], bool) if first is None else first
         valid = jnp.ones_like(first) if filler is None else ~filler
         observed, noises = unflatten(self.space, observation), jax.tree.unflatten(self._noise, noise)
         memory, action, log_prob, value = policy.act(memory, observed, first, valid, noises)
         columns = (policy.to_space(action), action, log_prob, value)
-        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(vector.dtype) for x in columns], axis=1), memory
+        return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in columns], axis=1), memory
 
-    def _final_value(self, vector: Array, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
+    def _final_value(self, packed: PackedPolicy, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
         """The value of final observations, read with the memory after the step."""
         never = jnp.zeros(observation[0].shape[0], bool)
-        return self.unravel(vector).value(memory, unflatten(self.space, observation), never)
+        return self._unpack(packed).value(memory, unflatten(self.space, observation), never)
 
     def _learn(
         self,
         state: ppo.LearnerState,
         healthy: Bool[Array, ""],
-        vector: Array,
+        packed: PackedPolicy,
         rows: dict[str, Any],
         memory: Memory,
         last_memory: Memory,
     ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
         """Learn from a rollout; from the first NaN or infinity on the state stays as it was before it."""
-        learned, healthy, metrics = learn(state, healthy, self._rollout(vector, rows, memory, last_memory))
+        learned, healthy, metrics = learn(state, healthy, self._rollout(packed, rows, memory, last_memory))
         return kept(healthy, learned, state), healthy, metrics
 
-    def _rollout(self, vector: Array, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
+    def _rollout(self, policy: PackedPolicy, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
         """The rows of a slab and what was packed beside them, as the learner takes them."""
         packed, first = rows["packed"], rows["first"]
         last_observation = unflatten(self.space, [leaf[-1] for leaf in rows["observation"]])
@@ -122,7 +140,7 @@ class HostPrograms:
             last_observation=last_observation,
             last_first=first[-1],
             last_memory=last_memory,
-            last_value=self.unravel(vector).value(last_memory, last_observation, first[-1]),
+            last_value=self._unpack(policy).value(last_memory, last_observation, first[-1]),
         )
 
 

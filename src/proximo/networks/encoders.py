@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Integer, Key, Shaped, UInt8
 
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
-from proximo.networks.convolution import Conv
+from proximo.networks.convolution import ConvReLU
 from proximo.networks.layers import MLP, Linear
 from proximo.spaces import Box, Dict, Discrete, LeafSpace, MultiDiscrete, Space, Tuple, tree
 from proximo.types import Observation
@@ -53,7 +53,7 @@ class NatureCNN(eqx.Module):
     Reads bytes as 0 … 1. Source: Mnih et al. 2015, "Human-level control", Methods.
     """
 
-    convolutions: tuple[Conv, ...]
+    convolutions: tuple[ConvReLU, ...]
     dense: Linear
     axes: tuple[int, ...] = eqx.field(static=True)
     """The axes of an image in the order height, width, then those that become channels."""
@@ -71,7 +71,7 @@ class NatureCNN(eqx.Module):
         keys = jax.random.split(key, 4)
         channels = int(np.prod([shape[axis] for axis in axes[2:]]))
         plan = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
-        convolutions = tuple(Conv.create(k, *layer) for k, layer in zip(keys, plan, strict=False))
+        convolutions = tuple(ConvReLU.create(k, *layer) for k, layer in zip(keys, plan, strict=False))
         for _, _, size, stride in plan:
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         return cls(convolutions, Linear.create(keys[3], height * width * 64, 512), axes)
@@ -81,9 +81,9 @@ class NatureCNN(eqx.Module):
         x = x.reshape((-1, *x.shape[len(batch) :])).transpose((0, *(1 + axis for axis in self.axes)))
         x = x.reshape((*x.shape[:3], -1))
         first, *others = self.convolutions
-        x = jax.nn.relu(first(x, scale=1.0 / 255.0))
+        x = first(x, scale=1.0 / 255.0)
         for convolution in others:
-            x = jax.nn.relu(convolution(x))
+            x = convolution(x)
         return jax.nn.relu(self.dense(x.reshape((x.shape[0], -1)))).reshape((*batch, -1))
 
 
