@@ -398,3 +398,12 @@ class JaxNothingAllowed(JaxMasked):
     def step(self, key, state, action, params):
         state, observation, _, *rest = super().step(key, state, action, params)
         return state, observation, jnp.float32(1), *rest
+
+
+class Unseeded(gym.Env):
+    """The interface before reset took a seed."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
+
+    def reset(self):
+        raise AssertionError("not to be called")

@@ -62,6 +62,7 @@ def mistake(capsys, tmp_path, *words):
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected a pair (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
+        (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset takes no seed: write reset(self, *, seed=None, options=None)"),
         (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
         ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),

@@ -15,6 +15,7 @@ from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
 from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
+from proximo.ppo import make_hyperparameters
 from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
@@ -38,7 +39,9 @@ class DeviceDriver:
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
+        learner, key_collector = fresh_learner(
+            key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
+        )
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:

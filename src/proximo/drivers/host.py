@@ -17,11 +17,12 @@ from proximo.config import Config
 from proximo.drivers.collection import Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
 from proximo.drivers.host_programs import HostPrograms, PackedPolicy
-from proximo.drivers.learning import fresh_learner, fresh_policy
+from proximo.drivers.learning import fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
+from proximo.ppo import make_hyperparameters
 from proximo.runtime import cores
 from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
 
@@ -68,7 +69,7 @@ class HostDriver:
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
+        learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
         return TrainState(learner, HostCollectorState(key_collector), jnp.array(True))
 
     def begin(self) -> None:

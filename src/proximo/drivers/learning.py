@@ -25,13 +25,11 @@ def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:
 
 
 def fresh_learner(
-    key: Key[Array, ""], env: Any, config: Config, hyperparameters: Hyperparameters | None
+    key: Key[Array, ""], env: Any, config: Config, hyperparameters: Hyperparameters
 ) -> tuple[ppo.LearnerState, Key[Array, ""]]:
-    """The learner before the first step, with the hyperparameters of ``config`` unless others are given; and a key for the
-    collector."""
+    """The learner before the first step, and a key for the collector."""
     key_policy, key_learner, key_collector = jax.random.split(key, 3)
     policy = fresh_policy(key_policy, env, config)
-    hyperparameters = hyperparameters or ppo.make_hyperparameters(config.ppo)
     return ppo.init_learner(key_learner, policy, config, hyperparameters), key_collector
 
 

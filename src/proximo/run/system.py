@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
+_PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "gymnax", "ale-py", "box2d", "envpool")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change what is computed; the others (caches, logging) are recorded and not compared.
 _EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")

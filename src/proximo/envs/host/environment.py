@@ -20,7 +20,7 @@ from proximo.errors import ConfigError
 from proximo.spaces import ACTION_MASK, Space
 
 AUTO = -1
-HAND_OVER_SECONDS = 60e-6
+HAND_OVER_SECONDS = 30e-6
 """What a step of a worker costs beside the environments: a command, a reply, two changes of process."""
 WORTHWHILE = 0.8
 TRIAL_SECONDS = 0.2

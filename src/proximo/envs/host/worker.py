@@ -8,12 +8,15 @@ import pickle
 import select
 import signal
 import threading
+import time
 from dataclasses import dataclass
 
 from proximo.envs.host import wire
 from proximo.envs.host.block import Block, Rules
 from proximo.envs.host.sharing import Handle
 from proximo.envs.host.slab import Layout
+
+AWAKE_SECONDS = 200e-6
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ def _serve(setup: Setup, commands: int, replies: int) -> None:
         return
     wire.write_all(replies, wire.DONE)
     while True:
+        _look_out(commands)
         command, slab, row = wire.COMMAND.unpack(wire.read_exactly(commands, wire.COMMAND.size))
         try:
             if command == wire.STEP:
@@ -66,6 +70,17 @@ def _serve(setup: Setup, commands: int, replies: int) -> None:
             _tell(replies, error)
         else:
             wire.write_all(replies, reply)
+
+
+def _look_out(commands: int) -> None:
+    """Stay awake for what comes soon, and give the core to whoever wants it meanwhile: going to sleep and being woken takes
+    longer than a step of a small environment (docs/decisions/0006-host-driver.md)."""
+    if not hasattr(os, "sched_yield"):
+        return
+    poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
+    poll.register(commands, select.POLLIN)
+    while not poll.poll(0) and time.perf_counter() < until:
+        os.sched_yield()
 
 
 def _tell(replies: int, error: BaseException) -> None:
