@@ -35,6 +35,7 @@ HERE = Path(__file__).parent
 TIMEOUT = 1800.0
 CLOSE = 0.8
 """A mode of the peer that reaches this share of the fastest one's speed in the first trial runs in all rounds."""
+ENVIRONMENTS = ("gymnasium", "numpy", "ale-py", "box2d")
 BUSY = 0.1
 """Share of the cores that others may use before a warning."""
 
@@ -101,6 +102,7 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
         name: bench.measure(name, peer_command(row, arguments, options.seconds, options.sb3_python))
         for name, arguments in row.peers.items()
     }
+    hold_versions(first, modes)
     candidates = {name: speed_of(line) for name, line in modes.items() if not row.stepping or name.startswith("Async")}
     close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values())]
     programs = {name: peer_command(row, row.peers[name], options.seconds, options.sb3_python) for name in close}
@@ -138,6 +140,16 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
         },
         "marks": {name: vars(mark) for name, mark in row.marks.items()},
     }
+
+
+def hold_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
+    """End where the two sides do not step the same environments."""
+    mine = next(iter(ours.values()))["versions"]
+    for name, line in peers.items():
+        differing = [p for p, v in line["versions"].items() if p in ENVIRONMENTS and mine.get(p, v) != v]
+        if differing:
+            told = ", ".join(f"{p} {line['versions'][p]} instead of {mine[p]}" for p in differing)
+            sys.exit(f"{name} has {told}: install the same version (benchmarks/peers/README.md).")
 
 
 def hidden(arguments: list[str]) -> list[str]:

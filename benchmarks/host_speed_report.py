@@ -153,7 +153,8 @@ def draw_ratios(axis: Any, row: dict[str, Any]) -> None:
     for place, (_, speed, ratio, rounds, _, _) in enumerate(entries):
         axis.plot(rounds, [place] * len(rounds), "o", color="black", markersize=3.5, clip_on=False)
         text = f"{ratio:.2f}× · {speed:,.0f}/s"
-        axis.text(max([ratio, *rounds]) + 0.012 * edge, place, text, va="center", fontsize=8)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through the figures
+        axis.text(max([ratio, *rounds]) + 0.015 * edge, place, text, va="center", fontsize=8, bbox=box)
     for name, mark in row["marks"].items():
         fit = [place for place, e in enumerate(entries) if e[0].startswith("ours: ") and mark_of(row, e[0]) == name]
         for figure, style in ((mark["asked"], "-"), (mark["aim"], ":")):

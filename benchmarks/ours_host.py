@@ -23,7 +23,7 @@ from typing import Any
 from peers.host_arguments import host_parser
 from peers.tree_memory import PeakMemory
 
-IMAGES = {"encoder": "nature_cnn", "towers": "shared"}
+IMAGES = {"encoder": "nature_cnn", "towers": "shared", "clip_reward": "sign"}
 FOREVER = 10**12
 """Steps of the whole training: no schedule ends, and with learner_lag no rollout is the last."""
 WARM_UP = 2
@@ -43,7 +43,6 @@ def parse() -> argparse.Namespace:
 def make_config(options: argparse.Namespace):
     """The settings, checked by proximo."""
     import proximo
-    from proximo.config import LEAVES
 
     settings: dict[str, Any] = {
         "num_envs": options.num_envs,
@@ -57,7 +56,7 @@ def make_config(options: argparse.Namespace):
         "learner_lag": int(options.lag),
     }
     if options.images:
-        settings |= IMAGES | ({"clip_reward": "sign"} if "clip_reward" in LEAVES else {})
+        settings |= IMAGES
     settings |= dict(text.split("=", 1) for text in options.set)
     return proximo.make_config(options.env, settings, preset=False)
 
@@ -120,12 +119,12 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of the environments alone, with random actions that were drawn beforehand."""
     import numpy as np
 
-    from proximo.envs.host.environment import PoolOptions
+    from proximo.drivers.host import pool_options
     from proximo.envs.host.observations import random_actions
     from proximo.run.reuse import environment
 
     env = environment(config)
-    pool = env.open(options.num_envs, options.num_steps, PoolOptions(options.workers, 2 if options.overlap else 1))
+    pool = env.open(options.num_envs, options.num_steps, pool_options(config))
     rng = np.random.default_rng(options.seed)
     pool.reset(0, options.seed)
     for slab in pool.slabs:
@@ -174,7 +173,7 @@ def main() -> None:
     runtime.prepare_jax()
     config = make_config(options)
     told = stepped(options, config) if options.stepping else trained(options, config)
-    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "envpool")
+    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool")
     line = {
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},

@@ -407,3 +407,25 @@ class Unseeded(gym.Env):
 
     def reset(self):
         raise AssertionError("not to be called")
+
+
+class UnseededWrapper(gym.Wrapper):
+    """A seed does not come through."""
+
+    def __init__(self):
+        super().__init__(Walk())
+
+    def reset(self):
+        return self.env.reset()
+
+
+class Stranger:
+    """Not of Gymnasium's base class, and without a seed."""
+
+    observation_space, action_space = Unseeded.observation_space, Unseeded.action_space
+
+    def reset(self):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}

@@ -93,7 +93,14 @@ def main() -> None:
     seen = memory.stop()
     returns = [episode["r"] for episode in model.ep_info_buffer or []]
     environments.close()
-    packages = ("stable_baselines3", "torch", "gymnasium", "numpy", *(("ale-py", "opencv-python-headless") if images else ()))
+    packages = (
+        "stable_baselines3",
+        "torch",
+        "gymnasium",
+        "numpy",
+        "box2d",
+        *(("ale-py", "opencv-python-headless") if images else ()),
+    )
     line = {
         "peer": f"SB3 {options.mode}, {options.threads} thread{'s' if options.threads > 1 else ''}",
         "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},

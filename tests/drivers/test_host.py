@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from proximo.config import Config, override
-from proximo.drivers import HostDriver
+from proximo.drivers import HostDriver, host_programs
 from proximo.drivers.collection import Collected
 from proximo.drivers.host_programs import HostPrograms
 from proximo.envs.host.gymnasium import from_class, from_factory, from_vector
@@ -87,6 +87,19 @@ def test_the_stored_rows_are_what_the_policy_did(memory, mode):
             np.testing.assert_allclose(np.where(piece.valid, value - piece.value, 0), 0, atol=1e-5)
         for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(rollout.last_memory), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("large", [0, 20, 10**9])
+def test_large_arrays_travel_beside_the_vector(monkeypatch, large):
+    """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
+    monkeypatch.setattr(host_programs, "LARGE", large)
+    driver = host(towers="separate", hidden_sizes=(8, 8))
+    policy = state_of(driver).learner.policy
+    packed = driver.programs._pack(policy)
+    arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
+    assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
+    assert len(packed) > 2 or large == 10**9
+    assert bits(driver.programs._unpack(packed)) == bits(policy)
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])

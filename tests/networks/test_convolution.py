@@ -20,7 +20,9 @@ CASES = [
     (CHUNK * 2, 9, 11, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 8, 9, 2, 4, 2, 3),
     (CHUNK + 1, 8, 8, 3, 8, 4, 2),
+    (CHUNK * 2 + 5, 9, 7, 8, 3, 1, 8),  # here the image is shifted for the weights' gradient, not the output's gradient
 ]
+BOTH_SIDES = [CASES[5], CASES[7]]
 
 
 def case(images, height, width, channels, size, stride, out, dtype="float32"):
@@ -85,9 +87,10 @@ def test_bytes_are_numbers_and_have_no_gradient(sizes):
     assert relative(by_hand[1:], expected[2:]) < 1e-6
 
 
-def test_they_are_the_same_to_the_last_digits_in_float64():
+@pytest.mark.parametrize("sizes", [CASES[1], *BOTH_SIDES])
+def test_they_are_the_same_to_the_last_digits_in_float64(sizes):
     with precision("float64"):
-        assert errors(*case(*CASES[1], dtype="float64")) < 1e-13
+        assert errors(*case(*sizes, dtype="float64")) < 1e-13
 
 
 def test_the_law_detects_a_transposed_kernel_and_a_forgotten_relu():
@@ -111,20 +114,27 @@ def test_each_platform_has_its_own_way_where_a_program_is_exported_for_it(platfo
     assert ("stablehlo.convolution" in text) == (platform != "cpu")
 
 
-def test_the_layer_has_the_gradients_of_its_platform_under_jit_and_vmap():
-    x, _, _, _, _ = case(*CASES[6])
-    layer = ConvReLU.create(jax.random.key(0), 3, 3, 8, 4)
+@pytest.mark.parametrize("sizes", BOTH_SIDES)
+def test_the_gradients_are_the_same_under_jit_and_vmap(sizes):
+    x, weight, bias, _, stride = case(*sizes)
 
     def total(way, weight, x):
-        return jnp.sum(jnp.sin(way(x, weight, layer.bias, 4)))
+        return jnp.sum(jnp.sin(way(x, weight, bias, stride)))
 
-    weights = jnp.stack([layer.weight, 2.0 * layer.weight])
-    ours, theirs = (jax.jit(jax.vmap(jax.grad(partial(total, way)), (0, None))) for way in (convolve, by_xla))
-    assert relative((ours(weights, x),), (theirs(weights, x),)) < 1e-5
+    weights = jnp.stack([weight, 2.0 * weight])
+    ours, theirs = (jax.jit(jax.vmap(jax.grad(partial(total, way), (0, 1)), (0, None))) for way in (convolve, by_xla))
+    assert relative(ours(weights, x), theirs(weights, x)) < 1e-5
 
 
-def test_half_precision_adds_up_in_single_precision():
-    x, weight, bias, gradient, stride = case(*CASES[5], dtype="bfloat16")
+def test_the_layer_scales_what_it_reads():
+    x, *_ = case(*CASES[6])
+    layer = ConvReLU.create(jax.random.key(0), 3, 3, 8, 4)
+    assert relative((layer(x, scale=0.5),), (layer(0.5 * x),)) < 1e-5
+
+
+@pytest.mark.parametrize("sizes", BOTH_SIDES)
+def test_half_precision_adds_up_in_single_precision(sizes):
+    x, weight, bias, gradient, stride = case(*sizes, dtype="bfloat16")
     expected = all_by_jax(*(a.astype(jnp.float32) for a in (x, weight, bias, gradient)), stride)
     # The same rows pass ReLU: those within the rounding of zero would say nothing about sums.
     got = by_products(x, weight, bias, stride), *gradients_by_products(x, weight, expected[0], gradient, stride)

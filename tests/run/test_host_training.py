@@ -228,7 +228,7 @@ def test_a_hundred_kills_are_survived_and_cartpole_is_learned(tmp_path):
     """A long training, because a kill comes every 0.7 s and a new interpreter takes most of that."""
     words = ["train", "CartPole-v1", "--runs-dir", tmp_path, "--name", "r", "--num-workers", "2", "--max-restarts", "1000"]
     # Without evaluations, whose workers would take some of the kills.
-    words += ["--total-steps", "4000000", "--eval-episodes", "0"]
+    words += ["--total-steps", "6000000", "--eval-episodes", "0"]
     kills, everyone = 0, set()
     with Process(*words) as process:
         process.wait_for(lambda: len(children(process.process.pid)) == 2)

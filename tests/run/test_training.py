@@ -17,6 +17,7 @@ from proximo.errors import ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention, reuse
 from proximo.run.program import Program
+from proximo.run.progress import Reporter
 from proximo.run.sinks import read_rows
 
 import toys
@@ -271,6 +272,20 @@ def test_a_fault_in_one_call_of_many_updates_names_the_first_bad_one(tmp_path):
     (row,) = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
     assert row["step"] == 64, "what came before is written: it tells how it came about"
     assert math.isfinite(row["train/loss"])
+
+
+def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch):
+    """Here the display, as where a terminal has gone; and again while that is told."""
+
+    def fail(*_):
+        raise OSError("the terminal has gone")
+
+    monkeypatch.setattr(Reporter, "evaluated", fail)
+    monkeypatch.setattr(Reporter, "stopped", fail)
+    with pytest.raises(OSError, match="the terminal has gone"):
+        train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
+    (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")
+    assert step == BATCH * 2
 
 
 def test_nan_where_an_evaluation_is_due_is_told_and_nothing_is_evaluated(tmp_path, capsys):

@@ -27,7 +27,7 @@ Leaves = tuple[Any, ...]
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large one."""
 LARGE = 2**14
-"""Numbers from which on copying an array out of the vector takes longer than an argument of its own, about 2 µs."""
+"""Copying an array of more numbers out of the vector takes longer than an argument of its own, about 2 µs."""
 MOST_EXACT = 2**24
 
 

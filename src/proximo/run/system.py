@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "gymnax", "ale-py", "box2d", "envpool")
+_PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
+# Environments of the host begin anew when a run is resumed: their libraries are recorded and not compared.
+_HOST_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change what is computed; the others (caches, logging) are recorded and not compared.
 _EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
@@ -46,7 +48,7 @@ def system_info() -> dict[str, Any]:
         "cpu_count": cpu_count,
         "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
         "environment": variables,
-        "versions": {package: _version(package) for package in _PACKAGES},
+        "versions": {package: _version(package) for package in (*_PACKAGES, *_HOST_PACKAGES)},
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
     }

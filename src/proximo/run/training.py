@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from proximo.drivers.learning import BAD_SOURCES
-from proximo.errors import EnvError, EnvironmentFault, TrainingError
+from proximo.errors import TrainingError
 from proximo.run import checkpoint
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
@@ -76,11 +77,12 @@ class Training:
                 update = standing[1]
                 self._save(*standing)
             self._leave(update)
-        except (EnvError, EnvironmentFault):
-            # What was learned before the environment failed stands.
+        except Exception:
+            # What was learned before stands, whatever has failed: an environment, memory for an evaluation, a terminal.
             if standing is not None and update:
                 self._save(*standing)
-                self.reporter.stopped(self._stop_message(update))
+                with contextlib.suppress(OSError):
+                    self.reporter.stopped(self._stop_message(update))
             raise
         if self.interrupts.requested is not None and update < total:
             self._save(state, update)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from proximo.envs.host import workers as workers_module
 from proximo.errors import EnvError, EnvironmentFault
 
 import gym_toys
@@ -202,6 +203,22 @@ def test_a_killed_worker_is_noticed_within_a_second_and_started_anew(pool_of, nu
         pool.receive(0, t, 0)
     assert not slab.cut[4:].any()
     assert (slab.reward[4:20] == 1).all()
+
+
+def test_that_no_process_can_be_started_is_told(pool_of, monkeypatch):
+    pool = pool_of(gym_toys.Countdown, 2)
+    pool.reset(0, 0)
+
+    def no_process(setup):
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(workers_module, "Process", no_process)
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    pool.send(0, 0, 0)
+    with pytest.raises(
+        EnvironmentFault, match=r"was killed by SIGKILL, and no process could be started .*temporarily unavailable"
+    ):
+        pool.receive(0, 0, 0)
 
 
 def test_a_killed_worker_gets_new_seeds_and_the_others_keep_theirs(pool_of):

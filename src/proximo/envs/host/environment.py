@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,15 +21,16 @@ from proximo.errors import ConfigError
 from proximo.spaces import ACTION_MASK, Space
 
 AUTO = -1
-HAND_OVER_SECONDS = 30e-6
-"""What a step of a worker costs beside the environments: a command, a reply, two changes of process."""
+HAND_OVER_SECONDS = 30e-6 if hasattr(os, "sched_yield") else 60e-6
+"""What a step of a worker costs beside the environments: a command, a reply, two changes of process; more where it
+cannot stay awake."""
 WORTHWHILE = 0.8
 TRIAL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PoolOptions:
-    """How environments are stepped. ``plain`` and ``stagger_steps`` alone change what they give."""
+    """How environments are stepped. As long as no worker is lost, ``plain`` and ``stagger_steps`` alone change what they give."""
 
     num_workers: int = AUTO
     plain: bool = False

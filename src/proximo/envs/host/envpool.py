@@ -22,7 +22,7 @@ class EnvPoolVector:
         self._task, self._num_envs, self._settings = task, num_envs, settings
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bounds that float32 rounds
-            spec = _library().make_spec(task, **settings)
+            spec = _library(f"envpool:{task}").make_spec(task, **settings)
         self.single_observation_space, self.single_action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
         self.metadata = {"autoreset_mode": "NextStep"}
         self._envs: Any = None
@@ -30,7 +30,9 @@ class EnvPoolVector:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """A new pool with this seed: an old one cannot be seeded again."""
         self.close()
-        self._envs = _library().make(self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings)
+        self._envs = _library(f"envpool:{self._task}").make(
+            self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
+        )
         return self._envs.reset()
 
     def step(self, actions: Any) -> tuple[Any, ...]:
@@ -44,21 +46,21 @@ class EnvPoolVector:
         self._envs = None
 
 
-def _library() -> Any:
+def _library(env_id: str) -> Any:
     try:
         return importlib.import_module("envpool")
     except ImportError:
-        raise lacking("envpool:…", "envpool") from None
+        raise lacking(env_id, "envpool") from None
 
 
 def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
     """The task of that name; ``settings`` are fields of its configuration. Raises ``EnvError`` for an unknown one."""
     env_id = f"envpool:{task}"
-    tasks = _library().list_all_envs()
+    tasks = _library(env_id).list_all_envs()
     if task not in tasks:
         raise EnvError(f"EnvPool has no task {task!r}{nearest(task, tasks)}; `proximo envs envpool` lists them.")
     with users_code(f"Making {env_id}"):
-        known = [name for name in _library().make_spec(task).config._asdict() if name not in FIXED]
+        known = [name for name in _library(env_id).make_spec(task).config._asdict() if name not in FIXED]
     for name in settings:
         if name not in known:
             raise ConfigError(
@@ -71,6 +73,6 @@ def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing)
 def names() -> list[str]:
     """All tasks; none where EnvPool is not installed."""
     try:
-        return sorted(_library().list_all_envs())
+        return sorted(_library("envpool").list_all_envs())
     except EnvError:
         return []

@@ -161,23 +161,19 @@ def from_factory(
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
-    _hold_signature(env, env_id)
-    pair = env.reset(seed=0)
+    """A seeded reset; raises ``EnvError`` where it takes no seed, as before Gymnasium's interface had one."""
+    try:
+        pair = env.reset(seed=0)
+    except TypeError as error:
+        if "'seed'" not in str(error):
+            raise
+        raise EnvError(
+            f"{env_id}.reset takes no seed ({error}): write reset(self, *, seed=None, options=None), and begin it with "
+            "super().reset(seed=seed)."
+        ) from error
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
         raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: {PAIR}.")
     return pair
-
-
-def _hold_signature(env: Any, env_id: str) -> None:
-    """Raise ``EnvError`` where ``reset`` takes no seed, as before Gymnasium's interface had one."""
-    try:
-        parameters = inspect.signature(getattr(env, "unwrapped", env).reset).parameters
-    except (TypeError, ValueError):  # written in C
-        return
-    if "seed" not in parameters and all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-        raise EnvError(
-            f"{env_id}.reset takes no seed: write reset(self, *, seed=None, options=None), and begin it with super().reset(seed=seed)."
-        )
 
 
 def hold_lives(info: dict[str, Any], env_id: str) -> None:
@@ -197,8 +193,7 @@ def from_vector(
         )
     env = make_vector(1)
     try:
-        _hold_signature(env, env_id)
-        info = env.reset(seed=0)[1] if may_mask or preprocessing.life_loss else {}
+        info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
             hold_lives(info, env_id)
         size = mask_rows(info).shape[-1] if ACTION_MASK in info else 0

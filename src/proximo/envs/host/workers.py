@@ -90,10 +90,11 @@ class Process:
 
     def has_replied(self) -> bool:
         """Whether a reply lies unread, because another worker's is waited for. Windows cannot tell: there it counts as none."""
-        if not POSIX or self.replies < 0:
+        replies = self.replies  # another thread may release the process meanwhile
+        if not POSIX or replies < 0:
             return False
         poll = select.poll()
-        poll.register(self.replies, select.POLLIN)
+        poll.register(replies, select.POLLIN)
         return bool(poll.poll(0))
 
     def why_lost(self) -> str:
@@ -258,7 +259,10 @@ class Workers:
                 "stops. Look for what ends them, or raise max_restarts."
             )
         self.notify(f"{what} {why}: it is started anew with new seeds ({self.restarts} of at most {_times(self.max_restarts)}).")
-        process = self._processes[group][w] = Process(setup)
+        try:
+            process = self._processes[group][w] = Process(setup)
+        except OSError as error:  # no memory, or too many processes or files
+            raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
         process.begin(setup)
         return process
 
