@@ -162,7 +162,7 @@ def draw_ratios(axis: Any, row: dict[str, Any]) -> None:
     axis.axvline(1.0, color="#444444", linewidth=0.8)
     axis.set_yticks(range(len(entries)), [e[0] for e in entries], fontsize=8)
     axis.set_xlim(0, edge * 1.22)
-    axis.set_title(f"{row['title']}: steps/s over {row['best_peer']}'s  (red: asked, dotted: aim)", fontsize=9, loc="left")
+    axis.set_title(f"{row['title']}: steps/s over those of {row['best_peer']}  (red: asked, dotted: aim)", fontsize=9, loc="left")
 
 
 def mark_of(row: dict[str, Any], label: str) -> str:
