@@ -131,10 +131,11 @@ def test_integers_are_one_hot_from_their_start_on():
     assert encoder(jnp.array([[[2, 5], [-1, 1]]])).tolist() == [[0, 0, 1, 1, 0, 1, 0, 1]]
 
 
-def test_bits_are_numbers_and_not_bytes():
-    encoder, _ = encoder_for(MultiBinary((2, 2)), hidden_sizes=())
+def test_bits_are_read_as_minus_one_and_one():
+    encoder, features = encoder_for(MultiBinary((2, 2)), hidden_sizes=())
+    assert features == 4
     for dtype in (bool, jnp.int8, jnp.uint8):
-        assert encoder(jnp.array([[[0, 1], [1, 0]]], dtype)).tolist() == [[0, 1, 1, 0]]
+        assert encoder(jnp.array([[[1, 0], [0, 1]]], dtype)).tolist() == [[1.0, -1.0, -1.0, 1.0]]
 
 
 def test_the_features_of_parts_are_those_of_their_encoders_one_after_the_other():

@@ -12,23 +12,24 @@ from proximo.config import NetworkConfig
 from proximo.errors import EnvError
 from proximo.networks.convolution import ConvReLU
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import Box, Dict, Discrete, LeafSpace, MultiDiscrete, Space, Tuple, tree
+from proximo.spaces import Box, Dict, Discrete, LeafSpace, MultiBinary, MultiDiscrete, Space, Tuple, tree
 from proximo.types import Observation
 
 SMALLEST_IMAGE = 36
 
 
 class VectorEncoder(eqx.Module):
-    """Flattens the observation and applies an MLP; numbers that are not floating-point ones are multiplied by ``scale``."""
+    """Flattens the observation and applies an MLP; numbers that are not floating-point ones become ``scale · x + shift``."""
 
     mlp: MLP
     observation_ndim: int = eqx.field(static=True)
     scale: float = eqx.field(static=True)
+    shift: float = eqx.field(static=True)
 
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
         batch = x.shape[: x.ndim - self.observation_ndim]
         x = x.reshape((*batch, -1))
-        return self.mlp(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(self.mlp.dtype) * self.scale)
+        return self.mlp(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(self.mlp.dtype) * self.scale + self.shift)
 
 
 class OneHotEncoder(eqx.Module):
@@ -138,7 +139,9 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
         return OneHotEncoder(mlp, nvec, start, len(space.shape)), (config.hidden_sizes or (sum(nvec),))[-1]
     mlp = MLP.create(key, space.size, config.hidden_sizes, config.activation)
     scale = 1.0 / 255.0 if isinstance(space, Box) and space.dtype == "uint8" else 1.0
-    return VectorEncoder(mlp, len(space.shape), scale), (config.hidden_sizes or (space.size,))[-1]
+    # Bits become -1 and 1: with 0 and 1 all inputs lean to one side, which takes a policy of few updates longer to learn.
+    scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (scale, 0.0)
+    return VectorEncoder(mlp, len(space.shape), scale, shift), (config.hidden_sizes or (space.size,))[-1]
 
 
 def _is_image(space: LeafSpace) -> bool:
