@@ -16,7 +16,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,15 @@ class Task:
     aim: Mark
     metric: str = "mean_return"
     stochastic: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    """Beside the preset's, for a variant: what stands behind the comma of its name."""
 
+
+HARD = {
+    "env_settings": "show_steps=0,freeze_steps=12",
+    "total_steps": "100000",
+}
+"""PocMemory with goals shown at reset only, and 12 steps without a move."""
 
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
@@ -66,7 +74,23 @@ TASKS = {
     "Acrobot-v1": Task(Mark(-90, 500_000), Mark(-73.5, 500_000)),
     "MountainCar-v0": Task(Mark(-120, 1_000_000), Mark(-110.4, 1_000_000)),
     "LunarLander-v3": Task(Mark(220, 1_000_000), Mark(242.1, 1_000_000)),
-    "proximo:PocMemory": Task(Mark(0.995, 24_000), Mark(0.995, 12_000), "success_rate", stochastic=True),
+    "proximo:PocMemory": Task(Mark(0.995, 12_000), Mark(0.995, 8_000), "success_rate", stochastic=True),
+    **{
+        f"proximo:PocMemory, hard{name}": Task(
+            Mark(0.98, 300_000), Mark(0.98, 100_000), "success_rate", stochastic=True, settings={**HARD, **settings}
+        )
+        for name, settings in {"": {}, " without backpropagation through time": {"sequence_length": "1"}}.items()
+    },
+    "gymnax:CartPoleNoVel-v1, 200 steps": Task(Mark(195, 150_000), Mark(195, 60_000), settings={"max_episode_steps": "200"}),
+    "gymnax:CartPoleNoVel-v1": Task(Mark(475, 150_000), Mark(495, 100_000)),
+    "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
+    **{
+        f"proximo:RepeatPrevious, {cell}{', lag 16' if lag == 16 else ''}": Task(
+            Mark(0.98, 1_000_000), Mark(0.98, 1_000_000), settings={"memory": cell, "env_settings": f"lag={lag}"}
+        )
+        for cell in ("gru", "lstm", "mingru", "lru", "gtrxl")
+        for lag in (4, 16)
+    },
 }
 
 
@@ -78,7 +102,8 @@ def parse_seeds(text: str) -> list[int]:
 
 def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str]) -> dict[str, Any]:
     """Train and judge every seed; the record that the results file keeps."""
-    task, config = TASKS.get(env_id), make_config(env_id, given)
+    task = TASKS.get(env_id)
+    config = make_config(env_id.partition(",")[0], {**(task.settings if task else {}), **given})
     env = environment(config)
     program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
@@ -181,7 +206,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside the preset's, for tuning")
     arguments = parser.parse_args()
     given = dict(text.split("=", 1) for text in arguments.set)
-    missing = [env_id for env_id in arguments.env_ids if env_id not in presets.names()]
+    missing = [env_id for env_id in arguments.env_ids if env_id.partition(",")[0] not in presets.names()]
     if missing:
         parser.error(f"no preset for {', '.join(missing)}; there are presets for {', '.join(presets.names())}")
     prepare_jax()

@@ -26,7 +26,21 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "gru": {"memory": "gru"},
     "lstm": {"memory": "lstm"},
     "two layers": {"memory": "gru", "memory_layers": 2},
+    "mingru": {"memory": "mingru"},
+    "lru": {"memory": "lru", "memory_layers": 2},
+    "gtrxl": {"memory": "gtrxl", "memory_layers": 2, "memory_window": 3, "memory_heads": 2},
+    "gtrxl with identity gates": {"memory": "gtrxl", "memory_window": 6, "memory_heads": 1, "memory_gate": "identity"},
 }
+REMEMBERING: dict[str, dict[str, Any]] = {
+    **MEMORIES,
+    "burn-in": {"memory": "gru", "burn_in": 3},
+    "burn-in of a whole sequence": {"memory": "gtrxl", "memory_window": 8, "memory_heads": 2, "burn_in": 4},
+    "carried over": {"memory": "lstm", "reset_memory": False},
+    "observing": {"memory": "gru", "observe_action": True, "observe_reward": True},
+    "observing without memory": {"observe_action": True, "observe_reward": True},
+    "burning in and observing": {"memory": "gru", "observe_action": True, "observe_reward": True, "burn_in": 2},
+}
+"""All cells, and all that is done around them."""
 
 
 def small_config(**settings: Any) -> Config:

@@ -21,6 +21,7 @@ def _module(name):
 
 @pytest.mark.learning
 def test_sweep_trains_every_learning_rate_in_one_program(capsys):
+    """On an environment of gymnax."""
     result = _module("sweep").main(total_steps=5_120)
     assert len(result) == 3
     assert all(8 < mean < 500 for mean in result.values())
@@ -52,6 +53,7 @@ def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, cap
 
 @pytest.mark.learning
 def test_python_of_the_readme_runs(tmp_path, monkeypatch):
+    """Some of it on an environment of gymnax."""
     monkeypatch.chdir(tmp_path)
     names = {}
     for page, count in (("README.md", 3), ("docs/run-directory.md", 1)):

@@ -61,6 +61,7 @@ class EnvConfig:
     )
     frame_stack: int = _setting(1, "last observations that are stacked along a new first axis", low=1, high=1000)
     action_repeat: int = _setting(1, "steps that each action is repeated for; rewards are added up", low=1, high=1000)
+    levels: str = _setting("", "every episode begins with a seed of this range, as 0:99; empty: with any")
     life_loss: bool = _setting(False, "a lost life is a termination to the learner; the episode goes on")
     num_workers: int = _setting(
         -1, "processes that step environments; 0: this one; -1: by a short measurement at the start", low=-1, high=1024
@@ -103,6 +104,10 @@ class PPOConfig:
     normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
     recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")
     sequence_length: int = _setting(0, "steps of backpropagation through the memory; 0: the whole rollout", low=0)
+    burn_in: int = _setting(
+        0, "steps before each sequence that only bring the memory up to date, without loss and gradient", low=0
+    )
+    refresh_memory: bool = _setting(False, "recompute the memory before each sequence by the current parameters, every epoch")
     learner_lag: int = _setting(
         0, "1: rollouts are collected while the update before is still being learned, by the policy before it", low=0, high=1
     )
@@ -120,15 +125,24 @@ class NetworkConfig:
     towers: Literal["separate", "shared"] = _setting(
         "separate", "one encoder and memory each for policy and value, or one for both"
     )
-    memory: Literal["none", "gru", "lstm"] = _setting("none", "what the policy remembers with")
+    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] = _setting("none", "what the policy remembers with")
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
     memory_layers: int = _setting(1, "memories stacked upon each other", low=1, high=32)
+    memory_window: int = _setting(32, "gtrxl: rows before this one that each layer reads", low=1, high=4096)
+    memory_heads: int = _setting(4, "gtrxl: heads of its attention", low=1, high=256)
+    memory_gate: Literal["gru", "identity"] = _setting("gru", "gtrxl: how a layer's result enters the stream")
+    reset_memory: bool = _setting(True, "every episode begins with an empty memory; false: memory is carried over")
+    observe_action: bool = _setting(False, "the policy reads its previous action, beside the observation")
+    observe_reward: bool = _setting(False, "the policy reads the previous reward, beside the observation")
     head_sizes: tuple[int, ...] = _setting((), "hidden layers of each head, behind the memory", low=1, high=65_536)
     action_mapping: Literal["clip", "tanh"] = _setting(
         "clip", "how a Gaussian sample reaches a bounded space: clipped or squashed"
     )
     log_std_init: float = _setting(
         0.0, "logarithm of the Gaussian's initial standard deviation (of the range -1 … 1)", low=-20, high=2
+    )
+    sde_every: int = _setting(
+        0, "continuous actions: noise as a function of the features, drawn anew after so many steps; 0: off", low=0, high=10**6
     )
     compute_dtype: Literal["float32", "bfloat16"] = _setting("float32", "type that encoders and memories compute in")
 
@@ -151,6 +165,9 @@ class RunConfig:
     eval_episodes: int = _setting(32, "episodes of each evaluation; 0: no evaluation, not at the end either", low=0, high=10**6)
     eval_max_steps: int = _setting(
         0, "steps after which an episode of an evaluation is cut and counts as it stands; 0: 100,000", low=0, high=10**8
+    )
+    diagnose_every: int = _setting(
+        0, "updates between looks at whether the memory is up to date and used; 0: a fiftieth of the run, -1: off", low=-1
     )
     checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best; at least 2", low=2)
@@ -183,6 +200,18 @@ class Config:
         if self.network.memory == "none":
             return 1
         return self.ppo.sequence_length or self.ppo.num_steps
+
+    @property
+    def burn_in(self) -> int:
+        """Steps before each sequence that bring the memory up to date: none where there is no memory."""
+        return 0 if self.network.memory == "none" else self.ppo.burn_in
+
+    @property
+    def diagnose_every(self) -> int:
+        """Updates between two looks at the memory; 0: never."""
+        if self.network.memory == "none" or self.run.diagnose_every < 0:
+            return 0
+        return self.run.diagnose_every or max(1, self.total_updates // 50)
 
     @property
     def updates_per_call(self) -> int:
@@ -275,6 +304,20 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
     }
 
 
+ONLY_GTRXL = ("memory_window", "memory_heads", "memory_gate")
+
+
+def _validate_memory(network: NetworkConfig) -> None:
+    """Raise ``ConfigError`` for settings of the memory that do not go together."""
+    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
+        raise ConfigError(
+            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
+        )
+    given = [name for name in ONLY_GTRXL if getattr(network, name) != LEAVES[name].default]
+    if given and network.memory != "gtrxl":
+        raise ConfigError(f"{given[0]} = {getattr(network, given[0])} needs memory = gtrxl, not {network.memory}.")
+
+
 def validate(config: Config) -> Config:
     """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
     env, ppo, network = config.env, config.ppo, config.network
@@ -290,6 +333,11 @@ def validate(config: Config) -> Config:
     if ppo.num_steps % length:
         raise ConfigError(
             f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
+        )
+    if ppo.burn_in > length and network.memory != "none":
+        raise ConfigError(
+            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length "
+            "(0: the whole rollout)."
         )
     rows, what = (config.batch_size // length, "sequences" if network.memory != "none" else "rows")
     if rows % ppo.num_minibatches:
@@ -309,6 +357,7 @@ def validate(config: Config) -> Config:
         )
     if ppo.weight_decay and ppo.optimizer == "adam":
         raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
+    _validate_memory(network)
     if any(sep in config.run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", config.run.name):
         raise ConfigError(
             f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'."

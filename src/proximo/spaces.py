@@ -13,6 +13,10 @@ from proximo.errors import EnvError
 
 ACTION_MASK = "action_mask"
 """The reserved entry of an observation's ``Dict`` that says which actions are allowed: other than 0 is allowed."""
+OBSERVATION = "observation"
+"""The name of the environment's own observation beside reserved entries, where it has no names itself."""
+PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
+"""The reserved entries that drivers add where the policy observes what it did last and what came of it."""
 Bound = float | tuple[float, ...]
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 

@@ -13,6 +13,23 @@ Memory = PyTree[Array]
 Metrics = dict[str, Float[Array, "..."]]
 
 
+class Warmup(eqx.Module):
+    """Rows that are read to bring the memory up to date, and nothing else: ``B N ...``."""
+
+    observation: Observation
+    first: Bool[Array, "B N"]
+    valid: Bool[Array, "B N"]
+
+
+class Previous(eqx.Module):
+    """What was done before the row that is to be observed, and what came of it: for policies that observe it."""
+
+    action: Float[Array, "*rows n"]
+    """The sampled action in numbers, as ``ActorHead.features`` gives it."""
+    reward: Float[Array, "*rows"]
+    """Raw."""
+
+
 class Rollout(eqx.Module):
     """What ``T`` steps of ``N`` environments gave, for either driver. ``value``, ``bootstrap`` and ``last_value`` are in
     the units of the scaled reward; ``reward`` is raw. The sequences are the ``T / L`` contiguous pieces in time."""
@@ -35,11 +52,14 @@ class Rollout(eqx.Module):
     valid: Bool[Array, "T N"]
     """False on filler rows: they enter no loss and no statistic, and leave the memory unchanged."""
     memory: Memory
-    """T/L N ...: the memory before the first row of every sequence."""
+    """T/L N ...: the memory before the first row of every sequence, burn-in included."""
     last_observation: Observation
     last_first: Bool[Array, " N"]
     last_memory: Memory
     last_value: Float[Array, " N"]
+    warmup: Warmup | None = None
+    """The last rows of the rollout before, which the first sequences burn in on; not valid at the very start. None without
+    burn-in."""
 
 
 class Schedule(eqx.Module):
@@ -88,6 +108,11 @@ class CollectorState(eqx.Module):
     step_limit: UInt32[Array, " N"]
     """The running episode is truncated after so many steps."""
     key: Key[Array, ""]
+    warmup: Warmup | None
+    """With burn-in, the last rows of the rollout before, and the memory before them."""
+    warmup_memory: Memory
+    previous: Previous | None
+    """None where the policy does not observe it."""
 
 
 class HostCollectorState(eqx.Module):

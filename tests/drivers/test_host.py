@@ -17,9 +17,11 @@ from proximo.envs.host.gymnasium import from_class, from_factory, from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.slab import Slab
 from proximo.errors import EnvironmentFault
+from proximo.ppo.batch import cut, sequences_of, unroll
+from proximo.ppo.rollouts import refresh_memory
 
 import gym_toys
-from helpers import MEMORIES, bits, shaken
+from helpers import MEMORIES, REMEMBERING, bits, difference, shaken
 
 NONE = Preprocessing()
 SMALL = {
@@ -56,7 +58,7 @@ def _with(module, **fields):
 def rollouts(memory="none", mode="", overlap=False, count=2):
     """Rollouts as the learner gets them, one after the other by one policy, and that policy. Copies: a slab is used again."""
     env = vector_env(mode) if mode else None
-    driver = host(env, **MEMORIES[memory], sequence_length=4, overlap=overlap)
+    driver = host(env, **REMEMBERING[memory], sequence_length=4, overlap=overlap)
     state = state_of(driver)
     made = []
     try:
@@ -69,24 +71,57 @@ def rollouts(memory="none", mode="", overlap=False, count=2):
     return made, state.learner.policy
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize(
+    ("memory", "mode"),
+    [
+        *((memory, "") for memory in REMEMBERING),
+        *(
+            (memory, mode)
+            for memory in ("none", "gru", "burning in and observing")
+            for mode in ("NextStep", "SameStep", "Disabled")
+        ),
+    ],
+)
 def test_the_stored_rows_are_what_the_policy_did(memory, mode):
     """``unroll`` from the stored memories gives the stored log-probabilities and values: ratio 1."""
     made, policy = rollouts(memory, mode)
     for rollout in made:
         assert bool(jnp.any(rollout.truncated)), "or the bootstrap is not looked at"
-        pieces = [jax.tree.map(lambda x, j=j: x[4 * j : 4 * j + 4], rollout) for j in range(4)]
-        for j, piece in enumerate(pieces):
-            before = (
-                jax.tree.map(lambda m, j=j: m[j], rollout.memory) if jax.tree.leaves(rollout.memory) else policy.init_memory(4)
-            )
-            after, distribution, value = policy.unroll(before, piece.observation, piece.first, piece.valid)
-            log_prob = distribution.log_prob(piece.action)
-            np.testing.assert_allclose(np.where(piece.valid, log_prob - piece.log_prob, 0), 0, atol=1e-5)
-            np.testing.assert_allclose(np.where(piece.valid, value - piece.value, 0), 0, atol=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(rollout.last_memory), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        _, distribution, value = unroll(policy, sequences_of(rollout, 4))
+        action, log_prob, stored, valid = (cut(x, 4) for x in (rollout.action, rollout.log_prob, rollout.value, rollout.valid))
+        np.testing.assert_allclose(np.where(valid, distribution.log_prob(action) - log_prob, 0), 0, atol=1e-5)
+        np.testing.assert_allclose(np.where(valid, value - stored, 0), 0, atol=1e-5)
+        if jax.tree.leaves(rollout.memory):
+            renewed = refresh_memory(policy, rollout, 4)
+            assert difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory)) < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_what_was_done_before_is_observed_within_an_episode_only(mode):
+    for rollout in rollouts("observing", mode)[0]:
+        action, reward = (np.asarray(rollout.observation[name]) for name in ("previous_action", "previous_reward"))
+        first, valid = np.asarray(rollout.first), np.asarray(rollout.valid)
+        assert (action[first] == 0).all()
+        assert (reward[first] == 0).all()
+        within = ~first[1:] & valid[1:]
+        taken = np.eye(action.shape[-1])[np.asarray(rollout.action)]
+        assert within.sum() > 20
+        assert (action[1:][within] == taken[:-1][within]).all()
+        assert (reward[1:, :, 0][within] == np.asarray(rollout.reward)[:-1][within]).all()
+
+
+def test_what_was_done_before_goes_over_from_rollout_to_rollout():
+    one, other = rollouts("observing")[0]
+    assert not bool(other.first[0].all())
+    expected = jnp.where(other.first[0], 0.0, one.reward[-1])
+    assert (other.observation["previous_reward"][0, :, 0] == expected).all()
+
+
+def test_rows_to_burn_in_on_are_the_last_ones_of_the_rollout_before():
+    one, other = rollouts("burning in and observing")[0]
+    assert not one.warmup.valid.any()
+    late = jax.tree.map(lambda x: x[-2:], (one.observation, one.first, one.valid))
+    assert bits(other.warmup) == bits(late)
 
 
 @pytest.mark.parametrize("large", [0, 20, 10**9])
@@ -122,9 +157,9 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
     finals = []
     original = driver.programs.final_value
 
-    def final_value(size, policy, final, memory):
+    def final_value(size, policy, final, memory, before):
         finals.append(jnp.array(final[0]))
-        return original(size, policy, final, memory)
+        return original(size, policy, final, memory, before)
 
     driver.programs.final_value = final_value
     _, collected = driver._collect(state)

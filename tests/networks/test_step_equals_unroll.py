@@ -46,6 +46,12 @@ def random_flags():
     return jnp.asarray(first), jnp.asarray(valid)
 
 
+def some_memory(rng, leaf):
+    """Numbers where the memory has numbers, and lengths where it counts."""
+    counts = jnp.issubdtype(leaf.dtype, jnp.integer)
+    return jnp.asarray(rng.integers(1, 3, leaf.shape) if counts else rng.normal(size=leaf.shape), leaf.dtype)
+
+
 def laws(policy, memory, observation, first, valid):
     """The differences of both ways, and of an unroll with each mutation."""
 
@@ -74,7 +80,7 @@ def measure(space, memory, dtype, towers, action_space):
     policy = small_policy(space, towers, action_space, **MEMORIES[memory])
     with precision(dtype):
         policy, rng = cast(policy, dtype), np.random.default_rng(3)
-        start = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), m.dtype), policy.init_memory(ENVS))
+        start = jax.tree.map(lambda m: some_memory(rng, m), policy.init_memory(ENVS))
         return jax.device_get(jax.jit(laws)(policy, start, random_observations(space, dtype), *random_flags()))
 
 

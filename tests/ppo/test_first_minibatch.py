@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.ppo.batch import cut, make_batch, shuffled, take
-from proximo.ppo.rollouts import observe
+from proximo.ppo.batch import cut, make_batch, shuffled, take, unroll
+from proximo.ppo.rollouts import observe, refresh_memory
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import MEMORIES, cast, difference, precision, shaken, small_driver, trainer
+from helpers import MEMORIES, REMEMBERING, cast, difference, precision, shaken, small_driver, trainer
 
+WAYS = {**REMEMBERING, "state-dependent noise": {"memory": "gru", "sde_every": 3}}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 CASES = [
     *[(memory, 4, "float32") for memory in MEMORIES],
@@ -21,6 +22,10 @@ CASES = [
     ("gru", 0, "float32"),
     ("none, continuous actions", 4, "float32"),
     ("gru, continuous actions", 4, "float32"),
+    *[(way, 4, dtype) for way in ("burn-in", "observing") for dtype in ("float32", "float64")],
+    *[(way, 4, "float32") for way in ("burn-in of a whole sequence", "carried over")],
+    *[(f"{way}, {kind}", 4, "float32") for way in ("burning in and observing",) for kind in ("masked choices", "masked bits")],
+    *[(f"{way}, continuous actions", 4, "float32") for way in ("burning in and observing", "state-dependent noise")],
     *[("gru, " + kind, 4, dtype) for kind in ("masked choices", "masked bits") for dtype in ("float32", "float64")],
 ]
 VECTORS = Dict((("x", Box((3,))), ("level", Discrete(4, 2))))
@@ -34,7 +39,7 @@ ENVS = {
 
 def recomputed(policy, minibatch):
     """Largest error of the log-probability and of the value of a minibatch."""
-    _, distribution, value = policy.unroll(minibatch.memory, minibatch.observation, minibatch.first, minibatch.valid)
+    _, distribution, value = unroll(policy, minibatch)
     return difference((distribution.log_prob(minibatch.action), value), (minibatch.log_prob, minibatch.value))
 
 
@@ -44,6 +49,12 @@ def after_the_step(policy, batch):
         batch.memory, *jax.tree.map(lambda x: x[0], (batch.observation, batch.first, batch.valid)), jax.random.key(0)
     )
     return dataclasses.replace(batch, memory=memory)
+
+
+def refreshed(policy, rollout, length):
+    """The memories before all sequences and behind the last row, recomputed."""
+    renewed = refresh_memory(policy, rollout, length)
+    return renewed.memory, renewed.last_memory
 
 
 def strided(rollout, length):
@@ -77,6 +88,10 @@ def measure(driver, state):
     return {
         "law": recomputed(policy, take(batch, index)),
         **dict(zip(variants, errors, strict=True)),
+        "refreshed": difference(refreshed(policy, rollout, length), (rollout.memory, rollout.last_memory)),
+        "refreshed by another policy": difference(
+            refreshed(later_policy, rollout, length), (rollout.memory, rollout.last_memory)
+        ),
         "resets": jnp.sum(rollout.first[1:]),
     }
 
@@ -84,7 +99,7 @@ def measure(driver, state):
 @functools.cache
 def measured(memory, length, dtype):
     kind, _, actions = memory.partition(", ")
-    driver = small_driver(ENVS[actions], **MEMORIES[kind], sequence_length=length)
+    driver = small_driver(ENVS[actions], **WAYS[kind], sequence_length=length)
     state = driver.init(jax.random.key(0))
     with precision(dtype):
         return jax.device_get(jax.jit(lambda state: measure(driver, state))(cast(state, dtype)))
@@ -96,6 +111,23 @@ def test_the_first_minibatch_has_ratio_one_and_the_stored_values(memory, length,
     assert errors["resets"] > 3
     assert errors["law"] < TOLERANCE[dtype]
     assert errors["whole batch"] < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("memory", [m for m in WAYS if m not in ("none", "state-dependent noise")])
+def test_memory_refreshed_by_the_policy_that_acted_is_the_stored_one(memory):
+    assert measured(memory, 4, "float32")["refreshed"] < 1e-5
+    assert measured(memory, 4, "float32")["refreshed by another policy"] > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("way", "mutation"),
+    [
+        *[("burn-in", m) for m in ("strided reshape", "memory after the step", "normaliser updated too early")],
+        *[("burning in and observing", m) for m in ("strided reshape", "normaliser updated too early")],
+    ],
+)
+def test_the_law_detects_with_burn_in(way, mutation):
+    assert measured(way, 4, "float32")[mutation] > 1e-3
 
 
 @pytest.mark.parametrize("memory", [m for m in MEMORIES if m != "none"])

@@ -104,6 +104,7 @@ def test_the_memory_begins_empty_and_is_carried():
 
     class Spy:
         init_memory, to_space = policy.init_memory, policy.to_space
+        nothing_before, observed, previous = policy.nothing_before, policy.observed, policy.previous
 
         def step(self, memory, observation, first, valid, key):
             jax.debug.callback(

@@ -159,6 +159,28 @@ def test_an_environment_that_raises_stops_the_training_and_everything_is_saved(t
     assert read_rows(run_dir / "metrics.jsonl")[-1]["step"] == 3 * BATCH
 
 
+def test_a_constructor_that_fails_in_a_worker_is_a_sentence(tmp_path, capsys, monkeypatch):
+    (tmp_path / "only_here.py").write_text(
+        "import os, gym_toys\n"
+        f"class Env(gym_toys.Countdown):\n"
+        f"    def __init__(self):\n"
+        f"        super().__init__(5)\n"
+        f"        if os.getpid() != {os.getpid()}:\n"
+        f"            raise OSError('no simulator on port 4242')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(train_words(tmp_path, "r", "only_here:Env", **{**SMALL, "num_workers": 2})) == 2
+    err = capsys.readouterr().err
+    assert "Making only_here:Env to train on raised OSError: no simulator on port 4242" in err
+    assert "Traceback" not in err
+
+
+def test_a_reset_that_fails_is_named_as_one(tmp_path, capsys):
+    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=reset,at=30"})
+    assert main(words) == 1
+    assert "gym_toys:Misbehaving.reset of environment 0 (seed " in capsys.readouterr().err
+
+
 # The observation of step 1200 ends an episode and is never acted upon.
 @pytest.mark.parametrize(("where", "update", "step"), [("observation", 150, 1), ("reward", 149, 7)])
 def test_nan_after_the_strict_checks_is_told_with_the_environment(tmp_path, capsys, where, update, step):

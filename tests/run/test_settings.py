@@ -60,7 +60,10 @@ def test_every_preset_is_valid_and_says_where_it_comes_from(env_id):
         ("env: {gamma: 1}", "Unknown setting 'gamma' under 'env'"),
         ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
         ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),
-        ("network: {memory: gruu}", r"memory = 'gruu': expected one of none, gru, lstm \(did you mean 'gru'\?\)"),
+        (
+            "network: {memory: gruu}",
+            r"memory = 'gruu': expected one of none, gru, lstm, mingru, lru, gtrxl \(did you mean 'gru'\?\)",
+        ),
         ("ppo: [", "is not valid YAML"),
         ("\udcff", "is not valid YAML"),
         (None, "Cannot read --config .*No such file"),

@@ -274,15 +274,19 @@ def test_a_fault_in_one_call_of_many_updates_names_the_first_bad_one(tmp_path):
     assert math.isfinite(row["train/loss"])
 
 
-def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
     """Here the display, as where a terminal has gone; and again while that is told."""
 
     def fail(*_):
+        raise kind("the terminal has gone")
+
+    def fail_again(*_):
         raise OSError("the terminal has gone")
 
     monkeypatch.setattr(Reporter, "evaluated", fail)
-    monkeypatch.setattr(Reporter, "stopped", fail)
-    with pytest.raises(OSError, match="the terminal has gone"):
+    monkeypatch.setattr(Reporter, "stopped", fail_again)
+    with pytest.raises(kind, match="the terminal has gone"):
         train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
     (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")
     assert step == BATCH * 2

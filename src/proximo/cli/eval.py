@@ -19,10 +19,16 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the environments; never those of training or selection (default 0)"
     )
+    parser.add_argument("--levels", help="play levels of this range, as 1000:1050, instead of those trained on")
+    parser.add_argument(
+        "--env-settings", default="", help="parameters of the environment beside those trained with, as key=value,key=value"
+    )
     parser.add_argument("--runs-dir", default="runs", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
 
+    from proximo.coercion import coerce
+    from proximo.config import LEAVES
     from proximo.run import directory, evaluate, load_policy
     from proximo.run.files import plain
 
@@ -31,7 +37,14 @@ def run(arguments: list[str]) -> int:
     for run_dir in directory.members(path) or [path]:
         with quiet_stdout(options.json):
             policy = load_policy(f"{run_dir}@{which}", options.runs_dir)
-            episodes = evaluate(policy, options.episodes, stochastic=options.stochastic, seed=options.seed)
+            episodes = evaluate(
+                policy,
+                options.episodes,
+                stochastic=options.stochastic,
+                seed=options.seed,
+                levels=options.levels,
+                env_settings=coerce(LEAVES["env_settings"], options.env_settings),
+            )
         for warning in policy.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         if episodes.unfinished:

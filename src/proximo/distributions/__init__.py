@@ -6,6 +6,7 @@ from proximo.distributions.distribution import Distribution
 from proximo.distributions.gaussian import Gaussian
 from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
 from proximo.distributions.product import ProductCategorical
+from proximo.distributions.state_dependent import StateDependentGaussian
 
 __all__ = [
     "FORBIDDEN",
@@ -14,6 +15,7 @@ __all__ = [
     "Distribution",
     "Gaussian",
     "ProductCategorical",
+    "StateDependentGaussian",
     "mask_bits",
     "mask_choices",
 ]

@@ -11,10 +11,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.drivers.host_programs import HostPrograms, PackedPolicy
+from proximo.drivers.host_programs import Before, HostPrograms, PackedPolicy
 from proximo.envs.host.pool import Pool
 from proximo.envs.host.slab import Slab
 from proximo.types import Memory
+
+EarlyRows = tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, Before | None]
+"""Leaves of the observation, first, valid, and the steps before, of rows that sequences burn in on."""
+
+
+@dataclasses.dataclass
+class Carried:
+    """What goes over from rollout to rollout: the memory of each group behind the last row; the last step, where the policy
+    observes it; with burn-in, the last rows and the memories before them."""
+
+    memory: list[Memory]
+    last_step: Before | None = None
+    rows: EarlyRows | None = None
+    before: list[Memory] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def empty(cls, memory: list[Memory], slab: Slab, programs: HostPrograms) -> Carried:
+        """Before the first row of all."""
+        burn_in, envs = programs.burn_in, slab.reward.shape[1]
+
+        def steps(*shape: int) -> Before | None:
+            row = np.zeros((*shape, programs.packed_columns), programs.dtype)
+            return (row, np.zeros(shape, slab.reward.dtype)) if programs.observes_before else None
+
+        if not burn_in:
+            return cls(memory, steps(envs))
+        nothing = np.zeros((burn_in, envs), bool)
+        observation = tuple(np.zeros((burn_in, *leaf.shape[1:]), leaf.dtype) for leaf in slab.observation)
+        return cls(memory, steps(envs), (observation, nothing, nothing, steps(burn_in, envs)), list(memory))
 
 
 @dataclasses.dataclass
@@ -30,6 +59,9 @@ class Collected:
     last_memory: Memory
     policy: PackedPolicy
     """The policy that acted."""
+    before: Before | None = None
+    """The step before the first, where the policy observes it."""
+    warmup: EarlyRows | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def rows(self) -> dict[str, Any]:
@@ -50,6 +82,8 @@ class Collected:
             "terminated": terminated,
             "truncated": truncated,
             "bootstrap": bootstrap,
+            "before": self.before,
+            "warmup": self.warmup,
         }
 
 
@@ -98,8 +132,8 @@ class _Lane:
 class Collection:
     """One rollout while it is collected, into the slab at ``place`` of the pool.
 
-    ``memory`` has the state of each group, before the first step and in the end behind the last one; ``seconds`` counts what
-    is spent under "environment" and "policy"; ``noise`` has a row for each step.
+    ``carried`` comes from the rollout before, and after ``run`` is what goes over to the next; ``seconds`` counts what is spent
+    under "environment" and "policy"; ``noise`` has a row for each step.
     """
 
     def __init__(
@@ -109,24 +143,28 @@ class Collection:
         programs: HostPrograms,
         policy: PackedPolicy,
         noise: Any,
-        memory: list[Memory],
+        carried: Carried,
         seconds: dict[str, float],
     ):
         self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
-        self.policy, self.memory, self.seconds = policy, memory, seconds
+        self.policy, self.carried, self.memory, self.seconds = policy, carried, list(carried.memory), seconds
+        self.burn_in = programs.burn_in
         self.steps, envs = self.slab.reward.shape
-        self.taken, sampled = programs.action_columns
-        self.packed = np.empty((self.steps, envs, sampled.stop + 2), programs.dtype)
+        self.taken, _ = programs.action_columns
+        self.packed = np.empty((self.steps, envs, programs.packed_columns), programs.dtype)
         self.bootstrap = np.zeros((self.steps, envs), programs.dtype)
         self.bounds = programs.action_bounds
         leaves = jax.tree.leaves(noise)
         self.lanes = [_Lane.of(columns, self.slab, self.packed, leaves) for columns in pool.groups]
-        self.pieces: list[list[Memory]] = [[] for _ in pool.groups]
+        self.pieces: list[list[Memory]] = [[memory] for memory in carried.before] if self.burn_in else [[] for _ in pool.groups]
 
     def run(self) -> Collected:
         """Every group goes through all its steps at its own pace: the policy does not change, so no order matters."""
         pool, seconds = self.pool, self.seconds
         at = [0] * len(pool.groups)
+        if self.burn_in:
+            # By the policy that acts now, so that sequences which burn in are read as they were acted on.
+            self.memory = [self.programs.warm(lane.size, *self._warming(g)) for g, lane in enumerate(self.lanes)]
         for group in range(len(at)):
             self._act(0, group)
             self._send(0, group)
@@ -145,7 +183,35 @@ class Collection:
                 self._send(t + 1, group)
             else:
                 running.remove(group)
-        return self._collected()
+        collected = self._collected()
+        self.carried = self._next()
+        return collected
+
+    def _warming(self, group: int) -> tuple[Any, ...]:
+        assert self.carried.rows is not None
+        part = self.lanes[group].part
+        rows = jax.tree.map(lambda x: x[:, part], self.carried.rows)
+        return self.policy, self.carried.before[group], *rows
+
+    def _next(self) -> Carried:
+        """What goes over to the next rollout; rows are copied, because a slab is filled again."""
+        slab, last = self.slab, self.carried.last_step
+        last_step = None if last is None else (self.packed[-1], slab.reward[-1].copy())
+        if not self.burn_in:
+            return Carried(self.memory, last_step)
+        late = slice(self.steps - self.burn_in, self.steps)
+        steps = None
+        if last is not None:
+            steps = np.concatenate([last[0][None], self.packed])[late], np.concatenate([last[1][None], slab.reward])[late]
+        rows = (tuple(leaf[late].copy() for leaf in slab.observation), slab.first[late].copy(), ~slab.filler[late], steps)
+        return Carried(self.memory, last_step, rows, [pieces[-1] for pieces in self.pieces])
+
+    def _before(self, t: int, part: slice) -> Before | None:
+        """The step before row ``t`` of a group, where the policy observes it."""
+        if self.carried.last_step is None:
+            return None
+        row, reward = self.carried.last_step if t == 0 else (self.packed[t - 1], self.slab.reward[t - 1])
+        return row[part], reward[part]
 
     def _send(self, t: int, group: int) -> None:
         started = time.perf_counter()
@@ -155,7 +221,7 @@ class Collection:
     def _act(self, t: int, group: int) -> None:
         started = time.perf_counter()
         lane = self.lanes[group]
-        if t % self.programs.piece_length == 0:
+        if (t + self.burn_in) % self.programs.piece_length == 0:
             self.pieces[group].append(self.memory[group])
         packed, self.memory[group] = self.programs.act(lane.size, *self._acting(t, group))
         row = lane.packed[t] = np.asarray(packed)
@@ -169,17 +235,18 @@ class Collection:
         """What the policy acts upon in step ``t``; without a memory nobody asks where episodes begin."""
         lane = self.lanes[group]
         observation, noise = tuple([leaf[t] for leaf in lane.observation]), tuple([leaf[t] for leaf in lane.noise])
-        flags = (lane.first[t], lane.filler[t]) if self.programs.is_recurrent else (None, None)
-        return self.policy, observation, noise, self.memory[group], *flags
+        flags = (lane.first[t], lane.filler[t]) if self.programs.reads_flags else (None, None)
+        return self.policy, observation, noise, self.memory[group], *flags, self._before(t, lane.part)
 
-    def _final(self, group: int) -> tuple[Any, ...]:
-        return self.policy, self.lanes[group].final, self.memory[group]
+    def _final(self, t: int, group: int) -> tuple[Any, ...]:
+        lane = self.lanes[group]
+        return self.policy, lane.final, self.memory[group], self._before(t + 1, lane.part)
 
     def _bootstrap(self, t: int, group: int) -> None:
         """Values of what was truncated in step ``t``."""
         started = time.perf_counter()
         lane = self.lanes[group]
-        values = np.asarray(self.programs.final_value(lane.size, *self._final(group)))
+        values = np.asarray(self.programs.final_value(lane.size, *self._final(t, group)))
         self.bootstrap[t, lane.part] = np.where(lane.truncated[t], values, 0.0)
         self.seconds["policy"] += time.perf_counter() - started
 
@@ -187,14 +254,26 @@ class Collection:
         """Compile all that is called while collecting; a rollout of nothing, in the shapes of any other."""
         for group, lane in enumerate(self.lanes):
             self.programs.act.program(lane.size, *self._acting(0, group))
-            self.programs.final_value.program(lane.size, *self._final(group))
+            self.programs.final_value.program(lane.size, *self._final(0, group))
+            if self.burn_in:
+                self.programs.warm.program(lane.size, *self._warming(group))
             self.pieces[group] = [self.memory[group]] * (self.steps // self.programs.piece_length)
         return self._collected()
 
     def _collected(self) -> Collected:
-        pieces = [_joined(parts) for parts in zip(*self.pieces, strict=True)]
+        count = self.steps // self.programs.piece_length  # with burn-in, the last one is before a sequence of the next rollout
+        pieces = [_joined(parts) for parts in zip(*(kept[:count] for kept in self.pieces), strict=True)]
         memory = jax.tree.map(lambda *parts: jnp.stack(parts), *pieces)
-        return Collected(self.slab, self.packed, self.bootstrap, memory, _joined(self.memory), self.policy)
+        return Collected(
+            self.slab,
+            self.packed,
+            self.bootstrap,
+            memory,
+            _joined(self.memory),
+            self.policy,
+            self.carried.last_step,
+            self.carried.rows,
+        )
 
 
 def _joined(groups: Sequence[Memory]) -> Memory:

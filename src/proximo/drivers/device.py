@@ -16,7 +16,8 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Rollout, TrainState
+from proximo.ppo.batch import warm
+from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Observation, Rollout, TrainState, Warmup
 
 NO_LIMIT = 2**32 - 1
 
@@ -67,33 +68,67 @@ class DeviceDriver:
             episode=EpisodeStatistics(nothing, jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))),
             step_limit=limit,
             key=key,
+            warmup=self._empty_warmup(policy, observation),
+            warmup_memory=policy.init_memory(num_envs) if self.config.burn_in else (),
+            previous=policy.nothing_before(num_envs),
         )
+
+    def _empty_warmup(self, policy: ActorCritic, observation: Observation) -> Warmup | None:
+        burn_in, num_envs = self.config.burn_in, self.config.env.num_envs
+        if not burn_in:
+            return None
+        nothing = jnp.zeros((burn_in, num_envs), bool)
+        observation = policy.observed(observation, nothing[0], policy.nothing_before(num_envs))
+        return Warmup(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
 
     def collect(self, policy: ActorCritic, state: CollectorState) -> tuple[CollectorState, Rollout, Metrics]:
         """``num_steps`` steps of all environments; the metrics count the episodes that finished in them."""
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
+        burn_in = self.config.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
         # All random numbers of the rollout at once: a draw in every step costs more than twice as much.
         rows = (policy.actor.noise(key_noise, shape), jax.random.split(key_step, shape), jax.random.split(key_reset, shape))
         rows = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), rows)
 
-        def piece(state: CollectorState, rows: PyTree) -> tuple[CollectorState, tuple]:
-            state_after, out = jax.lax.scan(lambda s, row: self._step(policy, s, *row), state, rows)
-            return state_after, (state.memory, out)
+        def run(state: CollectorState, rows: PyTree) -> tuple[CollectorState, tuple]:
+            return jax.lax.scan(lambda s, row: self._step(policy, s, *row), state, rows)
 
+        def piece(state: CollectorState, rows: PyTree) -> tuple[CollectorState, tuple]:
+            """One sequence; the memory that is kept is that before the burn-in of the next."""
+            border = shape[0] // pieces - burn_in
+            state, out = run(state, jax.tree.map(lambda x: x[:border], rows))
+            memory = state.memory
+            if burn_in:
+                state, rest = run(state, jax.tree.map(lambda x: x[border:], rows))
+                out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+            return state, (memory, out)
+
+        before = state.warmup_memory if burn_in else state.memory
+        warmup = state.warmup
+        # By the parameters that act now, so that sequences which burn in are read as they were acted on.
+        state = dataclasses.replace(state, memory=warm(policy, before, warmup))
         state, (memory, out) = jax.lax.scan(piece, state, rows)
+        memory, last = (
+            jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory),
+            jax.tree.map(lambda m: m[-1], memory),
+        )
         row, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
-        last_value = policy.value(state.memory, state.observation, state.first)
+        last_observation = policy.observed(state.observation, state.first, state.previous)
+        last_value = policy.value(state.memory, last_observation, state.first)
         rollout = Rollout(
             **row,
             valid=jnp.ones(shape, bool),
             memory=memory,
-            last_observation=state.observation,
+            last_observation=last_observation,
             last_first=state.first,
             last_memory=state.memory,
             last_value=last_value,
+            warmup=warmup,
         )
+        if burn_in:
+            late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.first, rollout.valid))
+            state = dataclasses.replace(state, warmup=Warmup(*late), warmup_memory=last)
         metrics = _episode_metrics(**finished)
         if not self.tells_success:
             del metrics["rollout/success_rate"]
@@ -102,7 +137,8 @@ class DeviceDriver:
     def _step(self, policy: ActorCritic, state: CollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap what was truncated, reset what ended."""
         always = jnp.ones_like(state.first)
-        memory, action, log_prob, value = policy.act(state.memory, state.observation, state.first, always, noise)
+        observed = policy.observed(state.observation, state.first, state.previous)
+        memory, action, log_prob, value = policy.act(state.memory, observed, state.first, always, noise)
         env_state, observation, reward, terminated, env_truncated, success = vector.step(
             self.env, key_step, state.env_state, policy.to_space(action), state.observation, state.env_params
         )
@@ -110,11 +146,15 @@ class DeviceDriver:
         over_time = (length >= state.step_limit) & ~terminated
         truncated = env_truncated | over_time
         done = terminated | truncated
+        previous, within = policy.previous(action, reward), jnp.zeros_like(done)
         bootstrap = vector.where_any(
-            truncated, lambda: policy.value(memory, observation, jnp.zeros_like(done)), jnp.zeros_like(value), self.seeds_axis
+            truncated,
+            lambda: policy.value(memory, policy.observed(observation, within, previous), within),
+            jnp.zeros_like(value),
+            self.seeds_axis,
         )
         row = {
-            "observation": state.observation,
+            "observation": observed,
             "first": state.first,
             "action": action,
             "log_prob": log_prob,
@@ -142,13 +182,16 @@ class DeviceDriver:
             episode=episode,
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             key=state.key,
+            warmup=state.warmup,
+            warmup_memory=state.warmup_memory,
+            previous=previous,
         )
         return after, (row, finished)
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
         collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout)
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
         learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
         return TrainState(learner, collector, healthy), {**metrics, **episodes}
 

@@ -14,17 +14,18 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.config import Config
-from proximo.drivers.collection import Collected, Collection, bad_environment
+from proximo.drivers.collection import Carried, Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
 from proximo.drivers.host_programs import HostPrograms, PackedPolicy
 from proximo.drivers.learning import fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
+from proximo.envs.users_code import users_code
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.runtime import cores
-from proximo.types import HostCollectorState, Hyperparameters, Memory, TrainState
+from proximo.types import HostCollectorState, Hyperparameters, TrainState
 
 
 def pool_options(config: Config, notify: Callable[[str], None] = lambda message: None) -> PoolOptions:
@@ -58,7 +59,7 @@ class HostDriver:
         self.learning = False
         self._fresh = True
         self._place = 0
-        self._memory: list[Memory] = []
+        self._carried = Carried([])
         self._ahead: Collected | None = None
         self._fault: Exception | None = None
         """What has ended collecting ahead, told when the update beside it has been handed over."""
@@ -87,21 +88,23 @@ class HostDriver:
         if self.pool is None:
             options = pool_options(self.config, lambda message: self.notify(message))
             slabs = 1 + self.config.ppo.learner_lag
-            self.pool = self.env.open(self.config.env.num_envs, self.config.ppo.num_steps, options, slabs)
+            with users_code(f"Making {self.env.id} to train on"):
+                self.pool = self.env.open(self.config.env.num_envs, self.config.ppo.num_steps, options, slabs)
         return self.pool
 
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
         pool, policy = self.open(), state.learner.policy
         packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
-        whole = self._collection(0, packed, noise, self._empty_memory(pool, policy)).compile()
+        whole = self._collection(0, packed, noise, self._nothing_carried(pool, policy)).compile()
         self.programs.learn.program(0, state.learner, state.healthy, packed, whole.rows(), whole.memory, whole.last_memory)
 
-    def _empty_memory(self, pool: Pool, policy: ActorCritic) -> list[Memory]:
-        return [policy.init_memory(len(columns)) for columns in pool.groups]
+    def _nothing_carried(self, pool: Pool, policy: ActorCritic) -> Carried:
+        memory = [policy.init_memory(len(columns)) for columns in pool.groups]
+        return Carried.empty(memory, pool.slabs[0], self.programs)
 
-    def _collection(self, place: int, policy: PackedPolicy, noise: Any, memory: list[Memory]) -> Collection:
-        return Collection(self.open(), place, self.programs, policy, noise, memory, self.seconds)
+    def _collection(self, place: int, policy: PackedPolicy, noise: Any, carried: Carried) -> Collection:
+        return Collection(self.open(), place, self.programs, policy, noise, carried, self.seconds)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. With ``learner_lag`` the rollout was collected during the update before, and the next one is
@@ -159,7 +162,7 @@ class HostDriver:
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.collector.key)).tolist()).generate_state(1)
         self._place = 0
         pool.reset(0, int(seed[0]))
-        self._memory = self._empty_memory(pool, state.learner.policy)
+        self._carried = self._nothing_carried(pool, state.learner.policy)
         self.episodes.begin(bool(self.config.env.stagger_steps))
         self._fresh = False
         scale = state.learner.reward_scale
@@ -178,7 +181,9 @@ class HostDriver:
             pool.slabs[self._place].begin_after(before)
         pool.slabs[self._place].clear()
         packed, noise, key = self.programs.begin(0, state.learner.policy, state.collector.key)
-        collected = self._collection(self._place, packed, noise, self._memory).run()
+        collection = self._collection(self._place, packed, noise, self._carried)
+        collected = collection.run()
+        self._carried = collection.carried
         collected.metrics = self.episodes.add(collected.slab)
         return dataclasses.replace(state, collector=HostCollectorState(key)), collected
 

@@ -19,13 +19,16 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
+from proximo.ppo.batch import warm
 from proximo.runtime import compile_lowered
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
-from proximo.types import Memory, Metrics, Rollout
+from proximo.types import Memory, Metrics, Observation, Rollout, Warmup
 
 Leaves = tuple[Any, ...]
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large one."""
+Before = tuple[Any, Any]
+"""Of the step before a row: what was packed, and the reward."""
 LARGE = 2**14
 """Copying an array of more numbers out of the vector takes longer than an argument of its own, about 2 µs."""
 MOST_EXACT = 2**24
@@ -49,6 +52,11 @@ class HostPrograms:
         self.is_recurrent: bool = policy.is_recurrent
         self.piece_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are kept: those before each sequence."""
+        self.burn_in = config.burn_in
+        self.observes_before = bool(policy.added)
+        """Whether the policy reads what it did last and what came of it."""
+        self.reads_flags = self.is_recurrent or self.observes_before
+        """Whether it matters which rows are ``first`` and which are ``filler``."""
         self._noise = jax.tree.structure(policy.actor.noise(jax.random.key(0), (1,)))
         self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
         space = env.action_space
@@ -57,6 +65,7 @@ class HostPrograms:
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
         """``fresh_learner`` in one program: step by step it takes three times as long, and 70 MB."""
         self.begin = _Compiled(self._begin, config)
+        self.warm = _Compiled(self._warm, config)
         self.act = _Compiled(self._act, config)
         self.final_value = _Compiled(self._final_value, config)
         self.learn = _Compiled(self._learn, config)
@@ -65,7 +74,8 @@ class HostPrograms:
         """What the environment takes, and what is sampled, for one environment."""
         one = jnp.ones(1, bool)
         noise = policy.actor.noise(jax.random.key(0), (1,))
-        _, action, _, _ = policy.act(policy.init_memory(1), jax.tree.map(jnp.asarray, zeros(self.space, (1,))), one, one, noise)
+        observation = policy.observed(jax.tree.map(jnp.asarray, zeros(self.space, (1,))), one, policy.nothing_before(1))
+        _, action, _, _ = policy.act(policy.init_memory(1), observation, one, one, noise)
         return policy.to_space(action)[0], action[0]
 
     @property
@@ -73,6 +83,11 @@ class HostPrograms:
         """Where in the packed row of a step the action for the environment lies, and where the sampled one."""
         taken = math.prod(self.action_in_space.shape)
         return slice(0, taken), slice(taken, taken + math.prod(self.action.shape))
+
+    @property
+    def packed_columns(self) -> int:
+        """Numbers in the packed row of a step."""
+        return self.action_columns[1].stop + 2
 
     def _small(self, leaves: Sequence[Array]) -> list[Array]:
         return [leaf for leaf, large in zip(leaves, self._is_large, strict=True) if not large]
@@ -91,23 +106,48 @@ class HostPrograms:
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         return self._pack(policy), policy.actor.noise(key_noise, shape), key
 
+    def _observed(self, policy: ActorCritic, observation: Leaves, first: Array, before: Before | None) -> Observation:
+        """What the policy reads of rows that follow on the steps ``before``."""
+        own = unflatten(self.space, observation)
+        if before is None:
+            return own
+        row, reward = before
+        sampled = row[..., self.action_columns[1]].reshape((*reward.shape, *self.action.shape)).astype(self.action.dtype)
+        return policy.observed(own, first, policy.previous(sampled, reward))
+
+    def _warm(
+        self, packed: PackedPolicy, memory: Memory, observation: Leaves, first: Array, valid: Array, before: Before | None
+    ) -> Memory:
+        """The memory of a group behind the rows that it burns in on, by the policy that is to act."""
+        policy = self._unpack(packed)
+        return warm(policy, memory, Warmup(self._observed(policy, observation, first, before), first, valid))
+
     def _act(
-        self, packed: PackedPolicy, observation: Leaves, noise: Leaves, memory: Memory, first: Array | None, filler: Array | None
+        self,
+        packed: PackedPolicy,
+        observation: Leaves,
+        noise: Leaves,
+        memory: Memory,
+        first: Array | None,
+        filler: Array | None,
+        before: Before | None,
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """A step of a group: for the environment, as sampled, log-probability and value side by side; the memory after it.
         Without a memory it does not matter which rows are ``first`` and which are ``filler``: None."""
         policy = self._unpack(packed)
         first = jnp.zeros(observation[0].shape[0], bool) if first is None else first
         valid = jnp.ones_like(first) if filler is None else ~filler
-        observed, noises = unflatten(self.space, observation), jax.tree.unflatten(self._noise, noise)
+        observed, noises = self._observed(policy, observation, first, before), jax.tree.unflatten(self._noise, noise)
         memory, action, log_prob, value = policy.act(memory, observed, first, valid, noises)
         columns = (policy.to_space(action), action, log_prob, value)
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in columns], axis=1), memory
 
-    def _final_value(self, packed: PackedPolicy, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
+    def _final_value(
+        self, packed: PackedPolicy, observation: Leaves, memory: Memory, before: Before | None
+    ) -> Float[Array, " n"]:
         """The value of final observations, read with the memory after the step."""
-        never = jnp.zeros(observation[0].shape[0], bool)
-        return self._unpack(packed).value(memory, unflatten(self.space, observation), never)
+        policy, never = self._unpack(packed), jnp.zeros(observation[0].shape[0], bool)
+        return policy.value(memory, self._observed(policy, observation, never, before), never)
 
     def _learn(
         self,
@@ -122,13 +162,17 @@ class HostPrograms:
         learned, healthy, metrics = learn(state, healthy, self._rollout(packed, rows, memory, last_memory))
         return kept(healthy, learned, state), healthy, metrics
 
-    def _rollout(self, policy: PackedPolicy, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
+    def _rollout(self, packed_policy: PackedPolicy, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
         """The rows of a slab and what was packed beside them, as the learner takes them."""
-        packed, first = rows["packed"], rows["first"]
-        last_observation = unflatten(self.space, [leaf[-1] for leaf in rows["observation"]])
+        packed, first, early, before = rows["packed"], rows["first"], rows["warmup"], rows["before"]
+        policy = self._unpack(packed_policy)
+        if before is not None:
+            before = jnp.concatenate([before[0][None], packed]), jnp.concatenate([before[1][None], rows["reward"]])
+        observed = self._observed(policy, rows["observation"], first, before)
+        last_observation = jax.tree.map(lambda leaf: leaf[-1], observed)
         sampled = packed[..., self.action_columns[1]].reshape((*first[:-1].shape, *self.action.shape))
         return Rollout(
-            observation=unflatten(self.space, [leaf[:-1] for leaf in rows["observation"]]),
+            observation=jax.tree.map(lambda leaf: leaf[:-1], observed),
             first=first[:-1],
             action=sampled.astype(self.action.dtype),
             log_prob=packed[..., -2],
@@ -142,7 +186,8 @@ class HostPrograms:
             last_observation=last_observation,
             last_first=first[-1],
             last_memory=last_memory,
-            last_value=self._unpack(policy).value(last_memory, last_observation, first[-1]),
+            last_value=policy.value(last_memory, last_observation, first[-1]),
+            warmup=early and Warmup(self._observed(policy, early[0], early[1], early[3]), early[1], early[2]),
         )
 
 

@@ -10,7 +10,9 @@ from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo import ppo
 from proximo.config import Config
+from proximo.drivers.vector import anywhere
 from proximo.networks import ActorCritic, make_policy
+from proximo.ppo import diagnosis
 from proximo.ppo.rollouts import health
 from proximo.spaces import from_any
 from proximo.types import Hyperparameters, Metrics, Rollout
@@ -34,7 +36,7 @@ def fresh_learner(
 
 
 def learn(
-    state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout
+    state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout, seeds_axis: bool = False
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
     """``ppo.update``, whether all was finite until now, and the metrics with a flag for each source of what was not. The state
     is not yet held back: ``kept`` does it."""
@@ -42,7 +44,13 @@ def learn(
     bad = health(rollout, metrics["loss"], learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
-    return learned, healthy, {**{f"train/{name}": x for name, x in metrics.items()}, **flags}
+    looked = {}
+    if state.plan.diagnose_every:
+        due, length = anywhere(diagnosis.is_due(state, rollout), seeds_axis), state.plan.sequence_length
+        looked = jax.lax.cond(due, lambda: diagnosis.diagnose(learned.policy, rollout, length), diagnosis.nothing)
+    groups = {"train": metrics, "memory": looked}
+    named = {f"{group}/{name}": x for group, metrics in groups.items() for name, x in metrics.items()}
+    return learned, healthy, {**named, **flags}
 
 
 def kept(healthy: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:

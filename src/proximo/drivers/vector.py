@@ -18,7 +18,7 @@ from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
 SEEDS_AXIS = "seeds"
 
 
-def anywhere(condition: Bool[Array, " N"], seeds_axis: bool) -> Bool[Array, ""]:
+def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed that is vmapped along.
 
     Reduced over the seeds too, the answer is one for all, so that ``lax.cond`` stays a branch under vmap.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proximo.envs import own
+from proximo.envs import masked, own
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.levels import LevelRange, LevelsJax
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks import TASKS
 from proximo.errors import ConfigError, EnvError, nearest
@@ -13,7 +14,7 @@ from proximo.errors import ConfigError, EnvError, nearest
 if TYPE_CHECKING:
     from proximo.envs.host.environment import HostEnvironment
 
-ID_FORMS = "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, ale:GAME, envpool:TASK, or my_package.module:MyEnv"
+ID_FORMS = "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, ale:GAME, envpool:TASK, minigrid:TASK, memory-gym:TASK, or my_package.module:MyEnv"
 
 # Gymnasium's ids that gymnax has too; written out, because importing gymnax takes longer than training on some of them.
 TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
@@ -27,7 +28,15 @@ def make_env(
     Raises ``EnvError`` when there is none of that name or it breaks the protocol, ``ConfigError`` for a setting that it
     does not have.
     """
-    settings, preprocessing = settings or {}, preprocessing or Preprocessing()
+    preprocessing = preprocessing or Preprocessing()
+    levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
+    env = _find(env_id, settings or {}, preprocessing)
+    if levels is None or hasattr(env, "make_vector"):  # ordinary ones are wrapped one by one
+        return env
+    return LevelsJax(env, levels)
+
+
+def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> JaxEnvironment | HostEnvironment:
     library, separator, name = env_id.partition(":")
     if library in ("proximo", "gymnax") and separator:
         return _task(name, settings) if library == "proximo" else _gymnax(name, settings)
@@ -39,6 +48,14 @@ def make_env(
         from proximo.envs.host import envpool
 
         return envpool.from_task(name, settings, preprocessing)
+    if library == "minigrid" and separator:
+        from proximo.envs.host import minigrid
+
+        return minigrid.from_name(name, settings, preprocessing)
+    if library == "memory-gym" and separator:
+        from proximo.envs.host import memory_gym
+
+        return memory_gym.from_name(name, settings, preprocessing)
     return _gymnasium_or_own(env_id, settings, preprocessing)
 
 
@@ -51,7 +68,8 @@ def _task(name: str, settings: dict[str, Any]) -> JaxEnvironment:
 def _gymnax(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     from proximo.envs.jax.gymnax import GymnaxEnvironment
 
-    return GymnaxEnvironment(name, settings)
+    mask = masked.mask_of(name)
+    return GymnaxEnvironment(name, settings) if mask is None else masked.MaskedJax(GymnaxEnvironment(mask.base, settings), mask)
 
 
 def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Any:
@@ -61,6 +79,9 @@ def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Prep
         return own.from_class(own.find(module, name, ID_FORMS), settings, env_id, preprocessing)
     from proximo.envs.host import gymnasium
 
+    mask = masked.mask_of(env_id)
+    if mask is not None and not gymnasium.is_registered(env_id):
+        return gymnasium.from_id(mask.base, settings, preprocessing, mask)
     if gymnasium.is_registered(env_id):
         return gymnasium.from_id(env_id, settings, preprocessing)
     ids = [i for group in listing().values() for i in group]
@@ -70,15 +91,17 @@ def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Prep
 
 def listing() -> dict[str, list[str]]:
     """All ids that need no code of the user's, by library."""
-    from proximo.envs.host import ale, envpool, gymnasium
+    from proximo.envs.host import ale, envpool, gymnasium, memory_gym, minigrid
     from proximo.envs.jax import gymnax
 
     return {
-        "gymnasium": gymnasium.names(),
-        "gymnax": [f"gymnax:{n}" for n in gymnax.names()],
+        "gymnasium": [*gymnasium.names(), *masked.names()],
+        "gymnax": [f"gymnax:{n}" for n in [*gymnax.names(), *(n for n in masked.names() if masked.base(n) in gymnax.names())]],
         "proximo": [f"proximo:{n}" for n in TASKS],
         "ale": [f"ale:{n}" for n in ale.names()],
         "envpool": [f"envpool:{n}" for n in envpool.names()],
+        "minigrid": [f"minigrid:{n}" for n in minigrid.names()],
+        "memory-gym": [f"memory-gym:{n}" for n in memory_gym.names()],
     }
 
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from proximo.errors import EnvError, ProximoError
+from proximo.errors import EnvError, ProximoError, TrainingError
 
 _LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
 
@@ -18,7 +18,7 @@ def users_code(what: str) -> Iterator[None]:
     """Turn what a user's code raises into an ``EnvError``: ``what`` was running, the error, file and line."""
     try:
         yield
-    except ProximoError:
+    except (ProximoError, TrainingError):
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(str(error).split("\n\n")[0].split())

@@ -14,11 +14,22 @@ from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
 from proximo.errors import EnvError
 from proximo.networks.encoders import Encoder, make_encoder
-from proximo.networks.heads import ActorHead, Readout, make_actor
+from proximo.networks.heads import ActorHead, Readout, action_features, make_actor
 from proximo.networks.memory import MemoryCell, make_memory
 from proximo.networks.normalizer import make_statistics, normalized
-from proximo.spaces import ACTION_MASK, ActionSpace, Box, Dict, MultiBinary, MultiDiscrete, Space
-from proximo.types import Memory, Observation
+from proximo.spaces import (
+    ACTION_MASK,
+    OBSERVATION,
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    ActionSpace,
+    Box,
+    Dict,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+)
+from proximo.types import Memory, Observation, Previous
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
@@ -63,6 +74,11 @@ class ActorCritic(eqx.Module):
     clip_observation: float = eqx.field(static=True)
     mask_ndim: int | None = eqx.field(static=True)
     """Axes of the action mask, the entry ``action_mask`` of the observation; None where there is no mask."""
+    reset_memory: bool = eqx.field(static=True)
+    """Whether an episode begins with an empty memory; else ``first`` is not heeded."""
+    added: tuple[str, ...] = eqx.field(static=True)
+    """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
+    action_features: int = eqx.field(static=True)
 
     def init_memory(self, batch: int) -> Memory:
         """The empty memory of ``batch`` environments."""
@@ -85,7 +101,7 @@ class ActorCritic(eqx.Module):
         self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"], noise: PyTree | None
     ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
         """``step`` with the noise drawn beforehand (``actor.noise``), as drivers do for a whole rollout."""
-        x = self.normalized(observation)
+        x, first = self.normalized(observation), self._resets(first)
         after, features = zip(*(t.step(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
         distribution = self.actor(features[0], self._mask(observation))
         action = distribution.mode() if noise is None else distribution.sample(noise)
@@ -94,20 +110,41 @@ class ActorCritic(eqx.Module):
     def value(self, memory: Memory, observation: Observation, first: Bool[Array, " N"]) -> Float[Array, " N"]:
         """The value alone, the memory left as it is."""
         x = self.normalized(observation)
-        _, features = self.torsos[-1].step(memory[-1], x, first, jnp.ones_like(first))
+        _, features = self.torsos[-1].step(memory[-1], x, self._resets(first), jnp.ones_like(first))
         return self.critic(features)[..., 0]
 
     def unroll(
         self, memory: Memory, observation: Observation, first: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
         """Learn: the memory after the last row, and distributions and values of all rows, from the memory before the first."""
-        x = self.normalized(observation)
+        x, first = self.normalized(observation), self._resets(first)
         after, features = zip(*(t.unroll(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
         return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """What the environment receives for a sampled action."""
         return self.actor.to_space(action)
+
+    def nothing_before(self, batch: int) -> Previous | None:
+        """What is observed of the time before the first row; None where the policy observes nothing of it."""
+        if not self.added:
+            return None
+        return Previous(jnp.zeros((batch, self.action_features)), jnp.zeros(batch))
+
+    def previous(self, action: Shaped[Array, "..."], reward: Float[Array, "*rows"]) -> Previous | None:
+        """What is observed in the row after one with the sampled ``action`` and ``reward``."""
+        return Previous(self.actor.features(action), reward.astype(float)) if self.added else None
+
+    def observed(self, observation: Observation, first: Bool[Array, "*rows"], previous: Previous | None) -> Observation:
+        """``observation`` with the entries that the policy observes beside it: zeros where an episode begins."""
+        if previous is None:
+            return observation
+        entries = {PREVIOUS_ACTION: previous.action, PREVIOUS_REWARD: previous.reward[..., None]}
+        own = observation if isinstance(observation, dict) else {OBSERVATION: observation}
+        return own | {name: jnp.where(first[..., None], 0.0, entries[name]) for name in self.added}
+
+    def _resets(self, first: Bool[Array, "*rows"]) -> Bool[Array, "*rows"]:
+        return first if self.reset_memory else jnp.zeros_like(first)
 
     def normalized(self, observation: Observation) -> Observation:
         """The observation as the encoders read it: by the running statistics where the policy has any, and clipped."""
@@ -140,6 +177,10 @@ def make_policy(
     ``clip_observation`` 0 observations are clipped to ± 10 where they are normalised, else not.
     """
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
+    added = tuple(
+        name for name, asked in ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward)) if asked
+    )
+    observation_space = _extended(observation_space, action_space, added)
     seen, mask_shape = _split_mask(observation_space)
 
     def torso(key: Key[Array, ""]) -> tuple[Torso, int]:
@@ -160,7 +201,22 @@ def make_policy(
         critic=Readout.create(key_critic, features, 1, 1.0, config),
         clip_observation=clip_observation,
         mask_ndim=None if mask_shape is None else len(mask_shape),
+        reset_memory=config.reset_memory,
+        added=added,
+        action_features=action_features(action_space),
     )
+
+
+def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -> Space:
+    """The space of what ``ActorCritic.observed`` gives."""
+    if not added:
+        return space
+    own = space.spaces if isinstance(space, Dict) else ((OBSERVATION, space),)
+    for name in added:
+        if name in dict(own):
+            raise EnvError(f"The observation space {space} has an entry {name!r} of its own: rename it, or do not ask for ours.")
+    sizes = {PREVIOUS_ACTION: action_features(action_space), PREVIOUS_REWARD: 1}
+    return Dict((*own, *((name, Box((sizes[name],))) for name in added)))
 
 
 def _split_mask(space: Space) -> tuple[Space, tuple[int, ...] | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,19 @@ from proximo.config import NetworkConfig
 from proximo.errors import EnvError
 from proximo.networks.convolution import ConvReLU
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import Box, Dict, Discrete, LeafSpace, MultiBinary, MultiDiscrete, Space, Tuple, tree
+from proximo.spaces import (
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    Box,
+    Dict,
+    Discrete,
+    LeafSpace,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Tuple,
+    tree,
+)
 from proximo.types import Observation
 
 SMALLEST_IMAGE = 36
@@ -124,7 +138,12 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
         spaces = tuple(part for _, part in space.spaces) if isinstance(space, Dict) else space.spaces
         # A single part behaves as if it stood alone: the same key.
         keys = jax.random.split(key, len(spaces)) if len(spaces) > 1 else [key]
-        encoders, features = zip(*(_make(k, part, config) for k, part in zip(keys, spaces, strict=True)), strict=True)
+        bare = dataclasses.replace(config, hidden_sizes=())
+        names = [name for name, _ in space.spaces] if isinstance(space, Dict) else [""] * len(spaces)
+        # What a driver adds goes to the memory as it is.
+        configs = [bare if name in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for name in names]
+        made = [_make(k, part, c) for k, part, c in zip(keys, spaces, configs, strict=True)]
+        encoders, features = zip(*made, strict=True)
         named = (
             {name: encoder for (name, _), encoder in zip(space.spaces, encoders, strict=True)}
             if isinstance(space, Dict)

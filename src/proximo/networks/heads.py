@@ -18,9 +18,11 @@ from proximo.distributions import (
     Distribution,
     Gaussian,
     ProductCategorical,
+    StateDependentGaussian,
     mask_bits,
     mask_choices,
 )
+from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 
@@ -62,6 +64,10 @@ class ActorHead(eqx.Module):
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """What the environment receives for a sampled ``action``."""
 
+    @abc.abstractmethod
+    def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
+        """A sampled action as a policy reads it afterwards: ``action_features(space)`` numbers, choices one-hot."""
+
 
 class CategoricalHead(ActorHead):
     """Logits from a readout. The mask has an entry for each choice."""
@@ -83,6 +89,9 @@ class CategoricalHead(ActorHead):
 
     def to_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return action + self.start
+
+    def features(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch n"]:
+        return jax.nn.one_hot(action, self.n)
 
 
 class ProductHead(ActorHead):
@@ -113,6 +122,9 @@ class ProductHead(ActorHead):
     def to_space(self, action: Int[Array, "*batch components"]) -> Int[Array, "..."]:
         return (action + np.array(self.space.start, np.int32)).reshape((*action.shape[:-1], *self.space.shape))
 
+    def features(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch total"]:
+        return jnp.concatenate([jax.nn.one_hot(action[..., i], n) for i, n in enumerate(self.space.nvec)], axis=-1)
+
 
 class BernoulliHead(ActorHead):
     """A logit for each bit. The mask has two entries for each: whether it may be 0, whether it may be 1."""
@@ -134,6 +146,9 @@ class BernoulliHead(ActorHead):
     def to_space(self, action: Int[Array, "*batch n"]) -> Int[Array, "..."]:
         return action.reshape((*action.shape[:-1], *self.space.shape))
 
+    def features(self, action: Int[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        return action.astype(float)
+
 
 class GaussianHead(ActorHead):
     """Means from a readout, a standard deviation for each component that does not depend on the observation.
@@ -144,7 +159,7 @@ class GaussianHead(ActorHead):
     """
 
     readout: Readout
-    log_std: Float[Array, " n"]
+    log_std: Float[Array, "*rows n"]
     space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
 
@@ -168,17 +183,50 @@ class GaussianHead(ActorHead):
         scaled = middle.astype(np.float32) + half_range.astype(np.float32) * unit
         return jnp.where(bounded, scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
+    def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        return action
+
+
+class StateDependentHead(GaussianHead):
+    """A Gaussian whose noise is a function of what the last layer reads, drawn anew every ``every`` steps; ``log_std`` has a row
+    for each feature, and no gradient of the noise goes into the features."""
+
+    every: int = eqx.field(static=True)
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> StateDependentGaussian:
+        hidden = self.readout.hidden(features)
+        # Over √features, so that ``log_std_init`` is the deviation wherever the features are ±1, as it is without.
+        read = jax.lax.stop_gradient(hidden) * hidden.shape[-1] ** -0.5
+        return StateDependentGaussian.of(self.readout.output(hidden), read, self.log_std)
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch features n"]:
+        return StateDependentGaussian.matrices(key, shape, self.every, *self.log_std.shape)
+
+
+def action_features(space: ActionSpace) -> int:
+    """How many numbers ``ActorHead.features`` gives."""
+    if isinstance(space, Discrete):
+        return space.n
+    return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
+
 
 def make_actor(key: Key[Array, ""], in_size: int, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``."""
+    """The head for actions of ``space``. Raises ``EnvError`` for a setting that these actions have no use for."""
 
     def readout(out_size: int) -> Readout:
         return Readout.create(key, in_size, out_size, 0.01, config)
 
+    if config.sde_every and not isinstance(space, Box):
+        raise EnvError(f"sde_every = {config.sde_every} is for continuous actions (Box), not {space}: set it to 0.")
     if isinstance(space, Discrete):
         return CategoricalHead(readout(space.n), space.n, space.start)
     if isinstance(space, MultiDiscrete):
         return ProductHead(readout(sum(space.nvec)), space)
     if isinstance(space, MultiBinary):
         return BernoulliHead(readout(space.size), space)
-    return GaussianHead(readout(space.size), jnp.full(space.size, config.log_std_init), space, config.action_mapping)
+    log_std = jnp.full(space.size, config.log_std_init)
+    if not config.sde_every:
+        return GaussianHead(readout(space.size), log_std, space, config.action_mapping)
+    last = readout(space.size)
+    rows = jnp.tile(log_std, (last.output.weight.shape[0], 1))
+    return StateDependentHead(last, rows, space, config.action_mapping, config.sde_every)

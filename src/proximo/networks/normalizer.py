@@ -2,7 +2,7 @@
 and a clip.
 
 The statistics are a tree like the observation, with ``None`` where a part is exempt: bytes, integers and bits, whose encoders
-know their range, and the action mask. ``None`` in place of the whole tree normalises nothing.
+know their range, the action mask, and what the drivers add. ``None`` in place of the whole tree normalises nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from proximo.math.statistics import RunningStatistics
-from proximo.spaces import ACTION_MASK, Box, Dict, LeafSpace, Space, tree
+from proximo.spaces import ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, Dict, LeafSpace, Space, tree
 from proximo.types import Observation
 
 DEFAULT_CLIP = 10.0
@@ -27,8 +27,8 @@ def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
         return RunningStatistics.of_shape(leaf.shape) if isinstance(leaf, Box) and leaf.is_float else None
 
     statistics = tree(of_leaf, space)
-    if isinstance(space, Dict) and ACTION_MASK in statistics:
-        statistics[ACTION_MASK] = None
+    if isinstance(space, Dict):
+        statistics |= {name: None for name in (ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD) if name in statistics}
     return statistics if jax.tree.leaves(statistics) else None
 
 

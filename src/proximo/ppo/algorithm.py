@@ -15,8 +15,8 @@ from proximo.math import losses
 from proximo.math.advantages import generalized_advantages
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
-from proximo.ppo.batch import Batch, make_batch, shuffled, take
-from proximo.ppo.rollouts import clip_rewards, count_steps, observe, recompute_values, scale_rewards
+from proximo.ppo.batch import Batch, make_batch, shuffled, take, unroll
+from proximo.ppo.rollouts import clip_rewards, count_steps, observe, recompute_values, refresh_memory, scale_rewards
 from proximo.ppo.state import LearnerState, make_optimizer, split_policy
 from proximo.types import Hyperparameters, Metrics, Rollout
 
@@ -33,12 +33,16 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     def assemble(vector: Array) -> ActorCritic:
         return eqx.combine(unravel(vector), rest)
 
+    def renewed(policy: ActorCritic) -> Rollout:
+        fresh = refresh_memory(policy, rollout, plan.sequence_length) if plan.refresh_memory else rollout
+        return recompute_values(policy, fresh, plan.sequence_length) if plan.recompute_advantage else fresh
+
     def prepare(rollout: Rollout) -> Batch:
         batch = make_batch(rollout, advantages(rollout, state), plan.sequence_length)
         return normalized(batch) if plan.normalize_advantage == "batch" else batch
 
     def epoch(carry: tuple, key: Array) -> tuple[tuple, Metrics]:
-        batch = prepare(recompute_values(assemble(carry[0]), rollout, plan.sequence_length)) if plan.recompute_advantage else once
+        batch = prepare(renewed(assemble(carry[0]))) if plan.refresh_memory or plan.recompute_advantage else once
         step = partial(minibatch_step, state, assemble, batch)
         return jax.lax.scan(step, carry, shuffled(key, sequences, plan.num_minibatches))
 
@@ -83,7 +87,7 @@ def loss(policy: ActorCritic, state: LearnerState, minibatch: Batch) -> tuple[Fl
     clip_eps, ent_coef = scheduled(h.clip_eps, progress), scheduled(h.ent_coef, progress)
     mean = partial(losses.masked_mean, valid=minibatch.valid)
 
-    _, distribution, value = policy.unroll(minibatch.memory, minibatch.observation, minibatch.first, minibatch.valid)
+    _, distribution, value = unroll(policy, minibatch)
     log_ratio = jnp.where(minibatch.valid, distribution.log_prob(minibatch.action) - minibatch.log_prob, 0.0)
     policy_loss = mean(losses.clipped_surrogate(log_ratio, minibatch.advantage, clip_eps))
     if plan.clip_value:

@@ -7,14 +7,14 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, UInt32
+from jaxtyping import Array, Float, UInt32
 
 from proximo.math.statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import observed
-from proximo.ppo.batch import cut, join, stack_memory
+from proximo.ppo.batch import join, sequences_of, unroll, with_warmup
 from proximo.ppo.state import LearnerState, Plan, RewardScale
-from proximo.types import Rollout, add_steps
+from proximo.types import Memory, Rollout, add_steps
 
 REWARD_CLIP = 10.0
 
@@ -42,15 +42,26 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
     """``value`` and ``last_value`` under the current parameters; ``bootstrap`` stays as it was collected."""
-    pieces = [cut_tree(x, length) for x in (rollout.observation, rollout.first, rollout.valid)]
-    _, _, value = policy.unroll(stack_memory(rollout.memory), *pieces)
+    _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_first)
     return dataclasses.replace(rollout, value=join(value, rollout.first.shape[1]), last_value=last_value)
 
 
-def cut_tree(tree: PyTree, length: int) -> PyTree:
-    """``cut`` for every leaf."""
-    return jax.tree.map(lambda x: cut(x, length), tree)
+def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``memory`` and ``last_memory`` under the current parameters, from the memory before the first sequence on."""
+    rows = with_warmup(rollout)
+    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), rows)
+
+    def piece(memory: Memory, rows: tuple) -> tuple[Memory, Memory]:
+        return policy.unroll(memory, *rows)[0], memory
+
+    start = jax.tree.map(lambda m: m[0], rollout.memory)
+    last, memory = jax.lax.scan(piece, start, pieces)
+    if rollout.warmup is not None:
+        rest = rollout.first.shape[0] - rollout.warmup.first.shape[0]
+        rows = (rollout.observation, rollout.first, rollout.valid)
+        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], rows))
+    return dataclasses.replace(rollout, memory=memory, last_memory=last)
 
 
 def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:

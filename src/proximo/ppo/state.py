@@ -29,6 +29,8 @@ class Plan:
     sequence_length: int
     normalize_advantage: Literal["none", "batch", "minibatch"]
     recompute_advantage: bool
+    refresh_memory: bool
+    diagnose_every: int
     clip_reward: Literal["none", "sign"]
     clip_value: bool
     stop_at_kl: bool
@@ -44,6 +46,8 @@ class Plan:
             sequence_length=config.sequence_length,
             normalize_advantage=ppo.normalize_advantage,
             recompute_advantage=ppo.recompute_advantage,
+            diagnose_every=config.diagnose_every,
+            refresh_memory=ppo.refresh_memory and config.network.memory != "none",
             clip_reward=ppo.clip_reward,
             clip_value=ppo.clip_value_eps > 0,
             stop_at_kl=ppo.target_kl > 0,

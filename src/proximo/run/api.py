@@ -35,6 +35,7 @@ from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
 from proximo.run.training import Training
 from proximo.runtime import prepare_jax
+from proximo.spaces import from_any
 from proximo.types import TrainState
 
 PATIENCE_SECONDS = 15.0
@@ -308,11 +309,20 @@ def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:
 
 
 def evaluate(
-    run: str | Path | Policy, episodes: int = 100, *, stochastic: bool = False, seed: int = 0, runs_dir: str = "runs"
+    run: str | Path | Policy,
+    episodes: int = 100,
+    *,
+    stochastic: bool = False,
+    seed: int = 0,
+    runs_dir: str = "runs",
+    levels: str | None = None,
+    env_settings: dict[str, Any] | None = None,
 ) -> Episodes:
     """Play ``episodes`` whole episodes on environment seeds that neither training nor selection has used.
 
-    ``stochastic`` samples actions; else the policy acts by its mode.
+    ``stochastic`` samples actions; else the policy acts by its mode. ``levels``, as ``"1000:1050"``, takes the episodes from
+    that range instead of the training's, and ``env_settings`` change parameters of the environment, beside those trained with.
+    Raises ``ConfigError`` where they change its spaces.
     """
     prepare_jax()
     if not 1 <= episodes <= MOST_EPISODES:
@@ -320,5 +330,23 @@ def evaluate(
     if not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
-    with contextlib.closing(make_evaluator(policy.env, policy.config, episodes, stochastic)) as evaluator:
+    env, config = _judging(policy, levels, env_settings or {})
+    with contextlib.closing(make_evaluator(env, config, episodes, stochastic)) as evaluator:
         return evaluator(policy.network, seed, JUDGEMENT_STREAM)
+
+
+def _judging(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[JaxEnvironment | HostEnvironment, Config]:
+    """The environment to be judged by, and its settings."""
+    if levels is None and not env_settings:
+        return policy.env, policy.config
+    trained = policy.config.env
+    changes = {"levels": trained.levels if levels is None else levels, "env_settings": {**trained.env_settings, **env_settings}}
+    config = override(policy.config, changes)
+    env = environment(config)
+    for role, ours, theirs in (
+        ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),
+        ("action", from_any(env.action_space, "action"), from_any(policy.env.action_space, "action")),
+    ):
+        if ours != theirs:
+            raise ConfigError(f"env_settings: the {role} space is {ours} with them, where the policy was trained with {theirs}.")
+    return env, config

@@ -78,6 +78,7 @@ class Evaluator:
             "env_state": env_state,
             "observation": observation,
             "memory": policy.init_memory(batch),
+            "previous": policy.nothing_before(batch),
             "episode_return": jnp.zeros(batch),
             "length": jnp.zeros(batch, jnp.int32),
             "success": jnp.zeros(batch, bool),
@@ -92,7 +93,8 @@ class Evaluator:
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             first = jnp.broadcast_to(t == 0, (batch,))
             act_key = key_act if self.stochastic else None
-            memory, action, _, _ = policy.step(s["memory"], s["observation"], first, always, act_key)
+            observed = policy.observed(s["observation"], first, s["previous"])
+            memory, action, _, _ = policy.step(s["memory"], observed, first, always, act_key)
             env_state, observation, reward, terminated, truncated, success = vector.step(
                 env, jax.random.split(key_step, batch), s["env_state"], policy.to_space(action), s["observation"], params
             )
@@ -101,6 +103,7 @@ class Evaluator:
                 "env_state": env_state,
                 "observation": observation,
                 "memory": memory,
+                "previous": policy.previous(action, reward),
                 "episode_return": s["episode_return"] + jnp.where(s["done"], 0.0, reward),
                 "length": s["length"] + ~s["done"],
                 "success": s["success"] | (success & ends),

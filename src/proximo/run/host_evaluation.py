@@ -32,11 +32,12 @@ class HostEvaluator:
         self._pool: Pool | None = None
         self._step = jax.jit(self._act)
 
-    def _act(self, policy: ActorCritic, memory, observation, first, filler, key):
+    def _act(self, policy: ActorCritic, memory, observation, first, filler, action, reward, key):
         with jax.default_matmul_precision(self.config.run.matmul_precision):
-            observation = unflatten(self.env.observation_space, observation)
+            previous = policy.nothing_before(self.together) if action is None else policy.previous(action, reward)
+            observation = policy.observed(unflatten(self.env.observation_space, observation), first, previous)
             memory, action, _, _ = policy.step(memory, observation, first, ~filler, key)
-            return memory, policy.to_space(action)
+            return memory, action, policy.to_space(action)
 
     def _open(self) -> Pool:
         if self._pool is None:
@@ -61,11 +62,12 @@ class HostEvaluator:
         slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
         key = jax.random.fold_in(jax.random.key(seed), stream)
         memory = policy.init_memory(self.together)
-        t = 0
+        t, sampled = 0, None
         while tally.running:
             observation = tuple(leaf[0].copy() for leaf in slab.observation)
             key_act = jax.random.fold_in(key, t) if self.stochastic else None
-            memory, action = self._step(policy, memory, observation, slab.first[0], slab.filler[0], key_act)
+            flags = slab.first[0].copy(), slab.filler[0].copy()
+            memory, sampled, action = self._step(policy, memory, observation, *flags, sampled, slab.reward[0].copy(), key_act)
             slab.clear()
             slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
             pool.send(0, 0, 0)

@@ -52,7 +52,7 @@ def environment(config: Config) -> JaxEnvironment | HostEnvironment:
         leaf = LEAVES[name]
         if getattr(getattr(config, leaf.group), name) != leaf.default:
             raise ConfigError(f"{name} is for Gymnasium's environments: {config.env.id} is one in JAX, where it has no effect.")
-    settings = json.dumps(config.env.env_settings, sort_keys=True, default=repr)
+    settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
     return reuse(("environment", type(env), config.env.id, settings), lambda: env)
 
 

@@ -77,7 +77,7 @@ class Training:
                 update = standing[1]
                 self._save(*standing)
             self._leave(update)
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             # What was learned before stands, whatever has failed: an environment, memory for an evaluation, a terminal.
             if standing is not None and update:
                 self._save(*standing)

@@ -38,6 +38,13 @@ def test_an_id_with_a_vector_entry_point_is_used_as_it_is_unless_more_is_asked_f
     assert isinstance(played(env, options=PoolOptions(num_workers=0, plain=True, stagger_steps=5))[1], InProcess)
 
 
+def test_a_vectorised_form_with_other_spaces_is_not_taken():
+    """ALE's preprocesses its frames: the id would be another environment for it."""
+    env = make_env("ALE/Pong-v5")
+    assert env.observation_space.shape == (210, 160, 3)
+    assert env.make_vector is None
+
+
 def test_an_id_without_one_is_vectorised_by_us():
     slab, pool = played(make_env("Pendulum-v1"), options=PoolOptions(num_workers=0))
     assert isinstance(pool, InProcess)

@@ -154,9 +154,45 @@ class OnceOnly(gym_toys.Countdown):
 
 def test_a_worker_that_cannot_be_made_anew_counts_and_ends_the_training_in_words(pool_of, tmp_path):
     pool = pool_of(functools.partial(OnceOnly, tmp_path), 1, num_envs=1, env=gym_toys.Countdown(), options={"max_restarts": 2})
-    with pytest.raises(EnvironmentFault, match=r"could not be started anew \(FileExistsError.*started anew 2 times already"):
+    with pytest.raises(EnvironmentFault, match=r"made again \(FileExistsError.*started anew 2 times already"):
         rollout(pool, np.zeros((40, 1), np.int64))
     pool.close()
+
+
+def test_a_constructor_that_fails_again_and_again_ends_the_training_soon(pool_of, tmp_path):
+    told = []
+    options = {"max_restarts": 50, "notify": told.append}
+    pool = pool_of(functools.partial(OnceOnly, tmp_path), 1, num_envs=1, env=gym_toys.Countdown(), options=options)
+    with pytest.raises(EnvironmentFault, match=r"ended with exit code 4.*failed 3 times: FileExistsError"):
+        rollout(pool, np.zeros((40, 1), np.int64))
+    assert len(told) == 3
+
+
+class Starter(gym_toys.Countdown):
+    """Starts a process that it never ends, and tells its number."""
+
+    def __init__(self, folder):
+        super().__init__(50)
+        (Path(folder) / str(subprocess.Popen(["sleep", "600"]).pid)).touch()
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_what_an_environment_has_started_ends_with_its_worker(pool_of, tmp_path, end):
+    pool = pool_of(functools.partial(Starter, tmp_path), 1, num_envs=2, env=gym_toys.Countdown())
+    started = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(started) == 2
+    if end == "kill":
+        os.kill(pids(pool)[0], signal.SIGKILL)
+        rollout(pool, np.zeros((40, 2), np.int64))
+    else:
+        pool.close()
+    assert gone_within(5.0, started)
+
+
+def test_what_cannot_be_pickled_is_told_in_a_sentence(pool_of):
+    lock = threading.Lock()
+    with pytest.raises(EnvError, match=r"cannot be sent to a worker process .*num_workers = 0"):
+        pool_of(lambda: (lock, gym_toys.Countdown())[1], 2, env=gym_toys.Countdown())
 
 
 @pytest.mark.parametrize("workers", [0, 1])

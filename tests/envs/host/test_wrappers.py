@@ -69,6 +69,15 @@ def test_a_mask_that_is_not_given_with_every_step_is_a_sentence():
         env.step(0)
 
 
+def test_a_mask_that_comes_with_steps_only_is_a_sentence():
+    class Late(gym_toys.Countdown):
+        def step(self, action):
+            return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
+
+    with pytest.raises(EnvError, match=r"toy.step of environment 0 .* its first reset gave none"):
+        rollout(in_process(Late, num_envs=1, num_steps=3), np.zeros((3, 1), np.int64))
+
+
 def test_a_mask_of_parts_is_laid_out_one_after_the_other():
     np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
 

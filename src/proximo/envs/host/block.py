@@ -13,7 +13,7 @@ import numpy as np
 from proximo.envs.host.observations import hold_mask, hold_observation, hold_step, leaves
 from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD, Slab
 from proximo.errors import EnvError, EnvironmentFault, ProximoError
-from proximo.spaces import Space
+from proximo.spaces import ACTION_MASK, Space
 
 STRICT_STEPS = 1000
 NO_LIMIT = 2**62
@@ -57,6 +57,9 @@ class Block:
         self.lives = [0] * len(columns)
         self.seeds = [0] * len(columns)
         self.steps = 0
+        self.masked = any(leaf.path == (ACTION_MASK,) for leaf in self.leaves)
+        self.call = "step"
+        """What runs just now, as a fault names it."""
 
     def reset(self, slab: Slab, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
         """Begin anew in ``row``, with a seed for each environment; their first episodes are cut after ``first_limits``."""
@@ -67,10 +70,11 @@ class Block:
             try:
                 self._begin(slab, row, k, env, self.seeds[k])
             except (Exception, SystemExit) as error:  # a simulator's window that is closed calls sys.exit
-                raise self._fault(k, "reset", error) from error
+                raise self._fault(k, error) from error
 
     def _begin(self, slab: Slab, row: int, k: int, env: Any, seed: int | None) -> None:
         """A fresh episode of environment ``k``, whose first observation lies in ``row``."""
+        self.call = "reset"
         pair = env.reset(seed=seed) if seed is not None else env.reset()
         where = self._where(k, "reset")
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
@@ -82,6 +86,7 @@ class Block:
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.rules.life_loss else 0
         slab.first[row, self.columns[k]] = True
         self._write(slab.observation, row, k, observation)
+        self.call = "step"
 
     def step(self, slab: Slab, t: int) -> bool:
         """Step ``t`` of every environment of the block; whether it truncated an episode."""
@@ -93,7 +98,7 @@ class Block:
             for k, env in enumerate(self.envs):
                 cut |= self._step(slab, t, k, env, actions[k])
         except (Exception, SystemExit) as error:
-            raise self._fault(k, "step", error) from error
+            raise self._fault(k, error) from error
         self.steps += 1
         return cut
 
@@ -103,6 +108,10 @@ class Block:
             where = self._where(k, "step")
             hold_observation(observation, self.leaves, where)
             hold_step(reward, terminated, truncated, info, where)
+            if ACTION_MASK in info and not self.masked:
+                raise EnvError(
+                    f"{where} gave an {ACTION_MASK} in its info, and its first reset gave none: give one at every reset too."
+                )
         column = self.columns[k]
         slab.reward[t, column] = reward
         self.lengths[k] += 1
@@ -141,8 +150,9 @@ class Block:
             f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
         )
 
-    def _fault(self, k: int, call: str, error: BaseException) -> BaseException:
+    def _fault(self, k: int, error: BaseException) -> BaseException:
         """What to raise for ``error``: itself where it is a sentence already that says where."""
+        call, self.call = self.call, "step"
         if isinstance(error, ProximoError):
             told = str(error)
             return error if told.startswith(self.rules.env_id) else EnvError(f"{self._where(k, call)} {told}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from gymnasium.vector import VectorEnv
 from proximo.envs.host.block import PAIR, Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, flat_mask, mask_rows
+from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, WithoutVelocity, flat_mask, mask_rows
+from proximo.envs.masked import Mask
 from proximo.envs.users_code import users_code
 from proximo.errors import ConfigError, EnvError, lacking, nearest
 from proximo.spaces import ACTION_MASK, from_any
@@ -90,18 +92,36 @@ class Plain:
         return MaskFromInfo(env, self.mask_size) if self.mask_size else env
 
 
-def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
-    """The environment that Gymnasium has registered as ``env_id``. Raises ``EnvError`` when it cannot be made."""
+def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: Mask | None = None) -> HostEnvironment:
+    """The environment that Gymnasium has registered as ``env_id``, its velocities hidden by ``mask``. Raises ``EnvError`` when it
+    cannot be made."""
     spec = gym.spec(env_id.rpartition(":")[2])
     if preprocessing.preprocessing == "atari" and "ale_py" not in str(spec.entry_point):
         raise ConfigError(f"preprocessing = atari: {env_id} is no Atari game.")
     _hold_arguments(spec, settings, env_id)
     # The specification, not the id: a worker process has not run what registered it.
     make = partial(gym.make, spec, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    if mask is not None:
+        make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
     make_vector = partial(_make_vector, spec, settings)
-    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps
+    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps and mask is None
     with making(env_id):
-        return from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
+        env = from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
+        return env if env.make_vector is None or _offers(make_vector, env) else dataclasses.replace(env, make_vector=None)
+
+
+def _offers(make_vector: Callable[[int], Any], env: HostEnvironment) -> bool:
+    """Whether the vectorised form has the spaces of the environment itself: ALE's is another one, with its frames preprocessed."""
+    vector = make_vector(1)
+    try:
+        spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
+    finally:
+        vector.close()
+    return spaces == (env.observation_space, env.action_space)
+
+
+def _make_masked(make: Callable[[], Any], mask: Mask) -> Any:
+    return WithoutVelocity(make(), mask)
 
 
 def _hold_arguments(spec: Any, settings: dict[str, Any], env_id: str) -> None:
@@ -188,7 +208,7 @@ def from_vector(
     """An environment that vectorises itself; one that ``may_mask`` is looked at for a mask in its ``info``."""
     if preprocessing.wraps:
         raise ConfigError(
-            f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat and max_episode_steps cannot be put around its "
+            f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat, levels and max_episode_steps cannot be put around its "
             "single environments; give its own parameters with --env-settings."
         )
     env = make_vector(1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from proximo.envs.levels import LevelRange
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -14,12 +16,14 @@ class Preprocessing:
     frame_stack: int = 1
     action_repeat: int = 1
     max_episode_steps: int = 0
+    levels: str = ""
     life_loss: bool = False
 
     @property
     def wraps(self) -> bool:
         """Whether single environments must be wrapped, so that a vectorised one cannot be used as it is."""
-        return self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1 or self.max_episode_steps > 0
+        changed = self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1
+        return changed or self.max_episode_steps > 0 or bool(self.levels)
 
     def arguments(self) -> dict[str, Any]:
         """What the environment itself is made with: the standard chain skips frames, so the environment must not."""
@@ -34,4 +38,5 @@ class Preprocessing:
             env = wrappers.atari(env, env_id)
         if self.action_repeat > 1:
             env = wrappers.ActionRepeat(env, self.action_repeat)
-        return wrappers.stacked(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
+        env = wrappers.stacked(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
+        return wrappers.Levels(env, LevelRange.parse(self.levels)) if self.levels else env

@@ -42,7 +42,9 @@ def main(lifeline: int) -> None:
         _serve(setup, commands, replies)
     except (EOFError, BrokenPipeError):
         pass  # the parent has gone
-    # Threads or exit handlers of an environment must not keep a worker that nobody needs.
+    # Threads, exit handlers and processes of an environment must not outlive a worker that nobody needs.
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 

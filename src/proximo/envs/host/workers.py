@@ -23,10 +23,12 @@ from proximo.envs.host.pool import environment_seeds, split, staggered_limits
 from proximo.envs.host.sharing import SharedBytes
 from proximo.envs.host.slab import UNTOLD, Layout, Slab
 from proximo.envs.host.worker import Setup
-from proximo.errors import EnvironmentFault
+from proximo.errors import EnvError, EnvironmentFault
 
 POSIX = os.name == "posix"
 CLOSE_SECONDS = 1.0
+MOST_FAILURES = 3
+"""A constructor that fails so often, one time after the other, will not succeed."""
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
@@ -98,13 +100,23 @@ class Process:
         return bool(poll.poll(0))
 
     def why_lost(self) -> str:
-        """How it has ended, in words."""
+        """How it has ended, in words; what it has started ends too."""
+        self._end_started()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)
         code = self.popen.returncode
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
+
+    def _end_started(self) -> None:
+        """End what a process that has ended by itself has left: before it is waited for, while its number is still its own."""
+        until = time.monotonic() + 1.0
+        while hasattr(os, "waitid") and self.popen.returncode is None and time.monotonic() < until:
+            if os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+                self.kill()
+                return
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """End it now, and all that it has started."""
@@ -156,7 +168,7 @@ class Workers:
         self._seed = 0
         self._shared = SharedBytes(layout.size)
         self.slabs = layout.slabs(self._shared.memory)
-        factory = cloudpickle.dumps(make)
+        factory = _pickled(make, rules.env_id)
         blocks = [split(columns, num_workers // num_groups) for columns in self.groups]
         self._setups = [[Setup(factory, b, rules, layout, self._shared.handle) for b in group] for group in blocks]
         self._processes: list[list[Process]] = []
@@ -231,7 +243,8 @@ class Workers:
     def _restart(self, group: int, w: int, slab: int, row: int) -> None:
         """A new process for the environments of a lost one, whose first observations lie in ``row``."""
         columns = self._setups[group][w].columns
-        why = self._why(self._processes[group][w])
+        why = lost = self._why(self._processes[group][w])
+        failures = 0
         while True:
             process = self._renew(group, w, why)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
@@ -242,7 +255,13 @@ class Workers:
                         return
                 why = self._why(process)
             except Exception as error:
-                why = f"could not be started anew ({type(error).__name__}: {error})"
+                failures += 1
+                if failures == MOST_FAILURES:
+                    raise EnvironmentFault(
+                        f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].rules.env_id} were lost "
+                        f"(their worker {lost}), and making them again failed {MOST_FAILURES} times: {type(error).__name__}: {error}"
+                    ) from error
+                why = f"failed when its environments were made again ({type(error).__name__}: {error})"
 
     def _why(self, lost: Process) -> str:
         return f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
@@ -269,6 +288,17 @@ class Workers:
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""
         self._end()
+
+
+def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
+    """``make`` for a process. Raises ``EnvError`` where it holds what cannot travel."""
+    try:
+        return cloudpickle.dumps(make)
+    except Exception as error:
+        raise EnvError(
+            f"{env_id} cannot be sent to a worker process ({type(error).__name__}: {error}): make what cannot be pickled in its "
+            "constructor, or set num_workers = 0."
+        ) from error
 
 
 def _times(count: int) -> str:

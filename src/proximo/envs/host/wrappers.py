@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from proximo.envs.levels import LevelRange
+from proximo.envs.masked import Mask
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK
 
@@ -31,6 +33,21 @@ def stacked(env: Any, env_id: str, frames: int) -> Any:
     return gym.wrappers.FrameStackObservation(copied, frames, padding_type="reset")
 
 
+class Levels(gym.Wrapper):
+    """Every reset draws the seed of its level from a range; the seed that it is given seeds the draws."""
+
+    def __init__(self, env: Any, levels: LevelRange):
+        super().__init__(env)
+        self.levels, self.rng = levels, np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """An episode of a level that is drawn now."""
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        level = int(self.rng.integers(self.levels.start, self.levels.stop))
+        return self.env.reset(seed=level, options=options)
+
+
 class ActionRepeat(gym.Wrapper):
     """Every action ``times`` times; the rewards are added up, and an end cuts it short."""
 
@@ -47,6 +64,21 @@ class ActionRepeat(gym.Wrapper):
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
+
+
+class WithoutVelocity(gym.ObservationWrapper):
+    """The velocities of the observation hidden by ``mask``."""
+
+    def __init__(self, env: Any, mask: Mask):
+        super().__init__(env)
+        self.mask = mask
+        space = env.observation_space
+        if mask.drops:
+            self.observation_space = gym.spaces.Box(mask.hide(space.low), mask.hide(space.high), dtype=space.dtype)
+
+    def observation(self, observation: Any) -> Any:
+        """What is left of it."""
+        return self.mask.hide(observation)
 
 
 def adopted(env: Any) -> Any:

@@ -1,0 +1,139 @@
+"""``minigrid:MemoryS9``: MiniGrid's tasks as a policy reads them, and their levels parted into those to train on and those to
+be judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from proximo.envs.host.environment import HostEnvironment
+from proximo.envs.host.gymnasium import from_factory, making
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.errors import ConfigError, EnvError, lacking, nearest
+
+TILE = 28
+PARTS = ("all", "train", "held_out")
+HELD_OUT_OF = 5
+"""One level in so many is held out, by its hash: 6 of the 24 of MemoryS9."""
+
+
+@dataclass(frozen=True)
+class MiniGridSettings:
+    """``env_settings`` of these environments."""
+
+    view: int = 3
+    """Cells that the agent sees, along each side: odd."""
+    image: bool = False
+    """A picture of the cells that it sees, ``28 view`` pixels along each side; else what is in them, one-hot."""
+    actions: int = 0
+    """The first so many of MiniGrid's seven actions; 0: left, right and forward in the memory tasks, else all."""
+    levels: str = "all"
+    """Which levels are played, by what is in them: "train" and "held_out" have none in common."""
+
+
+def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
+    """``MiniGrid-NAME-v0``. Raises ``EnvError`` where MiniGrid is not installed or has no such task."""
+    env_id = f"minigrid:{name}"
+    known = names()
+    if not known:
+        raise lacking(env_id, "minigrid")
+    if name not in known:
+        raise EnvError(f"MiniGrid has no task {name!r}{nearest(name, known)}; `proximo envs minigrid` lists them.")
+    make = partial(make_env, name, _settings(settings, env_id, name))
+    with making(env_id):
+        return from_factory(make, env_id, preprocessing)
+
+
+def names() -> list[str]:
+    """All tasks, without ``MiniGrid-`` and ``-v0``; none where MiniGrid is not installed."""
+    try:
+        import minigrid  # noqa: F401
+    except ImportError:
+        return []
+    ids = [i for i in gym.registry if i.startswith("MiniGrid-") and i.endswith("-v0")]
+    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in ids)
+
+
+def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
+    known = {f.name: f for f in fields(MiniGridSettings)}
+    for key, value in given.items():
+        if key not in known:
+            raise ConfigError(f"env_settings: {env_id} has no parameter {key!r}{nearest(key, known)}; it has {', '.join(known)}.")
+        kind = type(known[key].default)
+        if type(value) is not kind:
+            raise ConfigError(f"env_settings: {key} = {value!r}: expected {kind.__name__}.")
+    settings = MiniGridSettings(**{"actions": 3 if name.startswith("Memory") else 7, **given})
+    if settings.view < 3 or settings.view % 2 == 0:
+        raise ConfigError(f"env_settings: view = {settings.view}: expected an odd number of cells, 3 or more.")
+    if not 1 <= settings.actions <= 7:
+        raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
+    if settings.levels not in PARTS:
+        raise ConfigError(
+            f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}."
+        )
+    return settings
+
+
+def make_env(name: str, settings: MiniGridSettings) -> gym.Env:
+    """One environment, in this process."""
+    import minigrid  # noqa: F401  (registers the ids)
+    from minigrid.wrappers import RGBImgPartialObsWrapper
+
+    env = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.view, disable_env_checker=True)
+    if settings.levels != "all":
+        env = Levels(env, held_out=settings.levels == "held_out")
+    env = RGBImgPartialObsWrapper(env, tile_size=TILE) if settings.image else env
+    return Seen(env, settings)
+
+
+class Levels(gym.Wrapper):
+    """Only levels of one part: others are drawn again."""
+
+    def __init__(self, env: gym.Env, held_out: bool):
+        super().__init__(env)
+        self.held_out = held_out
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first of the levels from ``seed`` on that belongs to the part."""
+        result = self.env.reset(seed=seed, options=options)
+        while is_held_out(self.env.unwrapped) != self.held_out:
+            result = self.env.reset()
+        return result
+
+
+def is_held_out(env: Any) -> bool:
+    """Whether the level as it stands after a reset (grid, and where the agent is) is one of those held out."""
+    return int(env.hash(size=16), 16) % HELD_OUT_OF == 0
+
+
+class Seen(gym.Wrapper):
+    """The picture or the cells alone, and the actions that are of use."""
+
+    def __init__(self, env: gym.Env, settings: MiniGridSettings):
+        super().__init__(env)
+        self.image = settings.image
+        self.action_space = gym.spaces.Discrete(settings.actions)
+        if self.image:
+            self.observation_space = env.observation_space["image"]  # pyright: ignore[reportIndexIssue]
+        else:
+            from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+            # The state of the agent's own cell is a direction, of which there are four.
+            counts = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), max(len(STATE_TO_IDX), 4))
+            self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Of the environment itself."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation["image"], info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Of the environment itself, which gives a reward where it was solved and never else."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            info = {**info, "success": float(reward) > 0}
+        return observation["image"], reward, terminated, truncated, info

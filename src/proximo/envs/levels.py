@@ -1,0 +1,40 @@
+"""A range of levels: every episode begins with a seed that is drawn from it, so that others can be kept for an evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proximo.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class LevelRange:
+    """The seeds ``start … stop - 1``."""
+
+    start: int
+    stop: int
+
+    @classmethod
+    def parse(cls, text: str) -> LevelRange:
+        """``"0:99"``. Raises ``ConfigError`` for anything else."""
+        low, separator, high = text.partition(":")
+        if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= 2**31):
+            raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98.")
+        return cls(int(low), int(high))
+
+
+class LevelsJax:
+    """A JAX environment whose resets draw from a range of levels."""
+
+    def __init__(self, env: Any, levels: LevelRange):
+        self.env, self.levels = env, levels
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.default_params, self.step = env.default_params, env.step
+
+    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+        """The level of a seed drawn with ``key``."""
+        import jax  # that of a JAX environment is imported already; the registry does without
+
+        level = jax.random.randint(key, (), self.levels.start, self.levels.stop)
+        return self.env.reset(jax.random.key(level), params)

@@ -1,0 +1,68 @@
+"""Repeat what was shown some rows ago: a test of memory alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Key
+
+from proximo.envs.settings import replace_params
+from proximo.errors import ConfigError
+from proximo.spaces import Discrete
+
+
+class RepeatPreviousParams(eqx.Module):
+    """``lag`` and ``symbols`` shape the environment; ``max_steps`` counts all steps, those that are not judged included."""
+
+    lag: int = eqx.field(default=4, static=True)
+    symbols: int = eqx.field(default=4, static=True)
+    max_steps: Int[Array, ""] | int = 64
+
+
+class RepeatPreviousState(NamedTuple):
+    """``shown`` has the last ``lag + 1`` symbols, the newest last."""
+
+    shown: Int[Array, " lag_and_one"]
+    time: Int[Array, ""]
+    wrong: Bool[Array, ""]
+
+
+class RepeatPrevious:
+    """Every observation is one of ``symbols`` symbols, drawn evenly and independently; the action names the symbol that was shown
+    ``lag`` observations before. Observation and action Discrete(symbols).
+
+    The first ``lag`` steps are not judged. Each later step that is right gives 1 / (max_steps - lag), so that the return is the
+    share of right answers: 1 at best, and 1 / symbols without memory, because the symbols tell nothing of each other. Truncated
+    after ``max_steps``; ``info["success"]`` where nothing was wrong. Rules of our own; the idea is POPGym's (Morad et al. 2023,
+    arXiv:2303.01859), which shows a shuffled deck.
+    """
+
+    def __init__(self, settings: dict[str, Any] | None = None):
+        self.default_params = replace_params(RepeatPreviousParams(), settings or {}, "proximo:RepeatPrevious")
+        params = self.default_params
+        if params.lag < 1 or params.symbols < 2 or int(params.max_steps) <= params.lag:
+            raise ConfigError(
+                f"env_settings: lag = {params.lag}, symbols = {params.symbols}, max_steps = {params.max_steps}: expected a lag of 1 or "
+                "more, at least 2 symbols, and more steps than the lag."
+            )
+        self.observation_space = self.action_space = Discrete(params.symbols)
+
+    def reset(self, key: Key[Array, ""], params: RepeatPreviousParams) -> tuple[RepeatPreviousState, Int[Array, ""]]:
+        """The first symbol."""
+        symbol = jax.random.randint(key, (), 0, params.symbols)
+        shown = jnp.zeros(params.lag + 1, jnp.int32).at[-1].set(symbol)
+        return RepeatPreviousState(shown, jnp.int32(0), jnp.array(False)), symbol
+
+    def step(self, key: Key[Array, ""], state: RepeatPreviousState, action: Array, params: RepeatPreviousParams) -> tuple:
+        """Judge the answer, show the next symbol."""
+        judged = state.time >= params.lag
+        right = action == state.shown[0]
+        reward = jnp.where(judged & right, 1.0 / (params.max_steps - params.lag), 0.0)
+        symbol = jax.random.randint(key, (), 0, params.symbols)
+        shown = jnp.append(state.shown[1:], symbol)
+        state = RepeatPreviousState(shown, state.time + 1, state.wrong | (judged & ~right))
+        truncated = state.time >= params.max_steps
+        return state, symbol, reward, jnp.array(False), truncated, {"success": truncated & ~state.wrong}

@@ -1,0 +1,97 @@
+"""MiniGrid's tasks: what is seen, what can be done, which levels are played."""
+
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiDiscrete
+
+
+def contents(levels, resets=300):
+    env = make_env("minigrid:MemoryS9", {"levels": levels}).make()
+    seen = set()
+    for i in range(resets):
+        env.reset(seed=i)
+        seen.add(env.unwrapped.hash())
+    return seen
+
+
+def test_levels_are_parted_by_what_is_in_them():
+    everything, train, held_out = contents("all"), contents("train"), contents("held_out")
+    assert len(everything) == 24
+    assert len(held_out) == 6
+    assert train | held_out == everything
+    assert not train & held_out
+
+
+def test_cells_are_what_minigrid_sees_of_them():
+    host = make_env("minigrid:MemoryS9")
+    assert host.action_space == Discrete(3)
+    assert isinstance(host.observation_space, MultiDiscrete)
+    env = host.make()
+    observation, _ = env.reset(seed=0)
+    assert observation.shape == (3, 3, 3)
+    assert (observation == env.unwrapped.gen_obs()["image"]).all()
+    for action in (0, 1, 2, 2, 0, 2) * 5:
+        observation, *_ = env.step(action)
+        assert (observation < np.reshape(host.observation_space.nvec, (3, 3, 3))).all()
+
+
+def test_the_picture_is_84_pixels_wide():
+    host = make_env("minigrid:MemoryS9", {"image": True})
+    assert host.observation_space == Box((84, 84, 3), 0.0, 255.0, "uint8")
+    observation, _ = host.make().reset(seed=0)
+    assert observation.shape == (84, 84, 3)
+    assert observation.dtype == np.uint8
+
+
+def walk(env, level, to_success):
+    """From the start to one end of the hallway, told by the environment itself where it is."""
+    env.reset(seed=level)
+    inner = env.unwrapped
+    goal = inner.success_pos if to_success else inner.failure_pos
+    for _ in range(inner.agent_pos[0], goal[0]):
+        env.step(2)
+    env.step(0 if goal[1] < inner.agent_pos[1] else 1)
+    while True:
+        result = env.step(2)
+        if result[2] or result[3]:
+            return result
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_success_is_told_by_the_end_that_was_reached(level):
+    env = make_env("minigrid:MemoryS9").make()
+    _, reward, terminated, _, info = walk(env, level, True)
+    assert terminated
+    assert info["success"]
+    assert 0.9 < reward < 1
+    _, reward, terminated, _, info = walk(env, level, False)
+    assert terminated
+    assert not info["success"]
+    assert reward == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"view": 4}, "odd number"),
+        ({"actions": 8}, "1 … 7"),
+        ({"levels": "traim"}, "train"),
+        ({"vew": 3}, "view"),
+        ({"image": 1}, "bool"),
+    ],
+)
+def test_settings_are_held(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_env("minigrid:MemoryS9", settings)
+
+
+def test_a_task_that_is_none_is_told():
+    with pytest.raises(EnvError, match="MemoryS9"):
+        make_env("minigrid:MemoryS8")
+
+
+def test_other_tasks_keep_all_actions():
+    assert make_env("minigrid:DoorKey-5x5").action_space == Discrete(7)

@@ -1,0 +1,65 @@
+"""RepeatPrevious, rule by rule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.tasks import RepeatPrevious
+from proximo.errors import ConfigError
+from proximo.spaces import Discrete
+
+
+def play(answer, **settings):
+    """Symbols, rewards, truncations and successes of one episode; ``answer(symbols so far)`` acts."""
+    env = RepeatPrevious(settings)
+    step = jax.jit(lambda key, state, action: env.step(key, state, action, env.default_params))
+    state, symbol = env.reset(jax.random.key(0), env.default_params)
+    symbols, rewards, ends, successes = [int(symbol)], [], [], []
+    for t in range(env.default_params.max_steps):
+        state, symbol, reward, terminated, truncated, info = step(jax.random.key(t + 1), state, jnp.int32(answer(symbols)))
+        assert not terminated
+        symbols.append(int(symbol))
+        rewards.append(float(reward))
+        ends.append(bool(truncated))
+        successes.append(bool(info["success"]))
+    return symbols, rewards, ends, successes
+
+
+def remember(lag):
+    return lambda symbols: symbols[-1 - lag] if len(symbols) > lag else 0
+
+
+@pytest.mark.parametrize(("lag", "symbols", "steps"), [(4, 4, 64), (1, 2, 3), (16, 5, 40)])
+def test_the_symbol_of_lag_rows_before_is_right(lag, symbols, steps):
+    shown, rewards, ends, successes = play(remember(lag), lag=lag, symbols=symbols, max_steps=steps)
+    assert rewards[:lag] == [0.0] * lag
+    np.testing.assert_allclose(rewards[lag:], 1.0 / (steps - lag), rtol=1e-6)
+    assert ends == [False] * (steps - 1) + [True]
+    assert successes == [False] * (steps - 1) + [True]
+    assert set(shown) <= set(range(symbols))
+
+
+@pytest.mark.parametrize("late", [3, 5])
+def test_another_row_is_wrong(late):
+    _, rewards, _, successes = play(remember(late), max_steps=400)
+    assert 0.15 < sum(rewards) < 0.35
+    assert not any(successes)
+
+
+def test_symbols_are_drawn_evenly():
+    shown = play(remember(4), max_steps=2000)[0]
+    counts = np.bincount(shown, minlength=4) / len(shown)
+    assert np.abs(counts - 0.25).max() < 0.04
+
+
+def test_the_spaces_follow_the_settings():
+    env = make_env("proximo:RepeatPrevious", {"symbols": 7})
+    assert env.observation_space == env.action_space == Discrete(7)
+
+
+@pytest.mark.parametrize("settings", [{"lag": 0}, {"symbols": 1}, {"max_steps": 4}])
+def test_settings_without_a_task_are_refused(settings):
+    with pytest.raises(ConfigError, match="expected a lag of 1"):
+        RepeatPrevious(settings)

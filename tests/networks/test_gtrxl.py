@@ -1,0 +1,109 @@
+"""The Gated Transformer-XL sees the window that it says, and nothing else."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks.memory.gtrxl import GTrXL
+
+from helpers import shaken
+
+SIZE, WINDOW, STEPS = 8, 3, 9
+
+
+def cell(gate="gru", heads=2):
+    return shaken(GTrXL.create(jax.random.key(0), SIZE, SIZE, heads, WINDOW, gate))
+
+
+def influence(first=(), invalid=(), gate="gru"):
+    """``reaches[t, k]``: whether the input of row k changes the output of row t."""
+    layer = cell(gate)
+    x = jax.random.normal(jax.random.key(1), (STEPS, 1, SIZE))
+    flags = jnp.zeros((STEPS, 1), bool)
+    firsts, valid = flags.at[jnp.array(first, int)].set(True), (~flags).at[jnp.array(invalid, int)].set(False)
+
+    def outputs(x):
+        return layer.unroll(layer.init(1), x, firsts, valid)[1][:, 0]
+
+    gradient = np.asarray(jax.jacobian(outputs)(x))[:, :, :, 0]
+    return np.abs(gradient).max(axis=(1, 3)) > 1e-7
+
+
+@pytest.mark.parametrize("gate", ["gru", "identity"])
+def test_a_row_reads_itself_and_the_window_before_it(gate):
+    t, k = np.mgrid[:STEPS, :STEPS]
+    assert (influence(gate=gate) == ((k <= t) & (t - k <= WINDOW))).all()
+
+
+def test_a_reset_hides_the_episode_before():
+    t, k = np.mgrid[:STEPS, :STEPS]
+    same = (k >= 4) == (t >= 4)
+    assert (influence(first=[4]) == ((k <= t) & (t - k <= WINDOW) & same)).all()
+
+
+def test_rows_that_are_not_valid_take_no_place():
+    reaches = influence(invalid=[3, 4])
+    assert reaches[6].tolist() == [False, True, True, False, False, True, True, False, False]
+
+
+def test_distances_are_told_apart():
+    layer = cell()
+    x = jax.random.normal(jax.random.key(2), (3, 1, SIZE))
+    on, off = jnp.ones((3, 1), bool), jnp.zeros((3, 1), bool)
+    swapped = x[jnp.array([1, 0, 2])]
+    one, other = (layer.unroll(layer.init(1), rows, off, on)[1][-1] for rows in (x, swapped))
+    assert jnp.abs(one - other).max() > 1e-3
+
+
+def test_attention_is_that_of_transformer_xl():
+    """One row behind a window that is not full, by the formulas of Dai et al., section 3.3, head by head."""
+    layer = cell(heads=2)
+    state = layer.init(1)
+    rng = np.random.default_rng(3)
+    held = rng.normal(size=(2, SIZE)).astype(np.float32)
+    state = type(state)(state.inputs.at[0, 1:].set(held), jnp.array([2], jnp.int32))
+    x = rng.normal(size=(1, SIZE)).astype(np.float32)
+    _, out = layer.step(state, jnp.asarray(x), jnp.array([False]), jnp.array([True]))
+
+    def affine(linear, z):
+        return z @ np.asarray(linear.weight) + np.asarray(linear.bias)
+
+    def norm(z):
+        z = z - z.mean(-1, keepdims=True)
+        return z / np.sqrt((z**2).mean(-1, keepdims=True) + 1e-6)
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    def gate(g, x, y):
+        r, z, h = np.split(affine(g.from_y, y), 3, -1)
+        r2, z2 = np.split(affine(g.from_x, x), 2, -1)
+        r, z = sigmoid(r + r2), sigmoid(z + z2)
+        return (1 - z) * x + z * np.tanh(h + affine(g.candidate, r * x))
+
+    rows = np.concatenate([held, x])
+    query = affine(layer.query, norm(x)).reshape(2, -1)
+    keys, values = (z.reshape(3, 2, -1) for z in np.split(affine(layer.key_value, norm(rows)), 2, -1))
+    angle = np.array([2, 1, 0])[:, None] / 10_000 ** (np.arange(4) / 4)
+    waves = affine(layer.distance, np.concatenate([np.sin(angle), np.cos(angle)], 1)).reshape(3, 2, -1)
+    u, v = np.asarray(layer.content_bias), np.asarray(layer.distance_bias)
+    read = []
+    for head in range(2):
+        scores = (keys[:, head] @ (query[head] + u[head]) + waves[:, head] @ (query[head] + v[head])) / np.sqrt(SIZE // 2)
+        weights = np.exp(scores - scores.max())
+        read.append(weights / weights.sum() @ values[:, head])
+    y = gate(layer.gates[0], x, np.maximum(affine(layer.merge, np.concatenate(read)[None]), 0))
+    expected = gate(layer.gates[1], y, np.maximum(affine(layer.narrow, np.maximum(affine(layer.widen, norm(y)), 0)), 0))
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+def test_a_gru_gate_starts_nearly_shut():
+    layer = GTrXL.create(jax.random.key(0), SIZE, SIZE, 2, WINDOW, "gru")
+    x = jax.random.normal(jax.random.key(1), (1, SIZE))
+    _, out = layer.step(layer.init(1), x, jnp.array([True]), jnp.array([True]))
+    _, ungated = (other := GTrXL.create(jax.random.key(0), SIZE, SIZE, 2, WINDOW, "identity")).step(
+        other.init(1), x, jnp.array([True]), jnp.array([True])
+    )
+    assert jnp.abs(out - x).mean() < 0.5 * jnp.abs(x).mean()
+    assert jnp.abs(out - x).mean() < jnp.abs(ungated - x).mean()

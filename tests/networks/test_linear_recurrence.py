@@ -1,0 +1,114 @@
+"""Linear recurrences: the associative way and the one by one are one function, and the cells are what their papers say."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks.memory import LRU, MinGRU
+from proximo.networks.memory.linear_recurrence import _associative, _one_by_one, linear_recurrence
+
+from helpers import difference, shaken
+
+ENVS, FEATURES, SIZE = 3, 4, 6
+
+
+def coefficients(steps, kind):
+    rng = np.random.default_rng(1)
+
+    def draw(scale):
+        numbers = rng.normal(size=(steps, ENVS, SIZE)) * scale
+        return numbers + 1j * rng.normal(size=numbers.shape) * scale if kind == "complex" else numbers
+
+    decay, drive = draw(0.5), draw(1.0)
+    decay[2, 1] = 0.0  # a reset
+    return tuple(jnp.asarray(x, jnp.complex64 if kind == "complex" else jnp.float32) for x in (decay, drive))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("way", [_associative, _one_by_one])
+def test_both_ways_equal_the_loop(way, kind, reverse):
+    decay, drive = coefficients(13, kind)
+    order = range(12, -1, -1) if reverse else range(13)
+    h, expected = np.zeros((ENVS, SIZE), drive.dtype), np.zeros(drive.shape, drive.dtype)
+    for t in order:
+        h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
+        expected[t] = h
+    np.testing.assert_allclose(way(decay, drive, reverse), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_the_gradient_by_hand_equals_automatic_differentiation(kind):
+    decay, drive = coefficients(7, kind)
+    state = drive[0] * 0.3
+
+    def objective(way):
+        def value(decay, drive, state):
+            h = way(decay, drive, state)
+            return jnp.sum(jnp.sin(h.real) * jnp.cos(h.imag) if kind == "complex" else jnp.sin(h))
+
+        return jax.grad(value, argnums=(0, 1, 2))(decay, drive, state)
+
+    def plain(decay, drive, state):
+        return _one_by_one(decay, drive.at[0].add(decay[0] * state), False)
+
+    ours, automatic = objective(linear_recurrence), objective(plain)
+    assert (
+        difference(
+            jax.tree.map(jnp.abs, jax.tree.map(jnp.subtract, ours, automatic)), jax.tree.map(lambda x: jnp.abs(x) * 0, ours)
+        )
+        < 1e-5
+    )
+    assert max(float(jnp.abs(g).max()) for g in automatic) > 0.1
+
+
+def one_row(cls):
+    cell = shaken(cls.create(jax.random.key(1), FEATURES, SIZE))
+    rng = np.random.default_rng(6)
+    x = jnp.asarray(rng.normal(size=(ENVS, FEATURES)), jnp.float32)
+    state = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), jnp.float32), cell.init(ENVS))
+    after, output = cell.step(state, x, jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool))
+    u = np.asarray(x @ cell.input.weight + cell.input.bias)
+    v = u / np.sqrt((u**2).mean(-1, keepdims=True) + 1e-6)
+    return cell, np.asarray(state), u, v, np.asarray(after), np.asarray(output)
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def affine(layer, x):
+    return x @ np.asarray(layer.weight) + np.asarray(layer.bias)
+
+
+def gated(cell, u, read):
+    value, gate = np.split(affine(cell.output, read), 2, -1)
+    return u + value * sigmoid(gate)
+
+
+def test_mingru_follows_feng_et_al():
+    cell, h, u, v, after, output = one_row(MinGRU)
+    z = sigmoid(affine(cell.gate, v))
+    expected = (1 - z) * h + z * affine(cell.candidate, v)
+    np.testing.assert_allclose(after, expected, atol=1e-5)
+    np.testing.assert_allclose(output, gated(cell, u, expected), atol=1e-5)
+
+
+def test_lru_follows_orvieto_et_al():
+    cell, state, u, v, after, output = one_row(LRU)
+    eigenvalue = np.exp(-np.exp(np.asarray(cell.log_decay)) + 1j * np.asarray(cell.phase))
+    written = affine(cell.write, v)
+    drive = (written[:, :SIZE] + 1j * written[:, SIZE:]) * np.exp(np.asarray(cell.log_gamma))
+    h = eigenvalue * (state[:, :SIZE] + 1j * state[:, SIZE:]) + drive
+    packed = np.concatenate([h.real, h.imag], -1)
+    np.testing.assert_allclose(after, packed, atol=1e-5)
+    np.testing.assert_allclose(output, gated(cell, u, affine(cell.reader, packed) + np.asarray(cell.skip) * v), atol=1e-5)
+
+
+def test_an_lru_starts_stable_with_drives_of_unit_variance():
+    cell = LRU.create(jax.random.key(0), FEATURES, 512)
+    radius = np.exp(-np.exp(np.asarray(cell.log_decay)))
+    assert 0.5 <= radius.min() < 0.55
+    assert 0.97 < radius.max() <= 0.99
+    np.testing.assert_allclose(np.exp(2 * np.asarray(cell.log_gamma)) + radius**2, 1.0, atol=1e-5)
