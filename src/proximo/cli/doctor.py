@@ -82,7 +82,7 @@ def _cache() -> dict[str, Any]:
 
 
 def _training() -> dict[str, Any]:
-    """Train CartPole for a moment, without a run directory."""
+    """Train a task of our own for a moment, without a run directory."""
     import jax
 
     from proximo.envs import make_env
@@ -90,7 +90,7 @@ def _training() -> dict[str, Any]:
     from proximo.run.program import make_program
 
     config = make_config(
-        "gymnax:CartPole-v1",
+        "proximo:PocMemory",
         {"num_envs": 64, "num_steps": 128, "num_minibatches": 4, "num_epochs": 4, "updates_per_call": TRIAL_UPDATES},
         preset=False,
     )
@@ -102,5 +102,5 @@ def _training() -> dict[str, Any]:
     state, metrics = program.advance(state, TRIAL_UPDATES)
     speed = TRIAL_UPDATES * config.batch_size / (time.monotonic() - started)
     healthy = bool(jax.device_get(state.healthy)) and not metrics["bad/loss"].any()
-    says = f"{speed:,.0f} steps/s on CartPole (64 environments), {program.compile_seconds:.1f} s of compiling"
+    says = f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {program.compile_seconds:.1f} s of compiling"
     return _check("training", healthy, says, steps_per_second=speed, compile_seconds=program.compile_seconds)

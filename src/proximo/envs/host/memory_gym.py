@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from functools import partial
 from typing import Any
@@ -45,7 +46,7 @@ def _registered() -> None:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(name, "dummy")
-    import memory_gym  # noqa: F401
+    importlib.import_module("memory_gym")
 
 
 def _parameters(name: str, given: dict[str, Any], env_id: str) -> dict[str, Any]:
