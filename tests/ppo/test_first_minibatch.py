@@ -18,11 +18,11 @@ WAYS = {**REMEMBERING, "state-dependent noise": {"memory": "gru", "sde_every": 3
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 CASES = [
     *[(memory, 4, "float32") for memory in MEMORIES],
-    *[(memory, 4, "float64") for memory in MEMORIES],
+    *[(memory, 4, "float64") for memory in ("none", "two layers", "lstm", "mingru", "lru", "gtrxl")],
     ("gru", 0, "float32"),
     ("none, continuous actions", 4, "float32"),
     ("gru, continuous actions", 4, "float32"),
-    *[(way, 4, dtype) for way in ("burn-in", "observing") for dtype in ("float32", "float64")],
+    *[(way, 4, "float32") for way in ("burn-in", "observing")],
     *[(way, 4, "float32") for way in ("burn-in of a whole sequence", "carried over")],
     *[(f"{way}, {kind}", 4, "float32") for way in ("burning in and observing",) for kind in ("masked choices", "masked bits")],
     *[(f"{way}, continuous actions", 4, "float32") for way in ("burning in and observing", "state-dependent noise")],
@@ -113,7 +113,7 @@ def test_the_first_minibatch_has_ratio_one_and_the_stored_values(memory, length,
     assert errors["whole batch"] < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("memory", [m for m in WAYS if m not in ("none", "state-dependent noise")])
+@pytest.mark.parametrize("memory", [m for m in WAYS if WAYS[m].get("memory", "none") != "none" and "noise" not in m])
 def test_memory_refreshed_by_the_policy_that_acted_is_the_stored_one(memory):
     assert measured(memory, 4, "float32")["refreshed"] < 1e-5
     assert measured(memory, 4, "float32")["refreshed by another policy"] > 1e-3

@@ -8,8 +8,14 @@ from typing import Any
 from proximo.cli import Parser
 
 # Listed only when they are asked for: hundreds of ids.
-LONG = ("ale", "envpool")
-INSTALLED_BY = {"ale": "proximo[atari]", "envpool": "proximo[envpool]", "gymnax": "gymnax"}
+LONG = ("ale", "envpool", "minigrid", "memory-gym")
+INSTALLED_BY = {
+    "ale": "pip install 'proximo[atari]'",
+    "envpool": "pip install 'proximo[envpool]'",
+    "gymnax": "pip install 'gymnax'",
+    "minigrid": "pip install 'proximo[minigrid]'",
+    "memory-gym": "pip install --no-deps memory-gym; pip install pygame-ce",
+}
 DESCRIBED = ("gymnax", "proximo")
 
 
@@ -18,7 +24,7 @@ def run(arguments: list[str]) -> int:
     parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
-        help="one library only: gymnasium, gymnax, proximo, ale, envpool",
+        help="one library only: gymnasium, gymnax, proximo, ale, envpool, minigrid, memory-gym",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
@@ -44,7 +50,7 @@ def run(arguments: list[str]) -> int:
 
 def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
     if not entries:
-        print(f"{library}: not installed (pip install '{INSTALLED_BY[library]}')")
+        print(f"{library}: not installed ({INSTALLED_BY[library]})")
         return
     if library in LONG and not whole:
         print(f"{library}: {len(entries)} ids, as {entries[0]['id']}; `proximo envs {library}` lists them")
