@@ -74,7 +74,7 @@ TASKS = {
     "Acrobot-v1": Task(Mark(-90, 500_000), Mark(-73.5, 500_000)),
     "MountainCar-v0": Task(Mark(-120, 1_000_000), Mark(-110.4, 1_000_000)),
     "LunarLander-v3": Task(Mark(220, 1_000_000), Mark(242.1, 1_000_000)),
-    "proximo:PocMemory": Task(Mark(0.995, 12_000), Mark(0.995, 8_000), "success_rate", stochastic=True),
+    "proximo:PocMemory": Task(Mark(0.995, 24_000), Mark(0.995, 12_000), "success_rate", stochastic=True),
     **{
         f"proximo:PocMemory, hard{name}": Task(
             Mark(0.98, 300_000), Mark(0.98, 100_000), "success_rate", stochastic=True, settings={**HARD, **settings}

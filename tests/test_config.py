@@ -188,3 +188,22 @@ def test_seeds_that_would_be_the_first_ones_again_are_refused():
         override(Config(), {"seed": 2**32})
     with pytest.raises(ConfigError, match="expected no seed beyond 4294967295"):
         validate(override(Config(), {"id": "x", "seed": 2**32 - 1, "seeds": 2}))
+
+
+@pytest.mark.parametrize("settings", [{"burn_in": 4}, {"refresh_memory": True}, {"reset_memory": False}])
+def test_settings_of_a_memory_that_is_not_there_are_refused(settings):
+    (name,) = settings
+    with pytest.raises(ConfigError, match=rf"^{name} = .* needs a memory, and memory is none"):
+        validate(override(Config(), {"id": "x", **settings}))
+
+
+def test_a_burn_in_longer_than_the_sequences_is_refused():
+    with pytest.raises(ConfigError, match="burn_in = 9 is longer than the sequences of 8 steps"):
+        validate(override(Config(), {"id": "x", "memory": "gru", "sequence_length": 8, "burn_in": 9}))
+
+
+def test_settings_of_gtrxl_are_refused_with_another_memory():
+    with pytest.raises(ConfigError, match="memory_window = 8 needs memory = gtrxl, not gru"):
+        validate(override(Config(), {"id": "x", "memory": "gru", "memory_window": 8}))
+    with pytest.raises(ConfigError, match="memory_heads = 3 does not divide memory_size = 128"):
+        validate(override(Config(), {"id": "x", "memory": "gtrxl", "memory_heads": 3}))

@@ -202,11 +202,6 @@ class Config:
         return self.ppo.sequence_length or self.ppo.num_steps
 
     @property
-    def burn_in(self) -> int:
-        """Steps before each sequence that bring the memory up to date: none where there is no memory."""
-        return 0 if self.network.memory == "none" else self.ppo.burn_in
-
-    @property
     def diagnose_every(self) -> int:
         """Updates between two looks at the memory; 0: never."""
         if self.network.memory == "none" or self.run.diagnose_every < 0:
@@ -307,8 +302,21 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
 ONLY_GTRXL = ("memory_window", "memory_heads", "memory_gate")
 
 
-def _validate_memory(network: NetworkConfig) -> None:
+ONLY_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+
+
+def _validate_memory(config: Config) -> None:
     """Raise ``ConfigError`` for settings of the memory that do not go together."""
+    network = config.network
+    for name in ONLY_MEMORY if network.memory == "none" else ():
+        value = getattr(getattr(config, LEAVES[name].group), name)
+        if value != LEAVES[name].default:
+            raise ConfigError(f"{name} = {str(value).lower()} needs a memory, and memory is none: set memory, as gru.")
+    if config.ppo.burn_in > config.sequence_length:
+        raise ConfigError(
+            f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
+            "sequence_length (0: the whole rollout)."
+        )
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
         raise ConfigError(
             f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
@@ -334,11 +342,6 @@ def validate(config: Config) -> Config:
         raise ConfigError(
             f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
         )
-    if ppo.burn_in > length and network.memory != "none":
-        raise ConfigError(
-            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length "
-            "(0: the whole rollout)."
-        )
     rows, what = (config.batch_size // length, "sequences" if network.memory != "none" else "rows")
     if rows % ppo.num_minibatches:
         raise ConfigError(
@@ -357,7 +360,7 @@ def validate(config: Config) -> Config:
         )
     if ppo.weight_decay and ppo.optimizer == "adam":
         raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
-    _validate_memory(network)
+    _validate_memory(config)
     if any(sep in config.run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", config.run.name):
         raise ConfigError(
             f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'."

@@ -69,12 +69,12 @@ class DeviceDriver:
             step_limit=limit,
             key=key,
             warmup=self._empty_warmup(policy, observation),
-            warmup_memory=policy.init_memory(num_envs) if self.config.burn_in else (),
+            warmup_memory=policy.init_memory(num_envs) if self.config.ppo.burn_in else (),
             previous=policy.nothing_before(num_envs),
         )
 
     def _empty_warmup(self, policy: ActorCritic, observation: Observation) -> Warmup | None:
-        burn_in, num_envs = self.config.burn_in, self.config.env.num_envs
+        burn_in, num_envs = self.config.ppo.burn_in, self.config.env.num_envs
         if not burn_in:
             return None
         nothing = jnp.zeros((burn_in, num_envs), bool)
@@ -85,7 +85,7 @@ class DeviceDriver:
         """``num_steps`` steps of all environments; the metrics count the episodes that finished in them."""
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
-        burn_in = self.config.burn_in
+        burn_in = self.config.ppo.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
         # All random numbers of the rollout at once: a draw in every step costs more than twice as much.
         rows = (policy.actor.noise(key_noise, shape), jax.random.split(key_step, shape), jax.random.split(key_reset, shape))

@@ -52,7 +52,7 @@ class HostPrograms:
         self.is_recurrent: bool = policy.is_recurrent
         self.piece_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are kept: those before each sequence."""
-        self.burn_in = config.burn_in
+        self.burn_in = config.ppo.burn_in
         self.observes_before = bool(policy.added)
         """Whether the policy reads what it did last and what came of it."""
         self.reads_flags = self.is_recurrent or self.observes_before

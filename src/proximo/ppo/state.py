@@ -47,7 +47,7 @@ class Plan:
             normalize_advantage=ppo.normalize_advantage,
             recompute_advantage=ppo.recompute_advantage,
             diagnose_every=config.diagnose_every,
-            refresh_memory=ppo.refresh_memory and config.network.memory != "none",
+            refresh_memory=ppo.refresh_memory,
             clip_reward=ppo.clip_reward,
             clip_value=ppo.clip_value_eps > 0,
             stop_at_kl=ppo.target_kl > 0,
