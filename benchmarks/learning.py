@@ -5,7 +5,8 @@
 Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen:
 the policy after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds
 when every seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
-Presets are tuned on seeds 100 and up; 0-9 are for the report.
+Presets are tuned on seeds 100 and up; 0-9 are for the report. --show prints the table of the file again and draws every seed beside
+its mark.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+
+from learning_report import plot, table
 
 import proximo
 from proximo import config as settings
@@ -49,12 +52,14 @@ class Mark:
 class Task:
     """How a final policy is judged, and its marks: ``must`` is asked of a release, ``aim`` is what we want."""
 
-    must: Mark
-    aim: Mark
+    must: Mark | None
+    aim: Mark | None
     metric: str = "mean_return"
     stochastic: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     """Beside the preset's, for a variant: what stands behind the comma of its name."""
+    unseen: dict[str, str] = field(default_factory=dict)
+    """``env_settings`` of the judgement: the levels that training has not played."""
 
 
 HARD = {
@@ -74,7 +79,7 @@ TASKS = {
     "Acrobot-v1": Task(Mark(-90, 500_000), Mark(-73.5, 500_000)),
     "MountainCar-v0": Task(Mark(-120, 1_000_000), Mark(-110.4, 1_000_000)),
     "LunarLander-v3": Task(Mark(220, 1_000_000), Mark(242.1, 1_000_000)),
-    "proximo:PocMemory": Task(Mark(0.995, 24_000), Mark(0.995, 12_000), "success_rate", stochastic=True),
+    "proximo:PocMemory": Task(Mark(0.995, 12_000), Mark(0.995, 8_000), "success_rate", stochastic=True),
     **{
         f"proximo:PocMemory, hard{name}": Task(
             Mark(0.98, 300_000), Mark(0.98, 100_000), "success_rate", stochastic=True, settings={**HARD, **settings}
@@ -83,6 +88,13 @@ TASKS = {
     },
     "gymnax:CartPoleNoVel-v1, 200 steps": Task(Mark(195, 150_000), Mark(195, 60_000), settings={"max_episode_steps": "200"}),
     "gymnax:CartPoleNoVel-v1": Task(Mark(475, 150_000), Mark(495, 100_000)),
+    "CartPoleNoVel-v1": Task(Mark(475, 150_000), Mark(495, 100_000)),
+    "MountainCarContinuousNoVel-v0": Task(Mark(90, 300_000), Mark(90, 150_000)),
+    "minigrid:MemoryS9": Task(Mark(0.95, 2_000_000), Mark(0.95, 800_000), "success_rate", unseen={"levels": "held_out"}),
+    "minigrid:MemoryS13Random": Task(None, Mark(0.9, 2_000_000), "success_rate", unseen={"levels": "held_out"}),
+    "minigrid:MemoryS9, image": Task(
+        None, Mark(0.95, 2_000_000), "success_rate", settings={"env_settings": "levels=train,image=true"}, unseen={"levels": "held_out"}
+    ),
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
     **{
         f"proximo:RepeatPrevious, {cell}{', lag 16' if lag == 16 else ''}": Task(
@@ -108,7 +120,8 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
     program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    evaluate = make_evaluator(env, config, episodes, task.stochastic if task else False)
+    judged_on = replace(config, env=replace(config.env, env_settings={**config.env.env_settings, **(task.unseen if task else {})}))
+    evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic if task else False)
     metric = task.metric if task else "mean_return"
     rows = []
     for seed in seeds:
@@ -130,7 +143,7 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
         "steps": steps,
         "worst": min(scores),
         "mean": float(np.mean(scores)),
-        "marks": {name: verdict(getattr(task, name), scores, steps) for name in ("must", "aim")} if task else {},
+        "marks": {name: verdict(mark, scores, steps) for name in ("must", "aim") if (mark := getattr(task, name, None))},
         "seconds_per_seed": round(float(np.mean([row["seconds"] for row in rows])), 2),
         "compile_seconds": round(compile_seconds, 1),
         "settings": settings.to_mapping(config),
@@ -170,24 +183,6 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """One line an environment: every seed, the worst, the mean, steps, seconds, and whether the marks hold."""
-    lines = []
-    for env_id, r in results.items():
-        seeds = " ".join(f"{row['score']:.4g}" for row in r["seeds"])
-        marks = ", ".join(
-            f"{name} {m['figure']:g} by {m['steps']:,}: {'holds' if m['holds'] else 'MISSED'}" for name, m in r["marks"].items()
-        )
-        lines += [
-            f"{env_id}  {r['metric']} of the {r['policy']} policy, {r['episodes']} episodes, {r['steps']:,} steps",
-            f"  seeds {r['seeds'][0]['seed']}…{r['seeds'][-1]['seed']}: {seeds}",
-            f"  worst {r['worst']:.4g}, mean {r['mean']:.4g}; {r['seconds_per_seed']:.1f} s a seed after {r['compile_seconds']:.0f} s of "
-            "compiling",
-            f"  {marks or 'no marks'}",
-        ]
-    return "\n".join(lines)
-
-
 def save(path: Path, results: dict[str, dict[str, Any]]) -> None:
     """Put ``results`` beside what the file holds of other environments."""
     held = json.loads(path.read_text()) if path.is_file() else {}
@@ -197,14 +192,20 @@ def save(path: Path, results: dict[str, dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("env_ids", nargs="+", metavar="ENV_ID")
+    parser.add_argument("env_ids", nargs="*", metavar="ENV_ID")
     parser.add_argument("--seeds", type=parse_seeds, default="0-9", help="as 0-9 or 0-4,7")
     parser.add_argument("--episodes", type=int, default=500, help="that judge each final policy")
     parser.add_argument(
         "--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay"
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside the preset's, for tuning")
+    parser.add_argument("--show", action="store_true", help="table and plot of what --out holds; nothing is trained")
     arguments = parser.parse_args()
+    if arguments.show:
+        if not arguments.out:
+            parser.error("--show needs --out: which file?")
+        show(json.loads(arguments.out.read_text()), arguments.env_ids, arguments.out.with_suffix(".png"))
+        return
     given = dict(text.split("=", 1) for text in arguments.set)
     missing = [env_id for env_id in arguments.env_ids if env_id.partition(",")[0] not in presets.names()]
     if missing:
@@ -216,6 +217,13 @@ def main() -> None:
         if arguments.out:
             save(arguments.out, {env_id: results[env_id]})
     print(table(results))
+
+
+def show(results: dict[str, dict[str, Any]], env_ids: list[str], path: Path) -> None:
+    """Table and plot of ``env_ids``, in their order; of everything where none is named."""
+    results = {env_id: results[env_id] for env_id in env_ids or results}
+    print(table(results))
+    plot(results, path)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Training speed of proximo on CartPole, in the peers' setting: one JSON line, as the peer programs print it.
 
-    python benchmarks/ours.py --num-envs 64 [--recurrent] [--seeds 8 --seeds-mode vmap|serial]
+    python benchmarks/ours.py --num-envs 64 [--recurrent] [--seeds 8 --seeds-mode vmap|serial] [--set NAME=VALUE ...]
 
 128 steps, 4 epochs x 4 minibatches, value clip; 64-64 tanh in two towers, or with --recurrent a ReLU layer of 128, a GRU of 128 and
-heads of 128, whole sequences of 128. Compiled ahead of time, one training to warm up, then whole trainings are timed.
+heads of 128, whole sequences of 128; --set gives other settings. Compiled ahead of time, one training to warm up, then whole trainings are timed.
 """
 
 from __future__ import annotations
@@ -67,9 +67,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seeds-mode", choices=("vmap", "serial"), default="vmap")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside those of the peers")
     options = parser.parse_args()
     total = options.total_steps or DEFAULT_STEPS[options.recurrent]
     settings = {**SETTING, **(RECURRENT if options.recurrent else {}), "num_envs": options.num_envs, "total_steps": total}
+    settings |= dict(text.split("=", 1) for text in options.set)
     config = proximo.make_config("gymnax:CartPole-v1", settings, preset=False)
     run, compile_seconds = compiled(config, options.seeds, options.seeds_mode)
     metrics = run(0)

@@ -48,7 +48,7 @@ def compare(name: str, ours: list[str], peer: list[str], rounds: int) -> dict:
         "theirs": round(statistics.median(b for _, b in speed)),
         "ratio": round(statistics.median(a / b for a, b in speed), 2),
         "ratios": [round(a / b, 2) for a, b in speed],
-        "compile_seconds": [[line["compile_seconds"] for line in pair] for pair in pairs],
+        "compile_seconds": [[line.get("compile_seconds") for line in pair] for pair in pairs],
         "versions": [line["versions"] for line in pairs[0]],
     }
     print(

@@ -13,14 +13,11 @@ checker is off, as it is on our side. Constant learning rate 3e-4, no value clip
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
 import sys
-import time
 
 from host_arguments import host_parser
+from sb3_learning import limit_threads, name_of, time_learning, versions_of
 from tree_memory import PeakMemory
 
 
@@ -58,16 +55,12 @@ def make_environments(options: argparse.Namespace):
 
 def main() -> None:
     options = parse()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
     memory = PeakMemory()
     if options.memory:
         memory.start()
-    started = time.perf_counter()
-    import torch
+    limit_threads(options.threads)
     from stable_baselines3 import PPO
 
-    torch.set_num_threads(options.threads)
     environments = make_environments(options)
     images = options.env.endswith("NoFrameskip-v4")
     model = PPO(
@@ -79,41 +72,14 @@ def main() -> None:
         seed=options.seed,
         device="cpu",
     )
-    rows = options.num_envs * options.num_steps
-
-    def learn(updates: int) -> float:
-        begun = time.perf_counter()
-        model.learn(updates * rows, reset_num_timesteps=model.num_timesteps == 0)
-        return time.perf_counter() - begun
-
-    learn(1)
-    startup = time.perf_counter() - started
-    updates = max(1, round(options.seconds / learn(1)))
-    seconds = [learn(updates) for _ in range(options.repeats)]
+    timed = time_learning(model, options)
     seen = memory.stop()
-    returns = [episode["r"] for episode in model.ep_info_buffer or []]
     environments.close()
-    packages = (
-        "stable_baselines3",
-        "torch",
-        "gymnasium",
-        "numpy",
-        "box2d",
-        *(("ale-py", "opencv-python-headless") if images else ()),
-    )
+    of_images = ("ale-py", "opencv-python-headless") if images else ()
     line = {
-        "peer": f"SB3 {options.mode}, {options.threads} thread{'s' if options.threads > 1 else ''}",
-        "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
-        "settings": {
-            **vars(options),
-            "updates": updates,
-            "policy": type(model.policy).__name__,
-            "threads": torch.get_num_threads(),
-        },
-        "parameters": sum(p.numel() for p in model.policy.parameters()),
-        "startup_seconds": round(startup, 2),
-        "steps_per_second": [round(updates * rows / one, 1) for one in seconds],
-        "mean_return_last": sum(returns) / len(returns) if returns else None,
+        "peer": name_of(f"SB3 {options.mode}", options.threads),
+        "versions": versions_of("stable_baselines3", "torch", "gymnasium", "numpy", "box2d", *of_images),
+        **timed,
         **seen,
     }
     print(json.dumps(line), flush=True)

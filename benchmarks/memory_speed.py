@@ -1,0 +1,117 @@
+"""Training speed with a memory: beside the peers, and by cell and length of sequence. Fresh processes in turn, medians, ratios.
+
+    python benchmarks/memory_speed.py --sb3-python VENV/bin/python --purejaxrl CHECKOUT [--rows recurrent_ppo purejaxrl cells] \
+        [--rounds 3] [--out benchmarks/results/memory_speed.json]
+    python benchmarks/memory_speed.py --show        # the tables of the file, nothing is measured
+
+recurrent_ppo: an LSTM of 64 for policy and one for value, 64-64 tanh behind each, CartPoleNoVel-v1, 8 environments × 32 steps, 20
+epochs of one minibatch, against sb3-contrib's RecurrentPPO with one thread and with two. purejaxrl: a GRU of 128 on gymnax's CartPole, 64
+environments, sequences of 16, against PureJaxRL's recurrent program (whole sequences of 128, as it is written). cells: every cell
+on 64 environments × 256 steps, cut into sequences of 8, 64 and 256. Compile time is excluded for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from speed import compare, measure
+
+HERE = Path(__file__).parent
+CELLS = ("gru", "lstm", "mingru", "lru", "gtrxl")
+LENGTHS = (8, 64, 256)
+ZOO = ["--num-envs", "8", "--num-steps", "32", "--batch-size", "256", "--epochs", "20", "--seconds", "10"]
+LSTM = ["memory=lstm", "memory_size=64", "hidden_sizes=", "head_sizes=64,64", "diagnose_every=-1"]
+"""What RecurrentPPO has by default: no encoder, heads of two layers."""
+
+
+def beside_recurrent_ppo(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Both numbers of threads, in turn with ours."""
+    ours = [sys.executable, str(HERE / "ours_host.py"), "--env", "CartPoleNoVel-v1", *ZOO, "--set", *LSTM]
+    peer = [options.sb3_python, str(HERE / "peers/sb3_recurrent.py"), "--env", "CartPole-v1", *ZOO]
+    return [
+        compare("LSTM 64, CartPoleNoVel-v1, 8 environments", ours, [*peer, "--threads", threads], options.rounds)
+        for threads in ("1", "2")
+    ]
+
+
+def beside_purejaxrl(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Sequences of 16, and whole ones as theirs are."""
+    flags = ["--num-envs", "64", "--recurrent"]
+    peer = [sys.executable, str(HERE / "peers/purejaxrl.py"), "--repo", options.purejaxrl, *flags]
+    ours = [sys.executable, str(HERE / "ours.py"), *flags, "--set", "diagnose_every=-1"]
+    return [
+        compare("GRU 128, 64 environments, sequences of 16", [*ours, "sequence_length=16"], peer, options.rounds),
+        compare("GRU 128, 64 environments, whole sequences of 128", ours, peer, options.rounds),
+    ]
+
+
+def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Steps per second of every cell and length; the ratio is to the GRU's of the same length and round."""
+    common = [sys.executable, str(HERE / "ours.py"), "--num-envs", "64", "--recurrent", "--repeats", "2", "--set"]
+    common += ["num_steps=256", "diagnose_every=-1"]
+    speeds: dict[tuple[str, int], list[float]] = {(cell, length): [] for length in LENGTHS for cell in CELLS}
+    for number in range(options.rounds):
+        order = list(speeds)
+        for cell, length in order if number % 2 == 0 else order[::-1]:
+            line = measure([*common, f"memory={cell}", f"sequence_length={length}"])
+            speeds[cell, length].append(statistics.median(line["steps_per_second"]))
+            print(f"round {number + 1}: {cell} {length}: {speeds[cell, length][-1]:,.0f} steps/s", file=sys.stderr, flush=True)
+    rows = []
+    for (cell, length), rates in speeds.items():
+        ratios = [own / gru for own, gru in zip(rates, speeds["gru", length], strict=True)]
+        row = {"cell": cell, "sequence_length": length, "steps_per_second": rates, "median": round(statistics.median(rates))}
+        rows.append({**row, "ratio_to_gru": round(statistics.median(ratios), 2), "ratios": [round(x, 2) for x in ratios]})
+    return rows
+
+
+ROWS = {"recurrent_ppo": beside_recurrent_ppo, "purejaxrl": beside_purejaxrl, "cells": cells}
+
+
+def tables(results: dict[str, Any]) -> str:
+    """Markdown."""
+    lines = []
+    for name in ("recurrent_ppo", "purejaxrl"):
+        for row in results.get(name, {}).get("rows", ()):
+            rounds = " ".join(f"{x:.2f}" for x in row["ratios"])
+            lines.append(f"| {row['setting']} | {row['peer']} | {row['ours']:,} / {row['theirs']:,} | **{row['ratio']:.2f}** ({rounds}) |")
+    if lines:
+        lines = ["| | peer | ours / theirs, steps/s | ratio |", "|---|---|---|---|", *lines, ""]
+    if "cells" in results:
+        lines += [f"| cell | {' | '.join(f'sequence {n}' for n in LENGTHS)} |", "|---|" + "---|" * len(LENGTHS)]
+        of = {(row["cell"], row["sequence_length"]): row for row in results["cells"]["rows"]}
+        for cell in CELLS:
+            row = (of[cell, n] for n in LENGTHS)
+            lines.append(f"| `{cell}` | " + " | ".join(f"{one['median']:,} ({one['ratio_to_gru']:.2f})" for one in row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sb3-python", help="interpreter of the environment with sb3-contrib (benchmarks/peers/README.md)")
+    parser.add_argument("--purejaxrl", help="a checkout of PureJaxRL")
+    parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), default=list(ROWS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=HERE / "results/memory_speed.json")
+    parser.add_argument("--show", action="store_true", help="the tables of the file that is there")
+    options = parser.parse_args()
+    for row, needed in (("recurrent_ppo", "sb3_python"), ("purejaxrl", "purejaxrl")):
+        if row in options.rows and not options.show and not getattr(options, needed):
+            parser.error(f"--rows {row} needs --{needed.replace('_', '-')}")
+    for name in () if options.show else options.rows:
+        record = {"rows": ROWS[name](options), "rounds": options.rounds, "date": datetime.date.today().isoformat()}
+        held = json.loads(options.out.read_text()) if options.out.is_file() else {}
+        kept = {"script": "benchmarks/memory_speed.py", "cpu_count": os.cpu_count()}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps({**held, **kept, name: record}, indent=1) + "\n")
+    print(tables(json.loads(options.out.read_text())))
+
+
+if __name__ == "__main__":
+    main()
