@@ -24,9 +24,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from learning_report import plot, table
-
 import proximo
+from learning_report import plot, table
 from proximo import config as settings
 from proximo import presets
 from proximo.run import make_config
@@ -93,7 +92,11 @@ TASKS = {
     "minigrid:MemoryS9": Task(Mark(0.95, 2_000_000), Mark(0.95, 800_000), "success_rate", unseen={"levels": "held_out"}),
     "minigrid:MemoryS13Random": Task(None, Mark(0.9, 2_000_000), "success_rate", unseen={"levels": "held_out"}),
     "minigrid:MemoryS9, image": Task(
-        None, Mark(0.95, 2_000_000), "success_rate", settings={"env_settings": "levels=train,image=true"}, unseen={"levels": "held_out"}
+        None,
+        Mark(0.95, 2_000_000),
+        "success_rate",
+        settings={"env_settings": "levels=train,image=true"},
+        unseen={"levels": "held_out"},
     ),
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
     **{
@@ -120,7 +123,9 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
     program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    judged_on = replace(config, env=replace(config.env, env_settings={**config.env.env_settings, **(task.unseen if task else {})}))
+    judged_on = replace(
+        config, env=replace(config.env, env_settings={**config.env.env_settings, **(task.unseen if task else {})})
+    )
     evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic if task else False)
     metric = task.metric if task else "mean_return"
     rows = []

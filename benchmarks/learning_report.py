@@ -60,7 +60,9 @@ def draw(axis: Any, name: str, r: dict[str, Any]) -> None:
         if key in marks:
             axis.axvline(marks[key], linestyle=style, color=ASKED if key == "must" else AIM, linewidth=1.3)
     for place, score in enumerate(scores):
-        axis.plot(score, place, "o", markersize=4.5, color=ASKED if score < marks.get("must", -float("inf")) else OWN, clip_on=False)
+        axis.plot(
+            score, place, "o", markersize=4.5, color=ASKED if score < marks.get("must", -float("inf")) else OWN, clip_on=False
+        )
     low, high = min([*scores, *marks.values()]), max([*scores, *marks.values()])
     margin = max(0.08 * (high - low), 0.002 * abs(high))
     axis.set_xlim(low - margin, high + margin)

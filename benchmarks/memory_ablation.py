@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds
 
+from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
 from proximo.run import make_config
 from proximo.run.episodes import bootstrap_interval, interquartile_mean
@@ -130,7 +130,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=parse_seeds, default="0-9")
     parser.add_argument("--episodes", type=int, default=200, help="that judge each final policy")
-    parser.add_argument("--only", nargs="+", metavar="VARIANT", choices=tuple(VARIANTS), help="the others stay as they are in the file")
+    parser.add_argument(
+        "--only", nargs="+", metavar="VARIANT", choices=tuple(VARIANTS), help="the others stay as they are in the file"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results/memory_ablation.json")
     parser.add_argument("--show", action="store_true", help="table and plot of the file that is there")
     options = parser.parse_args()

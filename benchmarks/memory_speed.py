@@ -80,7 +80,9 @@ def tables(results: dict[str, Any]) -> str:
     for name in ("recurrent_ppo", "purejaxrl"):
         for row in results.get(name, {}).get("rows", ()):
             rounds = " ".join(f"{x:.2f}" for x in row["ratios"])
-            lines.append(f"| {row['setting']} | {row['peer']} | {row['ours']:,} / {row['theirs']:,} | **{row['ratio']:.2f}** ({rounds}) |")
+            lines.append(
+                f"| {row['setting']} | {row['peer']} | {row['ours']:,} / {row['theirs']:,} | **{row['ratio']:.2f}** ({rounds}) |"
+            )
     if lines:
         lines = ["| | peer | ours / theirs, steps/s | ratio |", "|---|---|---|---|", *lines, ""]
     if "cells" in results:
