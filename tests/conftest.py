@@ -3,9 +3,17 @@
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 
 import pytest
 from jaxtyping import install_import_hook
+
+# Programs that run once need no fast code: without XLA's emitters of fusions and optimisations it is compiled in a third of the
+# time, which is most of the suite's. Processes that tests start inherit it, so that their bits are these; test_resume.py has one
+# law for programs compiled as a user's are.
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+)
 
 # Where the annotations have shapes; the files above them handle no arrays of their own.
 SHAPED = ("math", "distributions", "networks", "envs", "ppo", "drivers", "types")

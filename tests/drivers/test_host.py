@@ -74,7 +74,7 @@ def rollouts(memory="none", mode="", overlap=False, count=2):
 @pytest.mark.parametrize(
     ("memory", "mode"),
     [
-        *((memory, "") for memory in REMEMBERING),
+        *((memory, "") for memory in REMEMBERING if memory != "gtrxl with identity gates"),  # to the driver it is gtrxl
         *(
             (memory, mode)
             for memory in ("none", "gru", "burning in and observing")

@@ -7,7 +7,7 @@ import pytest
 
 from proximo.drivers import vector
 from proximo.errors import EnvError
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from helpers import small_driver
@@ -117,10 +117,15 @@ ACTIONS = {
 }
 
 
+# A camera takes seconds to compile, and its encoder knows nothing of actions: it is in one of the cases.
+PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if name != "camera"))
+
+
 @pytest.mark.parametrize("actions", ACTIONS)
 def test_observations_of_parts_with_a_mask_are_trained_on_with_every_kind_of_action(actions):
     action_space, entries = ACTIONS[actions]
-    space = toys.PARTS if not entries else toys.masked(toys.PARTS, entries)
+    parts = toys.PARTS if actions == "one of some" else PLAIN_PARTS
+    space = toys.masked(parts, entries) if entries else parts
     driver = small_driver(toys.AnySpaces(space, action_space), num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0)
     state, metrics = jax.jit(driver.advance, static_argnums=2)(driver.init(jax.random.key(0)), jnp.int32(3), 3)
     assert bool(state.healthy)

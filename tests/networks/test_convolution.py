@@ -40,11 +40,14 @@ def relative(got, expected):
     return max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(got, expected, strict=True))
 
 
+# Compiled whole: every operation by itself takes four times as long.
+@partial(jax.jit, static_argnames="stride")
 def all_by_products(x, weight, bias, gradient, stride):
     y = by_products(x, weight, bias, stride)
     return y, *gradients_by_products(x, weight, y, gradient, stride)
 
 
+@partial(jax.jit, static_argnames="stride")
 def all_by_jax(x, weight, bias, gradient, stride):
     """The layer and its gradients as JAX derives them from XLA's convolution."""
     if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -28,6 +28,15 @@ def whole(tmp_path_factory):
     return {name: trained(folder, name, **settings, **CHECKPOINTS) for name, settings in kinds.items()}
 
 
+UPDATE_BY_UPDATE = {**CHECKPOINTS, "updates_per_call": 1, "eval_every": 2 * BATCH}
+
+
+@pytest.fixture(scope="module")
+def update_by_update(tmp_path_factory):
+    """An uninterrupted run that can be stopped after every update."""
+    return trained(tmp_path_factory.mktemp("update by update"), "it", **UPDATE_BY_UPDATE)
+
+
 def resumed(run_dir, which="", *words):
     assert main(["train", "--resume", f"{run_dir}{which}", *words]) == 0
     return run_dir
@@ -46,6 +55,19 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run_bit_for_bit(whole,
     assert final_state(run_dir) == final_state(whole[kind])
     assert rows(run_dir) == rows(whole[kind])
     assert retention.best_step(run_dir) == retention.best_step(whole[kind])
+
+
+def test_programs_compiled_as_a_user_s_resume_to_the_same_bits(tmp_path):
+    words = train_words(tmp_path / "whole", "it", **GRU, **CHECKPOINTS)
+    with Process(*words, XLA_FLAGS="") as process:
+        assert process.end().code == 0
+    (whole,) = (tmp_path / "whole").glob("*/it")
+    run_dir = copied(whole, tmp_path / "resumed")
+    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", XLA_FLAGS="") as process:
+        code, out, err = process.end()
+    assert (code, f"resumed at step {3 * BATCH}" in out) == (0, True), err
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole)
 
 
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
@@ -73,7 +95,9 @@ def test_a_part_of_the_collector_that_is_lost_shows_in_the_bits(whole, tmp_path,
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_run_that_was_stopped_between_borders_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch, capsys, number, code):
+def test_a_run_that_was_stopped_between_borders_goes_on_to_the_same_bits(
+    update_by_update, tmp_path, monkeypatch, capsys, number, code
+):
     update = LineReporter.advanced
     monkeypatch.setattr(interrupts.signal, "getsignal", lambda _: signal.SIG_DFL)  # also where these tests run under nohup
 
@@ -83,14 +107,14 @@ def test_a_run_that_was_stopped_between_borders_goes_on_to_the_same_bits(whole, 
             signal.raise_signal(number)
 
     monkeypatch.setattr(LineReporter, "advanced", stop)
-    assert main(train_words(tmp_path, "feed-forward", **{**CHECKPOINTS, "updates_per_call": 1, "eval_every": 2 * BATCH})) == code
+    assert main(train_words(tmp_path, "feed-forward", **UPDATE_BY_UPDATE)) == code
     monkeypatch.undo()
     run_dir = tmp_path / "toys-RandomEnds" / "feed-forward"
     assert capsys.readouterr().out.splitlines()[-1] == f"Stopped at step 160, saved. Go on with: proximo train --resume {run_dir}"
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == 5 * BATCH
     assert rows(run_dir)[-1]["step"] == 5 * BATCH
     resumed(run_dir)
-    assert final_state(run_dir) == final_state(whole["feed-forward"])
+    assert final_state(run_dir) == final_state(update_by_update)
 
 
 def test_extending_a_run_warns_and_is_remembered(whole, tmp_path, capsys):

@@ -5,7 +5,6 @@ A file may serve others of its library, which have none of their own: their name
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -21,19 +20,23 @@ def load(env_id: str) -> dict[str, Any] | None:
     folder = resources.files(__name__) / (library or GYMNASIUM)
     if not name or not folder.is_dir():
         return None
-    return next((groups for served, groups in _presets(folder) if name in served), None)
+    own = folder / f"{name}.yaml"
+    found = [own] if own.is_file() else _files(folder)  # to read them all takes as long as a short evaluation
+    return next((groups for served, groups in map(_read, found) if name in served), None)
 
 
 def names() -> list[str]:
     """The environment ids that have a preset."""
     folders = [f for f in resources.files(__name__).iterdir() if f.is_dir()]
-    ids = [(folder.name, name) for folder in folders for served, _ in _presets(folder) for name in served]
+    ids = [(folder.name, name) for folder in folders for path in _files(folder) for name in _read(path)[0]]
     return sorted(name if library == GYMNASIUM else f"{library}:{name}" for library, name in ids)
 
 
-def _presets(folder: Traversable) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """The names that each file of a library serves, and its settings."""
-    for path in folder.iterdir():
-        if path.name.endswith(".yaml"):
-            groups = yaml.safe_load(path.read_text())
-            yield [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
+def _files(folder: Traversable) -> list[Traversable]:
+    return [path for path in folder.iterdir() if path.name.endswith(".yaml")]
+
+
+def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
+    """The names that a file serves, and its settings."""
+    groups = yaml.safe_load(path.read_text())
+    return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups

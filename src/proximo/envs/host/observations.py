@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,16 +45,15 @@ def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
 
 def unflatten(space: Space, arrays: tuple[Any, ...] | list[Any]) -> Any:
     """The observation (dictionaries, tuples, arrays) whose leaves are ``arrays``, in the order of ``leaves``."""
-    left = iter(arrays)
+    return _build(space, iter(arrays))
 
-    def build(space: Space) -> Any:
-        if isinstance(space, Dict):
-            return {key: build(inner) for key, inner in space.spaces}
-        if isinstance(space, Tuple):
-            return tuple(build(inner) for inner in space.spaces)
-        return next(left)
 
-    return build(space)
+def _build(space: Space, left: Iterator[Any]) -> Any:
+    if isinstance(space, Dict):
+        return {key: _build(inner, left) for key, inner in space.spaces}
+    if isinstance(space, Tuple):
+        return tuple(_build(inner, left) for inner in space.spaces)
+    return next(left)
 
 
 def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
