@@ -209,8 +209,15 @@ def main() -> None:
     if arguments.show:
         if not arguments.out:
             parser.error("--show needs --out: which file?")
-        show(json.loads(arguments.out.read_text()), arguments.env_ids, arguments.out.with_suffix(".png"))
+        results = json.loads(arguments.out.read_text())
+        if absent := [env_id for env_id in arguments.env_ids if env_id not in results]:
+            parser.error(f"{arguments.out} holds nothing of {', '.join(absent)}")
+        results = {env_id: results[env_id] for env_id in arguments.env_ids or results}
+        print(table(results))
+        plot(results, arguments.out.with_suffix(".png"))
         return
+    if not arguments.env_ids:
+        parser.error("name the environments to train on, or --show")
     given = dict(text.split("=", 1) for text in arguments.set)
     missing = [env_id for env_id in arguments.env_ids if env_id.partition(",")[0] not in presets.names()]
     if missing:
@@ -222,13 +229,6 @@ def main() -> None:
         if arguments.out:
             save(arguments.out, {env_id: results[env_id]})
     print(table(results))
-
-
-def show(results: dict[str, dict[str, Any]], env_ids: list[str], path: Path) -> None:
-    """Table and plot of ``env_ids``, in their order; of everything where none is named."""
-    results = {env_id: results[env_id] for env_id in env_ids or results}
-    print(table(results))
-    plot(results, path)
 
 
 if __name__ == "__main__":

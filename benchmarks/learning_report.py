@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-ASKED, AIM, OWN = "#c0392b", "#c0392b", "#2563a8"
+MARK, OWN = "#c0392b", "#2563a8"
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
@@ -58,10 +58,10 @@ def draw(axis: Any, name: str, r: dict[str, Any]) -> None:
     marks = {key: m["figure"] for key, m in r["marks"].items()}
     for key, style in (("must", "-"), ("aim", ":")):
         if key in marks:
-            axis.axvline(marks[key], linestyle=style, color=ASKED if key == "must" else AIM, linewidth=1.3)
+            axis.axvline(marks[key], linestyle=style, color=MARK, linewidth=1.3)
     for place, score in enumerate(scores):
         axis.plot(
-            score, place, "o", markersize=4.5, color=ASKED if score < marks.get("must", -float("inf")) else OWN, clip_on=False
+            score, place, "o", markersize=4.5, color=MARK if score < marks.get("must", -float("inf")) else OWN, clip_on=False
         )
     low, high = min([*scores, *marks.values()]), max([*scores, *marks.values()])
     margin = max(0.08 * (high - low), 0.002 * abs(high))

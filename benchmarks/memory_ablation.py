@@ -46,6 +46,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     env = environment(config)
     program = make_program(config, env, stacked=True)
     state = program.start(seeds)
+    program.compile(state)
     left, returns, staleness = config.total_updates, [], []
     while left:
         count = min(left, program.capacity)
@@ -136,6 +137,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results/memory_ablation.json")
     parser.add_argument("--show", action="store_true", help="table and plot of the file that is there")
     options = parser.parse_args()
+    if options.show and not options.out.is_file():
+        parser.error(f"--show: there is no {options.out}")
     results = json.loads(options.out.read_text()) if options.out.is_file() else {}
     if not options.show:
         prepare_jax()

@@ -103,6 +103,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results/memory_speed.json")
     parser.add_argument("--show", action="store_true", help="the tables of the file that is there")
     options = parser.parse_args()
+    if options.show and not options.out.is_file():
+        parser.error(f"--show: there is no {options.out}")
     for row, needed in (("recurrent_ppo", "sb3_python"), ("purejaxrl", "purejaxrl")):
         if row in options.rows and not options.show and not getattr(options, needed):
             parser.error(f"--rows {row} needs --{needed.replace('_', '-')}")

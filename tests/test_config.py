@@ -4,8 +4,9 @@ import pytest
 
 from proximo import config as c
 from proximo.coercion import coerce
-from proximo.config import LEAVES, Config, from_mapping, override, to_mapping, validate
+from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
 from proximo.errors import ConfigError
+from proximo.run.validation import validate
 from proximo.schedule_text import ScheduleText
 
 

@@ -1,4 +1,4 @@
-"""Every setting: one tree of frozen dataclasses, and their validation in worded errors.
+"""Every setting, each with its range: one tree of frozen dataclasses, by name and as a mapping.
 
 A leaf's name is unique in the whole tree, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no
 group; YAML files hold the groups (``env: {num_envs: 16}``). Layers: default < preset < file < flag.
@@ -7,7 +7,6 @@ group; YAML files hold the groups (``env: {num_envs: 16}``). Layers: default < p
 from __future__ import annotations
 
 import dataclasses
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -297,72 +296,3 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
         group: {f.name: plain(getattr(getattr(config, group), f.name)) for f in dataclasses.fields(cls)}
         for group, cls in GROUPS.items()
     }
-
-
-ONLY_GTRXL = ("memory_window", "memory_heads", "memory_gate")
-
-
-ONLY_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
-
-
-def _validate_memory(config: Config) -> None:
-    """Raise ``ConfigError`` for settings of the memory that do not go together."""
-    network = config.network
-    for name in ONLY_MEMORY if network.memory == "none" else ():
-        value = getattr(getattr(config, LEAVES[name].group), name)
-        if value != LEAVES[name].default:
-            raise ConfigError(f"{name} = {str(value).lower()} needs a memory, and memory is none: set memory, as gru.")
-    if config.ppo.burn_in > config.sequence_length:
-        raise ConfigError(
-            f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
-            "sequence_length (0: the whole rollout)."
-        )
-    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
-        raise ConfigError(
-            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
-        )
-    given = [name for name in ONLY_GTRXL if getattr(network, name) != LEAVES[name].default]
-    if given and network.memory != "gtrxl":
-        raise ConfigError(f"{given[0]} = {getattr(network, given[0])} needs memory = gtrxl, not {network.memory}.")
-
-
-def validate(config: Config) -> Config:
-    """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
-    env, ppo, network = config.env, config.ppo, config.network
-    if config.run.seed + config.run.seeds - 1 > MAX_SEED:
-        raise ConfigError(f"seed = {config.run.seed} with seeds = {config.run.seeds}: expected no seed beyond {MAX_SEED}.")
-    if not env.id:
-        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`; `proximo envs` lists them.")
-    if config.batch_size >= 2**31:
-        raise ConfigError(
-            f"num_envs {env.num_envs} × num_steps {ppo.num_steps} = {config.batch_size:,} rows: expected fewer than 2³¹."
-        )
-    length = config.sequence_length
-    if ppo.num_steps % length:
-        raise ConfigError(
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
-        )
-    rows, what = (config.batch_size // length, "sequences" if network.memory != "none" else "rows")
-    if rows % ppo.num_minibatches:
-        raise ConfigError(
-            f"num_minibatches = {ppo.num_minibatches} does not divide the {rows} {what} of a rollout "
-            f"(num_envs {env.num_envs} × num_steps {ppo.num_steps}{f' / sequence_length {length}' if length > 1 else ''}): "
-            f"choose a divisor of {rows}."
-        )
-    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
-        raise ConfigError(
-            "A minibatch of one row cannot be normalised: set normalize_advantage to batch or none, or use fewer minibatches."
-        )
-    if ppo.total_steps < config.batch_size:
-        raise ConfigError(
-            f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} "
-            f"= {config.batch_size}): raise total_steps, or lower num_envs or num_steps."
-        )
-    if ppo.weight_decay and ppo.optimizer == "adam":
-        raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
-    _validate_memory(config)
-    if any(sep in config.run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", config.run.name):
-        raise ConfigError(
-            f"name = {config.run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'."
-        )
-    return config

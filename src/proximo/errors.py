@@ -32,6 +32,10 @@ class EnvironmentFault(TrainingError):  # noqa: N818
     """An environment raised, or was lost too often, while it was trained on; the message ends with its own traceback."""
 
 
+MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
+"""Memory Gym's own pins are for an older Gymnasium, so that no extra of proximo's can install it."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

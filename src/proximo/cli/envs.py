@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from proximo.cli import Parser
+from proximo.errors import MEMORY_GYM
 
 # Listed only when they are asked for: hundreds of ids.
 LONG = ("ale", "envpool", "minigrid", "memory-gym")
@@ -14,7 +15,7 @@ INSTALLED_BY = {
     "envpool": "pip install 'proximo[envpool]'",
     "gymnax": "pip install 'gymnax'",
     "minigrid": "pip install 'proximo[minigrid]'",
-    "memory-gym": "pip install --no-deps memory-gym; pip install pygame-ce",
+    "memory-gym": MEMORY_GYM,
 }
 DESCRIBED = ("gymnax", "proximo")
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from proximo.checks import quick_check
-from proximo.config import MAX_SEED, Config, override, validate
+from proximo.config import MAX_SEED, Config, override
 from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError, TrainingError
@@ -34,6 +34,7 @@ from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import truncate_after
 from proximo.run.system import system_differences, system_info
 from proximo.run.training import Training
+from proximo.run.validation import validate
 from proximo.runtime import prepare_jax
 from proximo.spaces import from_any
 from proximo.types import TrainState

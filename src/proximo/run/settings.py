@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from proximo import presets
-from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, unknown, validate
+from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, unknown
 from proximo.errors import ConfigError
+from proximo.run.validation import validate
 
 # What a resumed run may change without becoming another run.
 RESUMABLE = {

@@ -25,6 +25,11 @@ def test_levels_are_parted_by_what_is_in_them():
     assert not train & held_out
 
 
+def test_a_part_without_levels_is_told_instead_of_sought_for_ever():
+    with pytest.raises(EnvError, match=r"levels = held_out: none of 1000 levels .* use all"):
+        make_env("minigrid:Empty-5x5", {"levels": "held_out"})  # its one level is of the other part
+
+
 def test_cells_are_what_minigrid_sees_of_them():
     host = make_env("minigrid:MemoryS9")
     assert host.action_space == Discrete(3)

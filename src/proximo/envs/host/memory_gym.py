@@ -13,9 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_factory, making
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.errors import ConfigError, EnvError, nearest
-
-INSTALL = "pip install --no-deps memory-gym && pip install pygame-ce (its own pins are for an older Gymnasium)"
+from proximo.errors import MEMORY_GYM, ConfigError, EnvError, nearest
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
@@ -24,7 +22,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     env_id = f"memory-gym:{name}"
     known = names()
     if not known:
-        raise EnvError(f"{env_id} needs Memory Gym: {INSTALL}.")
+        raise EnvError(f"{env_id} needs Memory Gym: {MEMORY_GYM} (its own pins are for an older Gymnasium).")
     if name not in known:
         raise EnvError(f"Memory Gym has no task {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
     make = partial(make_env, name, _parameters(name, settings, env_id))

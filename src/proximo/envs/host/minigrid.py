@@ -19,6 +19,8 @@ TILE = 28
 PARTS = ("all", "train", "held_out")
 HELD_OUT_OF = 5
 """One level in so many is held out, by its hash: 6 of the 24 of MemoryS9."""
+MOST_DRAWS = 1000
+"""Levels that are drawn in search of one of the part that is played."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,14 @@ class Levels(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """The first of the levels from ``seed`` on that belongs to the part."""
         result = self.env.reset(seed=seed, options=options)
-        while is_held_out(self.env.unwrapped) != self.held_out:
+        for _ in range(MOST_DRAWS):
+            if is_held_out(self.env.unwrapped) == self.held_out:
+                return result
             result = self.env.reset()
-        return result
+        part = "held_out" if self.held_out else "train"
+        raise EnvError(
+            f"levels = {part}: none of {MOST_DRAWS} levels of this task belongs to that part: it has too few, use all."
+        )
 
 
 def is_held_out(env: Any) -> bool:

@@ -20,8 +20,7 @@ from proximo.networks.memory.memory import MemoryCell
 
 
 def scan_linear(decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], reverse: bool = False) -> Inexact[Array, "T ..."]:
-    """All ``h`` from an empty state. On two cores it takes about as long as a loop over the rows (by a throwaway script, 256 rows of 8 × 128 numbers: .6 ms for
-    1.0; 256 rows of 32 × 128: 5.5 for 2.9; complex ones 1.5 for 2.2 and 8.8 for 11.4)."""
+    """All ``h`` from an empty state."""
 
     def combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
         return left[0] * right[0], right[0] * left[1] + right[1]

@@ -1,0 +1,84 @@
+"""Settings held against each other, in worded errors; each one's own range stands in ``proximo.config``."""
+
+from __future__ import annotations
+
+import re
+
+from proximo.config import LEAVES, MAX_SEED, Config
+from proximo.errors import ConfigError
+
+ONLY_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+ONLY_GTRXL = ("memory_window", "memory_heads", "memory_gate")
+
+
+def validate(config: Config) -> Config:
+    """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
+    _validate_run(config)
+    _validate_batch(config)
+    _validate_memory(config)
+    if config.ppo.weight_decay and config.ppo.optimizer == "adam":
+        raise ConfigError(f"weight_decay = {config.ppo.weight_decay} needs optimizer = adamw (adam takes none).")
+    return config
+
+
+def _validate_run(config: Config) -> None:
+    """Environment, seeds and name."""
+    run = config.run
+    if run.seed + run.seeds - 1 > MAX_SEED:
+        raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed beyond {MAX_SEED}.")
+    if not config.env.id:
+        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`; `proximo envs` lists them.")
+    if any(sep in run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", run.name):
+        raise ConfigError(f"name = {run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'.")
+
+
+def _validate_batch(config: Config) -> None:
+    """A rollout, its sequences and its minibatches."""
+    env, ppo = config.env, config.ppo
+    shape = f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
+    if config.batch_size >= 2**31:
+        raise ConfigError(f"{shape} = {config.batch_size:,} rows: expected fewer than 2³¹.")
+    length = config.sequence_length
+    if ppo.num_steps % length:
+        raise ConfigError(
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
+        )
+    rows, what = (config.batch_size // length, "sequences" if config.network.memory != "none" else "rows")
+    if rows % ppo.num_minibatches:
+        raise ConfigError(
+            f"num_minibatches = {ppo.num_minibatches} does not divide the {rows} {what} of a rollout "
+            f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {rows}."
+        )
+    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
+        raise ConfigError(
+            "A minibatch of one row cannot be normalised: set normalize_advantage to batch or none, or use fewer minibatches."
+        )
+    if ppo.total_steps < config.batch_size:
+        raise ConfigError(
+            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
+            "lower num_envs or num_steps."
+        )
+
+
+def _validate_memory(config: Config) -> None:
+    """What belongs to a memory, or to one kind of it."""
+    network = config.network
+    if network.memory == "none" and (given := _given(config, ONLY_MEMORY)):
+        raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
+    if network.memory != "gtrxl" and (given := _given(config, ONLY_GTRXL)):
+        raise ConfigError(f"{given} needs memory = gtrxl, not {network.memory}.")
+    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
+        raise ConfigError(
+            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
+        )
+    if config.ppo.burn_in > config.sequence_length:
+        raise ConfigError(
+            f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
+            "sequence_length (0: the whole rollout)."
+        )
+
+
+def _given(config: Config, names: tuple[str, ...]) -> str:
+    """The first of ``names`` that is not as by default, as ``burn_in = 4``; empty where all are."""
+    values = {name: getattr(getattr(config, LEAVES[name].group), name) for name in names}
+    return next((f"{name} = {str(value).lower()}" for name, value in values.items() if value != LEAVES[name].default), "")
