@@ -126,8 +126,9 @@ def test_the_interquartile_mean_is_scipy_s_and_ignores_outliers():
     assert interquartile_mean(np.r_[x[:99], 1e9]) < 1
 
 
-def test_the_interval_is_the_percentile_bootstrap_of_the_mean():
-    x = np.random.default_rng(1).exponential(size=200)
+@pytest.mark.parametrize("episodes", [200, 3000])  # drawn in one piece, and in several
+def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
+    x = np.random.default_rng(1).exponential(size=episodes)
     reference = stats.bootstrap((x,), np.mean, n_resamples=9999, method="percentile", rng=np.random.default_rng(2))
     low, high = reference.confidence_interval
     width = high - low

@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and which one is the best."""
+"""Which checkpoints stay, which one is the best, and which one is meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from proximo.errors import CheckpointError
-from proximo.run.checkpoint import steps
+from proximo.run.checkpoint import newest_valid, steps, verify
+from proximo.run.directory import Which
 from proximo.run.files import sync_folder, write_atomic
 
 
@@ -83,3 +84,18 @@ def best_step(run_dir: Path) -> int | None:
     if not re.fullmatch(r"checkpoints[/\\]\d+[/\\]?", target):
         raise CheckpointError(f"{best} is damaged: it points at {target!r}, expected checkpoints/<step>.")
     return int(re.findall(r"\d+", target)[0])
+
+
+def find(run_dir: Path, which: Which) -> tuple[Path, list[str]]:
+    """The checkpoint that ``which`` names, verified, and warnings."""
+    folder = run_dir / "checkpoints"
+    if which == "last":
+        return newest_valid(folder)
+    step = best_step(run_dir) if which == "best" else which
+    if step is None:
+        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+    if step not in steps(folder):
+        known = ", ".join(map(str, steps(folder))) or "none"
+        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+    verify(folder / str(step))
+    return folder / str(step), []
