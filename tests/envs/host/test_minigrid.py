@@ -1,7 +1,9 @@
 """MiniGrid's tasks: what is seen, what can be done, which levels are played."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from minigrid.wrappers import RGBImgPartialObsWrapper
 
 from proximo.envs import make_env
 from proximo.errors import ConfigError, EnvError
@@ -41,6 +43,28 @@ def test_cells_are_what_minigrid_sees_of_them():
     for action in (0, 1, 2, 2, 0, 2) * 5:
         observation, *_ = env.step(action)
         assert (observation < np.reshape(host.observation_space.nvec, (3, 3, 3))).all()
+
+
+@pytest.mark.parametrize("name", ["MemoryS7", "MemoryS13Random"])
+@pytest.mark.parametrize("settings", [{}, {"image": True}, {"view": 5}])
+def test_views_that_are_kept_are_those_that_minigrid_computes(name, settings):
+    """Two environments of one process share what they keep; the plain one of MiniGrid computes every view."""
+    kept = [make_env(f"minigrid:{name}", settings).make() for _ in range(2)]
+    plain = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.get("view", 3))
+    plain = RGBImgPartialObsWrapper(plain, tile_size=28) if settings.get("image") else plain
+    rng = np.random.default_rng(0)
+    for level in range(6):
+        for env in kept:
+            observation, _ = env.reset(seed=level)
+            expected, _ = plain.reset(seed=level)
+            assert (observation == expected["image"]).all()
+            for action in rng.choice(3, 60, p=(0.2, 0.2, 0.6)):
+                observation, reward, terminated, truncated, _ = env.step(action)
+                expected, *others, _ = plain.step(action)
+                assert (observation == expected["image"]).all()
+                assert [reward, terminated, truncated] == others
+                if terminated or truncated:
+                    break
 
 
 def test_the_picture_is_84_pixels_wide():
