@@ -85,7 +85,9 @@ TASKS = {
         )
         for name, settings in {"": {}, " without backpropagation through time": {"sequence_length": "1"}}.items()
     },
-    "gymnax:CartPoleNoVel-v1, 200 steps": Task(Mark(195, 150_000), Mark(195, 60_000), settings={"max_episode_steps": "200"}),
+    "gymnax:CartPoleNoVel-v1, 200 steps": Task(
+        Mark(195, 150_000), Mark(195, 60_000), settings={"max_episode_steps": "200", "total_steps": "60000"}
+    ),
     "gymnax:CartPoleNoVel-v1": Task(Mark(475, 150_000), Mark(495, 100_000)),
     "CartPoleNoVel-v1": Task(Mark(475, 150_000), Mark(495, 100_000)),
     "MountainCarContinuousNoVel-v0": Task(Mark(90, 300_000), Mark(90, 150_000)),

@@ -3,6 +3,7 @@ be judged by."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -17,8 +18,12 @@ from proximo.errors import ConfigError, EnvError, lacking, nearest
 
 TILE = 28
 PARTS = ("all", "train", "held_out")
-HELD_OUT_OF = 5
-"""One level in so many is held out, by its hash: 6 of the 24 of MemoryS9."""
+HELD_OUT_OF = 4
+"""One level in so many is held out, by its hash."""
+SALT = 142_132
+"""Of the hash: the first that holds out 6 of MemoryS9's 24 levels and gives away no answer in those that stay. An arbitrary six leave
+starts from which one side is always right, or right whenever the upper object is a key: a policy that has learned this instead
+of remembering is not wrong in training, and bound to fail on the levels held out."""
 MOST_DRAWS = 1000
 """Levels that are drawn in search of one of the part that is played."""
 MOST_VIEWS = 200_000
@@ -179,7 +184,7 @@ class Levels(gym.Wrapper):
 
 def is_held_out(env: Any) -> bool:
     """Whether the level as it stands after a reset (grid, and where the agent is) is one of those held out."""
-    return int(env.hash(size=16), 16) % HELD_OUT_OF == 0
+    return hashlib.sha256(f"{SALT}{env.hash(size=16)}".encode()).digest()[0] % HELD_OUT_OF == 0
 
 
 class Seen(gym.Wrapper):
