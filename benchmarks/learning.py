@@ -81,7 +81,7 @@ TASKS = {
     "LunarLander-v3": Task(Mark(220, 1_000_000), Mark(242.1, 1_000_000)),
     "proximo:PocMemory": Task(Mark(0.995, 12_000), Mark(0.995, 8_000), "success_rate", stochastic=True),
     "proximo:PocMemory, hard": Task(Mark(0.98, 300_000), Mark(0.98, 100_000), "success_rate", stochastic=True, settings=HARD),
-    "proximo:PocMemory, hard, without backpropagation through time": Task(
+    "proximo:PocMemory, hard, sequences of 1": Task(
         None, None, "success_rate", stochastic=True, settings={**HARD, "sequence_length": "1"}
     ),
     "gymnax:CartPoleNoVel-v1, 200 steps": Task(
