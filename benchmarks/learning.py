@@ -66,7 +66,7 @@ HARD = {
     "total_steps": "100000",
     "ent_coef": "linear(0.05, 0)",
 }
-"""PocMemory with goals shown at reset only, and 12 steps without a move."""
+"""PocMemory with goals shown at reset only, and 12 steps without a move; it has to be explored for longer than the preset's."""
 
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import gymnasium as gym
@@ -21,8 +22,8 @@ HELD_OUT_OF = 4
 """One level in so many is held out; in the memory tasks, one start along the hallway."""
 MOST_DRAWS = 1000
 """Levels that are drawn in search of one of the part that is played."""
-MOST_VIEWS = 200_000
-"""Views that a process keeps: about 60 MB of cells."""
+MOST_VIEWS, MOST_PICTURES = 50_000, 1_000
+"""That a process keeps: a view's key is some hundred bytes, a picture 21 kB or more."""
 
 
 @dataclass(frozen=True)
@@ -96,20 +97,21 @@ def make_env(name: str, settings: MiniGridSettings) -> gym.Env:
     return Seen(env, settings)
 
 
-def layout(env: Any) -> tuple[Any, ...]:
-    """What stands in every cell: a key that costs a thirtieth of ``env.hash()``."""
-    return tuple(None if cell is None else cell.encode() for cell in env.grid.grid)
+def layout(env: Any) -> bytes:
+    """What stands in every cell, as a key: ``env.hash()`` takes longer than a view."""
+    return bytes(chain.from_iterable(NOTHING if cell is None else cell.encode() for cell in env.grid.grid))
 
 
+NOTHING = (0, 0, 0)
 _cells: dict[Any, np.ndarray] = {}
 _pictures: dict[bytes, np.ndarray] = {}
 
 
 def look_once(env: Any) -> None:
-    """Makes ``env`` compute each view once for all environments of this process, where nothing but the agent moves: MiniGrid
-    spends nine tenths of a step on turning and hiding cells. The picture depends on the cells that are seen alone."""
+    """Makes ``env`` compute each view once for all environments of this process, where nothing but the agent moves: turning
+    and hiding cells is most of MiniGrid's step. The picture depends on the cells that are seen alone."""
     generate, draw, reset = env.gen_obs, env.get_frame, env.reset
-    level: tuple[Any, ...] | None = None
+    level: bytes | None = None
 
     def begin(**arguments: Any) -> Any:
         nonlocal level
@@ -123,7 +125,7 @@ def look_once(env: Any) -> None:
         cells = _cells.get(key)
         if cells is None:
             cells = generate()["image"]
-            _keep(_cells, key, cells)
+            _keep(_cells, MOST_VIEWS, key, cells)
         return {"image": cells, "direction": env.agent_dir, "mission": env.mission}
 
     def frame(highlight: bool = True, tile_size: int = TILE, agent_pov: bool = False) -> np.ndarray:
@@ -133,14 +135,14 @@ def look_once(env: Any) -> None:
         picture = _pictures.get(key)
         if picture is None:
             picture = draw(highlight, tile_size, agent_pov)
-            _keep(_pictures, key, picture)
+            _keep(_pictures, MOST_PICTURES, key, picture)
         return picture
 
     env.gen_obs, env.get_frame, env.reset = look, frame, begin
 
 
-def _keep(store: dict[Any, np.ndarray], key: Any, view: np.ndarray) -> None:
-    if len(store) >= MOST_VIEWS:
+def _keep(store: dict[Any, np.ndarray], most: int, key: Any, view: np.ndarray) -> None:
+    if len(store) >= most:
         store.clear()
     view.flags.writeable = False
     store[key] = view
