@@ -5,7 +5,8 @@
 Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen:
 the policy after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds
 when every seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
-Presets are tuned on seeds 100 and up; 0-9 are for the report. --show prints the table of the file again and draws every seed beside
+Presets are tuned on seeds 100 and up; 0-9 are for the report. With --join, seeds of one task can be measured by several processes,
+or one after the other. --show prints the table of the file again and draws every seed beside
 its mark.
 """
 
@@ -23,11 +24,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from filelock import FileLock
 
 import proximo
 from learning_report import plot, table
 from proximo import config as settings
 from proximo import presets
+from proximo.config import Config
 from proximo.run import make_config
 from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
 from proximo.run.program import HostProgram, Program, make_program
@@ -118,44 +121,58 @@ def parse_seeds(text: str) -> list[int]:
 
 def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str]) -> dict[str, Any]:
     """Train and judge every seed; the record that the results file keeps."""
-    task = TASKS.get(env_id)
-    config = make_config(env_id.partition(",")[0], {**(task.settings if task else {}), **given})
+    task, config, about = prepare(env_id, episodes, given)
     env = environment(config)
     program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    judged_on = replace(
-        config, env=replace(config.env, env_settings={**config.env.env_settings, **(task.unseen if task else {})})
-    )
-    evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic if task else False)
-    metric = task.metric if task else "mean_return"
+    judged_on = replace(config, env=replace(config.env, env_settings={**config.env.env_settings, **task.unseen}))
+    evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic)
     rows = []
     for seed in seeds:
         start = time.perf_counter()
         state = train(program, seed)
         seconds = time.perf_counter() - start
         judged = evaluate(state.learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()
-        row = {"seed": seed, "score": judged[metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
+        row = {"seed": seed, "score": judged[task.metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
         rows.append({**row, "evaluation": judged})
-        print(f"  {env_id} seed {seed}: {metric} {judged[metric]:.4g}, {seconds:.1f} s", flush=True)
+        print(f"  {env_id} seed {seed}: {task.metric} {judged[task.metric]:.4g}, {seconds:.1f} s", flush=True)
     program.close()
     evaluate.close()
-    scores = [row["score"] for row in rows]
-    steps = config.total_updates * config.batch_size
-    return {
-        "metric": metric,
-        "policy": "sampled" if task and task.stochastic else "greedy",
+    return summed_up({**about, "compile_seconds": round(compile_seconds, 1), "seeds": rows, **circumstances()}, task)
+
+
+def prepare(env_id: str, episodes: int, given: dict[str, str]) -> tuple[Task, Config, dict[str, Any]]:
+    """The task, its settings, and what a record says of how it was measured: equal in all that can be joined."""
+    task = TASKS.get(env_id, Task(None, None))
+    config = make_config(env_id.partition(",")[0], {**task.settings, **given})
+    about = {
+        "metric": task.metric,
+        "policy": "sampled" if task.stochastic else "greedy",
         "episodes": episodes,
-        "steps": steps,
-        "worst": min(scores),
-        "mean": float(np.mean(scores)),
-        "marks": {name: verdict(mark, scores, steps) for name in ("must", "aim") if (mark := getattr(task, name, None))},
-        "seconds_per_seed": round(float(np.mean([row["seconds"] for row in rows])), 2),
-        "compile_seconds": round(compile_seconds, 1),
+        "steps": config.total_updates * config.batch_size,
         "settings": settings.to_mapping(config),
-        "seeds": rows,
-        **circumstances(),
     }
+    return task, config, about
+
+
+def summed_up(record: dict[str, Any], task: Task) -> dict[str, Any]:
+    """``record`` with what its seeds come to."""
+    scores = [row["score"] for row in record["seeds"]]
+    marks = {name: verdict(mark, scores, record["steps"]) for name in ("must", "aim") if (mark := getattr(task, name, None))}
+    seconds = round(float(np.mean([row["seconds"] for row in record["seeds"]])), 2)
+    return {**record, "worst": min(scores), "mean": float(np.mean(scores)), "marks": marks, "seconds_per_seed": seconds}
+
+
+def joined(held: dict[str, Any], new: dict[str, Any], task: Task) -> dict[str, Any]:
+    """The seeds of both records; where both have one, that of ``new``."""
+    rows = {row["seed"]: row for record in (held, new) for row in record["seeds"]}
+    return summed_up({**new, "seeds": [rows[seed] for seed in sorted(rows)]}, task)
+
+
+def differences(held: dict[str, Any], about: dict[str, Any]) -> list[str]:
+    """In what ``held`` was measured otherwise than by ``about``, so that the two are not to be joined."""
+    return [name for name, value in about.items() if held.get(name) != json.loads(json.dumps(value))]
 
 
 def train(program: Program | HostProgram, seed: int) -> TrainState:
@@ -189,11 +206,15 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def save(path: Path, results: dict[str, dict[str, Any]]) -> None:
-    """Put ``results`` beside what the file holds of other environments."""
-    held = json.loads(path.read_text()) if path.is_file() else {}
+def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
+    """Put ``record`` beside what the file holds of other environments, and with ``join`` its seeds beside those it holds of this
+    one. Several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(sorted({**held, **results}.items())), indent=1) + "\n")
+    with FileLock(f"{path}.lock"):
+        held = json.loads(path.read_text()) if path.is_file() else {}
+        if join and env_id in held:
+            record = joined(held[env_id], record, TASKS.get(env_id, Task(None, None)))
+        path.write_text(json.dumps(dict(sorted({**held, env_id: record}.items())), indent=1) + "\n")
 
 
 def main() -> None:
@@ -203,6 +224,9 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=500, help="that judge each final policy")
     parser.add_argument(
         "--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay"
+    )
+    parser.add_argument(
+        "--join", action="store_true", help="seeds that --out holds of a task stay, beside those that are measured now"
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside the preset's, for tuning")
     parser.add_argument("--show", action="store_true", help="table and plot of what --out holds; nothing is trained")
@@ -224,12 +248,26 @@ def main() -> None:
     if missing:
         parser.error(f"no preset for {', '.join(missing)}; there are presets for {', '.join(presets.names())}")
     prepare_jax()
+    if arguments.join:
+        refuse_unlike(parser, arguments, given)
     results = {}
     for env_id in arguments.env_ids:
         results[env_id] = measure(env_id, arguments.seeds, arguments.episodes, given)
         if arguments.out:
-            save(arguments.out, {env_id: results[env_id]})
+            save(arguments.out, env_id, results[env_id], arguments.join)
     print(table(results))
+
+
+def refuse_unlike(parser: argparse.ArgumentParser, arguments: argparse.Namespace, given: dict[str, str]) -> None:
+    """Ends the program, before anything is trained, where the seeds of a task could not stand beside those that are there."""
+    if not arguments.out:
+        parser.error("--join needs --out: which file?")
+    held = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
+    where = {name: circumstances()[name] for name in ("versions", "device")}
+    for env_id in arguments.env_ids:
+        about = {**prepare(env_id, arguments.episodes, given)[2], **where}
+        if env_id in held and (unlike := differences(held[env_id], about)):
+            parser.error(f"--join: {arguments.out} has {env_id} with other {', '.join(unlike)}: leave --join out to replace it")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from jaxtyping import install_import_hook
 # Programs that run once need no fast code: without XLA's emitters of fusions and optimisations it is compiled in a third of the
 # time, which is most of the suite's. Processes that tests start inherit it, so that their bits are these; test_resume.py has one
 # law for programs compiled as a user's are.
-os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
-)
+FLAGS = ["--xla_backend_optimization_level=0"]
+if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:2]) < (0, 11):
+    FLAGS += ["--xla_cpu_use_fusion_emitters=false"]  # later ones do not know it, and end the process at a flag they do not know
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
 # Where the annotations have shapes; the files above them handle no arrays of their own.
 SHAPED = ("math", "distributions", "networks", "envs", "ppo", "drivers", "types")

@@ -208,3 +208,10 @@ def test_settings_of_gtrxl_are_refused_with_another_memory():
         validate(override(Config(), {"id": "x", "memory": "gru", "memory_window": 8}))
     with pytest.raises(ConfigError, match="memory_heads = 3 does not divide memory_size = 128"):
         validate(override(Config(), {"id": "x", "memory": "gtrxl", "memory_heads": 3}))
+
+
+def test_a_horizon_is_refused_where_no_gate_could_have_it():
+    with pytest.raises(ConfigError, match="memory_horizon = 32 needs memory = gru or lstm, not lru: set it to 0"):
+        validate(override(Config(), {"id": "x", "memory": "lru", "memory_horizon": 32}))
+    with pytest.raises(ConfigError, match="memory_horizon = 2: expected 3 rows or more, or 0"):
+        validate(override(Config(), {"id": "x", "memory": "gru", "memory_horizon": 2}))

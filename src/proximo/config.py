@@ -127,6 +127,9 @@ class NetworkConfig:
     memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] = _setting("none", "what the policy remembers with")
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
     memory_layers: int = _setting(1, "memories stacked upon each other", low=1, high=32)
+    memory_horizon: int = _setting(
+        0, "gru and lstm: the states of fresh units last for 2 to so many rows, 3 or more; 0: for 2 or 4 rows", low=0
+    )
     memory_window: int = _setting(32, "gtrxl: rows before this one that each layer reads", low=1, high=4096)
     memory_heads: int = _setting(4, "gtrxl: heads of its attention", low=1, high=256)
     memory_gate: Literal["gru", "identity"] = _setting("gru", "gtrxl: how a layer's result enters the stream")

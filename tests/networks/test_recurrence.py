@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,6 +104,30 @@ def test_lstm_follows_hochreiter_with_an_open_forget_gate():
     np.testing.assert_allclose(after[1], cell, atol=1e-6)
     np.testing.assert_allclose(output, sigmoid(out) * np.tanh(cell), atol=1e-6)
     assert jnp.array_equal(after[0], output)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_states_of_fresh_units_last_for_2_to_horizon_rows(name):
+    units, horizon = 256, 40
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, units, horizon)
+    ones = jax.tree.map(jnp.ones_like, cell.init(1))
+    silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
+    after, _ = silent.step(ones, jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))
+    kept = np.asarray(jax.tree.leaves(after)[-1])[0]  # the GRU's state, the LSTM's cell: nothing enters from silent inputs
+    lasting = 1 / (1 - kept)
+    assert 2 <= lasting.min() < 4
+    assert 38 < lasting.max() <= horizon + 1e-3
+    assert abs(lasting.mean() - 21) < 2  # uniform
+    loud = eqx.tree_at(lambda c: c.input.weight, silent, jnp.zeros_like(cell.input.weight).at[:, -units:].set(50.0))
+    after, _ = loud.step(ones, jnp.ones((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))
+    np.testing.assert_allclose(jax.tree.leaves(after)[-1][0], 1.0, atol=1e-5)  # as much enters as is lost
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_without_a_horizon_the_biases_are_zero(name):
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, SIZE)
+    assert not jnp.any(cell.input.bias)
+    assert not jnp.any(cell.recurrent.bias)
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])

@@ -67,6 +67,12 @@ def _validate_memory(config: Config) -> None:
         raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
     if network.memory != "gtrxl" and (given := _given(config, ONLY_GTRXL)):
         raise ConfigError(f"{given} needs memory = gtrxl, not {network.memory}.")
+    if network.memory_horizon and network.memory not in ("gru", "lstm"):
+        raise ConfigError(
+            f"memory_horizon = {network.memory_horizon} needs memory = gru or lstm, not {network.memory}: set it to 0 with others."
+        )
+    if 0 < network.memory_horizon < 3:
+        raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 rows or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
         raise ConfigError(
             f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."

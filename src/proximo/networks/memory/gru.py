@@ -18,6 +18,11 @@ class GRU(Recurrent):
         return 3
 
     @staticmethod
+    def keeping(logits: Float[Array, " H"]) -> Float[Array, " G"]:
+        none = jnp.zeros_like(logits)
+        return jnp.concatenate([none, logits, none])
+
+    @staticmethod
     def gates(x: Float[Array, "*rows G"], h: Float[Array, "*rows G"], state: Float[Array, "*rows H"]) -> Float[Array, "*rows H"]:
         split = 2 * state.shape[-1]
         reset, update = jnp.split(jax.nn.sigmoid(x[..., :split] + h[..., :split]), 2, axis=-1)

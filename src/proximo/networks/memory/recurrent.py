@@ -21,21 +21,32 @@ class Recurrent(MemoryCell):
     recurrent: Linear
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int) -> Any:
-        """Orthogonal weights gate by gate, zero bias."""
+    def create(cls, key: Key[Array, ""], in_size: int, size: int, horizon: int = 0) -> Any:
+        """Orthogonal weights gate by gate, zero bias; with a ``horizon`` of 3 rows or more, biases by which a unit's state lasts
+        for 2 to ``horizon`` rows, drawn uniformly (chrono initialisation: Tallec & Ollivier 2018,
+        arXiv:1804.11188)."""
         parts = cls.num_gates()
         keys = jax.random.split(key, (2, parts))
 
-        def stacked(keys: Key[Array, " gates"], rows: int) -> Linear:
+        def stacked(keys: Key[Array, " gates"], rows: int, bias: Float[Array, " G"]) -> Linear:
             weights = [Linear.create(k, rows, size, gain=1.0).weight for k in keys]
-            return Linear(jnp.concatenate(weights, axis=1), jnp.zeros(parts * size))
+            return Linear(jnp.concatenate(weights, axis=1), bias)
 
-        return cls(stacked(keys[0], in_size), stacked(keys[1], size))
+        bias = jnp.zeros(parts * size)
+        if horizon:
+            lasting = jax.random.uniform(jax.random.fold_in(key, parts), (size,), minval=2.0, maxval=float(horizon))
+            bias = cls.keeping(jnp.log(lasting - 1.0))  # so that 1 - 1 / lasting of the state is kept in each row
+        return cls(stacked(keys[0], in_size, bias), stacked(keys[1], size, jnp.zeros_like(bias)))
 
     @staticmethod
     @abc.abstractmethod
     def num_gates() -> int:
         """How many projections of ``H`` units the cell reads."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def keeping(logits: Float[Array, " H"]) -> Float[Array, " G"]:
+        """The biases by which a unit keeps ``σ(logits)`` of its state from row to row, inputs and projections being zero."""
 
     @staticmethod
     @abc.abstractmethod
