@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -206,6 +207,10 @@ def circumstances() -> dict[str, Any]:
     }
 
 
+ALIKE = ("metric", "policy", "episodes", "steps", "settings", "versions", "device")
+"""What seeds must have in common to be shown as one row."""
+
+
 def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
     """Put ``record`` beside what the file holds of other environments, and with ``join`` its seeds beside those it holds of this
     one. Several processes may do so at once."""
@@ -213,6 +218,10 @@ def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
     with FileLock(f"{path}.lock"):
         held = json.loads(path.read_text()) if path.is_file() else {}
         if join and env_id in held:
+            if unlike := differences(held[env_id], {name: record[name] for name in ALIKE}):  # another process has written since
+                aside = path.with_suffix(".unlike.json")
+                aside.write_text(json.dumps({env_id: record}, indent=1) + "\n")
+                sys.exit(f"{path} has {env_id} with other {', '.join(unlike)} by now: these seeds are in {aside}")
             record = joined(held[env_id], record, TASKS.get(env_id, Task(None, None)))
         path.write_text(json.dumps(dict(sorted({**held, env_id: record}.items())), indent=1) + "\n")
 

@@ -211,7 +211,17 @@ def test_settings_of_gtrxl_are_refused_with_another_memory():
 
 
 def test_a_horizon_is_refused_where_no_gate_could_have_it():
-    with pytest.raises(ConfigError, match="memory_horizon = 32 needs memory = gru or lstm, not lru: set it to 0"):
+    with pytest.raises(ConfigError, match="memory_horizon = 32 needs memory = gru or lstm, not lru"):
         validate(override(Config(), {"id": "x", "memory": "lru", "memory_horizon": 32}))
     with pytest.raises(ConfigError, match="memory_horizon = 2: expected 3 rows or more, or 0"):
         validate(override(Config(), {"id": "x", "memory": "gru", "memory_horizon": 2}))
+
+
+def test_a_refreshed_memory_needs_more_than_one_sequence_a_rollout():
+    settings = {"id": "x", "memory": "gru", "refresh_memory": True}
+    with pytest.raises(
+        ConfigError, match="refresh_memory has nothing to refresh where a sequence is the whole rollout of 128 steps"
+    ):
+        validate(override(Config(), settings))
+    assert validate(override(Config(), {**settings, "sequence_length": 64})).ppo.refresh_memory
+    assert validate(override(Config(), {**settings, "recompute_advantage": True})).ppo.refresh_memory

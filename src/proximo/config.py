@@ -68,7 +68,9 @@ class EnvConfig:
     overlap: bool = _setting(False, "environments in two halves: the policy acts for one while the other steps")
     step_timeout: float = _setting(60.0, "seconds that a worker's step may take before it is started anew", above=0)
     max_restarts: int = _setting(100, "lost workers that are started anew before training stops", low=0, high=10**6)
-    env_settings: dict[str, Any] = _setting({}, "parameters of the environment itself, as key=value,key=value")
+    env_settings: dict[str, Any] = _setting(
+        {}, "parameters of the environment itself, as key=value,key=value; those of the preset stay beside them"
+    )
 
 
 @dataclass(frozen=True)
@@ -254,12 +256,18 @@ def unknown(name: str, where: str = "") -> ConfigError:
 
 
 def override(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` with the named leaves replaced; raises ``ConfigError`` for an unknown name or a wrong value."""
+    """``config`` with the named leaves replaced; raises ``ConfigError`` for an unknown name or a wrong value.
+
+    Entries of a mapping (``env_settings``) join those that are there, so that a preset's stay; an empty one takes all away.
+    """
     changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
-        changes[LEAVES[name].group][name] = coerce(LEAVES[name], value)
+        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
+        if isinstance(value, dict) and value:
+            value = {**getattr(getattr(config, leaf.group), name), **value}
+        changes[leaf.group][name] = value
     return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
 
 

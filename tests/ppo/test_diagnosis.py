@@ -82,3 +82,20 @@ def test_training_looks_every_so_many_updates(seeds):
 def test_without_memory_or_when_switched_off_nothing_is_measured():
     for settings in ({"memory": "none"}, {"memory": "gru", "diagnose_every": -1}):
         assert small_driver(**settings).config.diagnose_every == 0
+
+
+def test_staleness_is_that_of_the_memory_that_is_read_behind_the_burnt_in_rows():
+    driver = small_driver(memory="gru", sequence_length=4, burn_in=2)
+    state = driver.init(jax.random.key(0))
+    policy = shaken(state.learner.policy)
+    collect = jax.jit(driver.collect)
+    collector, _, _ = collect(policy, state.collector)
+    _, rollout, _ = collect(policy, collector)
+    moved = jax.tree.map(lambda x: x + 0.1 if x.dtype == jnp.float32 else x, policy)
+    never = dataclasses.replace(rollout, first=jnp.zeros_like(rollout.first))
+    never = dataclasses.replace(never, warmup=dataclasses.replace(rollout.warmup, first=jnp.zeros_like(rollout.warmup.first)))
+    assert measure(moved, never)["staleness"] > 1e-3
+    # Where the burnt-in rows begin episodes, nothing of the stored memories is left.
+    always = dataclasses.replace(rollout, first=jnp.ones_like(rollout.first))
+    always = dataclasses.replace(always, warmup=dataclasses.replace(rollout.warmup, first=jnp.ones_like(rollout.warmup.first)))
+    assert measure(moved, always)["staleness"] < 1e-5

@@ -1,14 +1,17 @@
 """Law: no gradient crosses the border of a sequence, nor a reset."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.ppo.batch import cut, join, stack_memory
+from proximo.ppo.batch import Sequences, cut, join, stack_memory, unroll
+from proximo.ppo.state import split_policy
 from proximo.spaces import Box
+from proximo.types import Warmup
 
-from helpers import small_policy
+from helpers import difference, small_policy
 
 STEPS, ENVS = 8, 2
 
@@ -33,7 +36,7 @@ def flags(*resets):
     return jnp.zeros((STEPS, ENVS), bool).at[jnp.array(resets, int), 0].set(True)
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru"])
 def test_no_gradient_crosses_the_border_of_a_sequence(memory):
     matrix = influence(memory, flags(), 4)
     assert np.all(matrix[4:, :4] == 0.0)
@@ -45,7 +48,7 @@ def test_the_gradient_crosses_that_border_where_the_sequence_is_whole():
     assert np.all(influence("gru", flags(), 8)[4:, :4] > 0.0)
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru", "gtrxl"])
 def test_no_gradient_crosses_a_reset(memory):
     matrix = influence(memory, flags(3), 8)
     assert np.all(matrix[3:, :3] == 0.0)
@@ -58,3 +61,23 @@ def test_a_reset_one_row_late_lets_the_gradient_cross():
 
 def test_no_row_sees_the_future():
     assert np.all(influence("gru", flags(3), 8)[np.triu_indices(STEPS, 1)] == 0.0)
+
+
+def test_burnt_in_rows_are_read_and_carry_no_gradient():
+    policy = small_policy(Box((3,)), memory="gru")
+    rng = np.random.default_rng(1)
+    rows = [jnp.asarray(rng.normal(size=(n, ENVS, 3)), jnp.float32) for n in (2, 4)]
+    no, yes = ((jnp.zeros((n, ENVS), bool), jnp.ones((n, ENVS), bool)) for n in (2, 4))
+
+    def values(policy, early):
+        sequences = Sequences(policy.init_memory(ENVS), Warmup(early, *no), rows[1], *yes)
+        return unroll(policy, sequences)[2]
+
+    assert difference(values(policy, rows[0]), values(policy, rows[0] + 1.0)) > 1e-3
+    assert not np.any(jax.jacrev(lambda early: values(policy, early))(rows[0]))
+    # Nor any gradient of the parameters by way of the memory: that is the gradient from a memory that is given.
+    given = policy.unroll(policy.init_memory(ENVS), rows[0], *no)[0]
+    trainable, rest = split_policy(policy)
+    direct = jax.grad(lambda p: jnp.sum(eqx.combine(p, rest).unroll(given, rows[1], *yes)[2]))(trainable)
+    warmed = jax.grad(lambda p: jnp.sum(values(eqx.combine(p, rest), rows[0])))(trainable)
+    assert difference(warmed, direct) < 1e-5

@@ -18,7 +18,7 @@ from proximo.ppo.state import split_policy
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout, steps_to_float
 
-from helpers import shaken, small_config
+from helpers import shaken, small_config, small_driver
 
 T, N = 8, 4
 ONE = {"num_epochs": 1, "num_minibatches": 1}
@@ -169,3 +169,16 @@ def test_a_reward_too_large_for_its_statistics_is_told_as_the_reward():
     assert health(huge, metrics["loss"], after)["reward"]
     fine, metrics = ppo.update(learner(normalize_reward=True), rollout())
     assert not any(health(rollout(), metrics["loss"], fine).values())
+
+
+def test_a_refreshed_memory_reaches_the_update_from_the_second_epoch_on():
+    def learned(refresh, epochs):
+        driver = small_driver(
+            memory="gru", sequence_length=4, refresh_memory=refresh, num_epochs=epochs, num_minibatches=1, learning_rate=0.05
+        )
+        state = driver.init(jax.random.key(0))
+        state, _ = jax.jit(driver.advance, static_argnums=2)(state, jnp.int32(1), 1)
+        return ravel_pytree(split_policy(state.learner.policy)[0])[0]
+
+    np.testing.assert_allclose(learned(True, 1), learned(False, 1), atol=1e-5)  # by the parameters that acted: the same memory
+    assert jnp.max(jnp.abs(learned(True, 3) - learned(False, 3))) > 1e-4

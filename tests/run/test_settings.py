@@ -121,3 +121,28 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path):
     (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo: {gamma: abc}\n")
     with pytest.raises(ConfigError, match=r"a.yaml: gamma = 'abc': expected a number"):
         make_config(file=str(tmp_path / "a.yaml"))
+
+
+def test_entries_of_env_settings_join_those_of_the_preset_and_an_empty_one_takes_them_away(monkeypatch):
+    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
+    assert make_config(ENV, {"env_settings": "view=5,image=true"}).env.env_settings == {
+        "levels": "train",
+        "view": 5,
+        "image": True,
+    }
+    assert make_config(ENV, {"env_settings": {}}).env.env_settings == {}
+
+
+@pytest.mark.parametrize("memory", ["none", "lru", "gtrxl"])
+def test_another_memory_than_the_presets_goes_without_what_only_that_one_has(monkeypatch, tmp_path, memory):
+    network = {"memory": "gru", "memory_horizon": 16, "memory_size": 48}
+    monkeypatch.setattr(presets, "load", lambda env_id: {"network": dict(network), "ppo": {"burn_in": 2, "gamma": 0.5}})
+    config = make_config(ENV, {"memory": memory})
+    assert (config.network.memory, config.network.memory_horizon, config.network.memory_size) == (memory, 0, 48)
+    assert (config.ppo.burn_in, config.ppo.gamma) == (0 if memory == "none" else 2, 0.5)
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"network: {{memory: {memory}}}")
+    assert make_config(ENV, {}, path) == config
+    assert make_config(ENV, {"memory": "lstm"}).network.memory_horizon == 16
+    with pytest.raises(ConfigError, match="memory_horizon = 8 needs memory = gru or lstm"):  # asked for, not tuned: an error
+        make_config(ENV, {"memory": memory, "memory_horizon": 8})

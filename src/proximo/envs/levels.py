@@ -19,8 +19,8 @@ class LevelRange:
     def parse(cls, text: str) -> LevelRange:
         """``"0:99"``. Raises ``ConfigError`` for anything else."""
         low, separator, high = text.partition(":")
-        if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= 2**31):
-            raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98.")
+        if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) < 2**31):
+            raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98, below 2³¹.")
         return cls(int(low), int(high))
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math import losses
 from proximo.networks import ActorCritic
-from proximo.ppo.batch import cut, sequences_of, unroll
+from proximo.ppo.batch import cut, sequences_of, unroll, warm
 from proximo.ppo.rollouts import refresh_memory
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout, steps_to_float
@@ -24,8 +24,8 @@ def is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
 
 
 def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
-    """Of the policy that has learned from ``rollout``: ``staleness``, the distance of the stored memories from those that it
-    would have come to itself, relative to their size; ``use``, the approximate Kullback-Leibler divergence of its actions from
+    """Of the policy that has learned from ``rollout``: ``staleness``, the distance of the stored memories (behind the burnt-in
+    rows, where there are any) from those that it would have come to itself, relative to their size; ``use``, the approximate Kullback-Leibler divergence of its actions from
     those that it would take with an empty memory in every row (0 where memory changes nothing)."""
     fresh = refresh_memory(policy, rollout, length)
     sequences = sequences_of(fresh, length)
@@ -35,9 +35,13 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
     _, forgetting, _ = unroll(forgetful, every_row)
     action, valid = cut(rollout.action, length), cut(rollout.valid, length)
     log_ratio = forgetting.log_prob(action) - remembering.log_prob(action)
+    if rollout.warmup is None:  # the last one too: the next rollout begins with it, and the first one is never computed anew
+        memories = (rollout.memory, rollout.last_memory), (fresh.memory, fresh.last_memory)
+    else:
+        stored = sequences_of(rollout, length).memory
+        memories = warm(policy, stored, sequences.warmup), warm(policy, sequences.memory, sequences.warmup)
     return {
-        # The last one too: the next rollout begins with it, and the first one is never computed anew.
-        "staleness": _distance((rollout.memory, rollout.last_memory), (fresh.memory, fresh.last_memory)),
+        "staleness": _distance(*memories),
         "use": losses.masked_mean(losses.approximate_kl(log_ratio), valid),
     }
 

@@ -11,7 +11,7 @@ import yaml
 from proximo import presets
 from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, unknown
 from proximo.errors import ConfigError
-from proximo.run.validation import validate
+from proximo.run.validation import ONLY_WITH, validate
 
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
@@ -65,9 +65,20 @@ def make_config(
     config = Config()
     if tuned:
         tuned.pop("provenance", None)
+        network = mapping.get("network")
+        asked = settings.get("memory") or (network.get("memory") if isinstance(network, dict) else None)
+        tuned = _fitting(tuned, asked) if asked else tuned
         config = from_mapping(tuned, config, f"the preset of {env_id}")
     config = from_mapping(mapping, config, str(file)) if mapping else config
     return validate(override(config, settings))
+
+
+def _fitting(tuned: dict[str, Any], memory: Any) -> dict[str, Any]:
+    """A preset without what only its own memory has, where another ``memory`` is asked for."""
+    return {
+        group: {name: value for name, value in content.items() if memory in ONLY_WITH.get(name, (memory,))}
+        for group, content in tuned.items()
+    }
 
 
 def shortened(config: Config) -> Config:

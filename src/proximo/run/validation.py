@@ -7,8 +7,16 @@ import re
 from proximo.config import LEAVES, MAX_SEED, Config
 from proximo.errors import ConfigError
 
-ONLY_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
-ONLY_GTRXL = ("memory_window", "memory_heads", "memory_gate")
+ONLY_WITH = {
+    "burn_in": ("gru", "lstm", "mingru", "lru", "gtrxl"),
+    "refresh_memory": ("gru", "lstm", "mingru", "lru", "gtrxl"),
+    "reset_memory": ("gru", "lstm", "mingru", "lru", "gtrxl"),
+    "memory_horizon": ("gru", "lstm"),
+    "memory_window": ("gtrxl",),
+    "memory_heads": ("gtrxl",),
+    "memory_gate": ("gtrxl",),
+}
+"""Settings that mean something with some memories only."""
 
 
 def validate(config: Config) -> Config:
@@ -63,28 +71,26 @@ def _validate_batch(config: Config) -> None:
 def _validate_memory(config: Config) -> None:
     """What belongs to a memory, or to one kind of it."""
     network = config.network
-    if network.memory == "none" and (given := _given(config, ONLY_MEMORY)):
-        raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
-    if network.memory != "gtrxl" and (given := _given(config, ONLY_GTRXL)):
-        raise ConfigError(f"{given} needs memory = gtrxl, not {network.memory}.")
-    if network.memory_horizon and network.memory not in ("gru", "lstm"):
-        raise ConfigError(
-            f"memory_horizon = {network.memory_horizon} needs memory = gru or lstm, not {network.memory}: set it to 0 with others."
-        )
+    for name, memories in ONLY_WITH.items():
+        value = getattr(getattr(config, LEAVES[name].group), name)
+        if value != LEAVES[name].default and network.memory not in memories:
+            given = f"{name} = {str(value).lower()}"
+            if len(memories) > 2:
+                raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
+            raise ConfigError(f"{given} needs memory = {' or '.join(memories)}, not {network.memory}.")
     if 0 < network.memory_horizon < 3:
         raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 rows or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
         raise ConfigError(
             f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
         )
+    if config.ppo.refresh_memory and not config.ppo.recompute_advantage and config.sequence_length == config.ppo.num_steps:
+        raise ConfigError(
+            f"refresh_memory has nothing to refresh where a sequence is the whole rollout of {config.ppo.num_steps} steps: the memory "
+            "before the first sequence stays as it is. Set sequence_length."
+        )
     if config.ppo.burn_in > config.sequence_length:
         raise ConfigError(
             f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
             "sequence_length (0: the whole rollout)."
         )
-
-
-def _given(config: Config, names: tuple[str, ...]) -> str:
-    """The first of ``names`` that is not as by default, as ``burn_in = 4``; empty where all are."""
-    values = {name: getattr(getattr(config, LEAVES[name].group), name) for name in names}
-    return next((f"{name} = {str(value).lower()}" for name, value in values.items() if value != LEAVES[name].default), "")

@@ -78,7 +78,8 @@ def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings
         raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
     if settings.levels not in PARTS:
         raise ConfigError(
-            f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}."
+            f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
+            "a range of seeds is the setting levels, as --levels 0:100."
         )
     return settings
 
