@@ -75,8 +75,8 @@ def laws(policy, memory, observation, first, valid):
     return dict(zip(mutated, errors, strict=True))
 
 
-def measure(space, memory, dtype, towers, action_space):
-    policy = small_policy(space, towers, action_space, **MEMORIES[memory])
+def measure(space, memory, dtype, towers, action_space, **settings):
+    policy = small_policy(space, towers, action_space, **MEMORIES[memory], **settings)
     with precision(dtype):
         policy, rng = cast(policy, dtype), np.random.default_rng(3)
         start = jax.tree.map(lambda m: some_memory(rng, m), policy.init_memory(ENVS))
@@ -109,6 +109,14 @@ def test_scan_of_step_equals_unroll_for_every_head(head, memory):
 
 def test_scan_of_step_equals_unroll_with_separate_towers():
     assert measured("vector", "gru", "float32", "separate")["law"] < 1e-5
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_scan_of_step_equals_unroll_in_bfloat16(memory):
+    errors = measure(SPACES["vector"], memory, "float32", "shared", None, compute_dtype="bfloat16")
+    assert errors["law"] < 1e-5
+    if memory != "none":
+        assert errors["first shifted by one"] > 1e-3
 
 
 @pytest.mark.parametrize("mutation", ["first shifted by one", "filler rows as data", "empty memory at the start"])

@@ -37,7 +37,8 @@ def _cast(tree: PyTree, dtype: Any) -> PyTree:
 
 
 class Torso(eqx.Module):
-    """Encoder and memory, computed in ``compute_dtype``; what they take and give stays in the parameters' own type."""
+    """Encoder and memory, computed in ``compute_dtype`` (memories of full precision: in the parameters' own type, in which all
+    is that goes in and comes out)."""
 
     encoder: Encoder
     cell: MemoryCell
@@ -55,8 +56,10 @@ class Torso(eqx.Module):
         if self.compute_dtype == "float32":
             return getattr(self.cell, method)(memory, self.encoder(x), first, valid)
         own = jnp.result_type(*(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))
-        low, memory, x = _cast((self, memory, x), self.compute_dtype)
-        return _cast(getattr(low.cell, method)(memory, low.encoder(x), first, valid), own)
+        encoder, x = _cast((self.encoder, x), self.compute_dtype)
+        within = own if self.cell.full_precision else self.compute_dtype
+        cell, memory, features = _cast((self.cell, memory, encoder(x)), within)
+        return _cast(getattr(cell, method)(memory, features, first, valid), own)
 
 
 class ActorCritic(eqx.Module):

@@ -60,6 +60,12 @@ class LinearRecurrence(MemoryCell):
     output: Linear
     """From what was read to 2H: half of it gates the other (Dauphin et al. 2017, arXiv:1612.08083)."""
 
+    @property
+    def full_precision(self) -> bool:
+        """Between 0.99 and 1 there are two numbers of bfloat16, and a state that is rounded after every step is not what the scan
+        comes to."""
+        return True
+
     @abc.abstractmethod
     def coefficients(self, u: Float[Array, "*rows H"]) -> tuple[Inexact[Array, "*rows S"], Inexact[Array, "*rows S"]]:
         """(decay, drive) of every row."""

@@ -17,6 +17,11 @@ class MemoryCell(eqx.Module):
     ``valid`` leaves the state as it was.
     """
 
+    @property
+    def full_precision(self) -> bool:
+        """Whether it computes in the parameters' own type, whatever ``compute_dtype`` is."""
+        return False
+
     @abc.abstractmethod
     def init(self, batch: int) -> PyTree[Float[Array, "N ..."]]:
         """The empty memory of ``batch`` environments."""
@@ -60,6 +65,11 @@ class Stack(MemoryCell):
     """Memories upon each other, each reading the outputs of the one below."""
 
     cells: tuple[MemoryCell, ...]
+
+    @property
+    def full_precision(self) -> bool:
+        """As its layers, which are all of one kind."""
+        return self.cells[0].full_precision
 
     def init(self, batch: int) -> PyTree:
         return tuple(cell.init(batch) for cell in self.cells)
