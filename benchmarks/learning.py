@@ -19,7 +19,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ TASKS = {
         None,
         Mark(0.95, 2_000_000),
         "success_rate",
-        settings={"env_settings": "levels=train,image=true"},
+        settings={"env_settings": "image=true"},
         unseen={"levels": "held_out"},
     ),
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
@@ -127,7 +127,7 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
     program = make_program(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    judged_on = replace(config, env=replace(config.env, env_settings={**config.env.env_settings, **task.unseen}))
+    judged_on = settings.override(config, {"env_settings": task.unseen}) if task.unseen else config
     evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic)
     rows = []
     for seed in seeds:
@@ -144,7 +144,7 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
 
 
 def prepare(env_id: str, episodes: int, given: dict[str, str]) -> tuple[Task, Config, dict[str, Any]]:
-    """The task, its settings, and what a record says of how it was measured: equal in all that can be joined."""
+    """The task, its settings, and what a record says of how it was measured."""
     task = TASKS.get(env_id, Task(None, None))
     config = make_config(env_id.partition(",")[0], {**task.settings, **given})
     about = {
@@ -171,9 +171,13 @@ def joined(held: dict[str, Any], new: dict[str, Any], task: Task) -> dict[str, A
     return summed_up({**new, "seeds": [rows[seed] for seed in sorted(rows)]}, task)
 
 
-def differences(held: dict[str, Any], about: dict[str, Any]) -> list[str]:
-    """In what ``held`` was measured otherwise than by ``about``, so that the two are not to be joined."""
-    return [name for name, value in about.items() if held.get(name) != json.loads(json.dumps(value))]
+ALIKE = ("metric", "policy", "episodes", "steps", "settings", "versions", "device")
+"""What seeds must have in common to be shown as one row."""
+
+
+def differences(held: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """In what ``held`` was measured otherwise than ``record``, so that the two are not to be joined."""
+    return [name for name in ALIKE if held.get(name) != json.loads(json.dumps(record[name]))]
 
 
 def train(program: Program | HostProgram, seed: int) -> TrainState:
@@ -207,10 +211,6 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-ALIKE = ("metric", "policy", "episodes", "steps", "settings", "versions", "device")
-"""What seeds must have in common to be shown as one row."""
-
-
 def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
     """Put ``record`` beside what the file holds of other environments, and with ``join`` its seeds beside those it holds of this
     one. Several processes may do so at once."""
@@ -218,7 +218,7 @@ def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
     with FileLock(f"{path}.lock"):
         held = json.loads(path.read_text()) if path.is_file() else {}
         if join and env_id in held:
-            if unlike := differences(held[env_id], {name: record[name] for name in ALIKE}):  # another process has written since
+            if unlike := differences(held[env_id], record):  # another process has written since
                 aside = path.with_suffix(".unlike.json")
                 aside.write_text(json.dumps({env_id: record}, indent=1) + "\n")
                 sys.exit(f"{path} has {env_id} with other {', '.join(unlike)} by now: these seeds are in {aside}")
@@ -272,9 +272,8 @@ def refuse_unlike(parser: argparse.ArgumentParser, arguments: argparse.Namespace
     if not arguments.out:
         parser.error("--join needs --out: which file?")
     held = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
-    where = {name: circumstances()[name] for name in ("versions", "device")}
     for env_id in arguments.env_ids:
-        about = {**prepare(env_id, arguments.episodes, given)[2], **where}
+        about = {**prepare(env_id, arguments.episodes, given)[2], **circumstances()}
         if env_id in held and (unlike := differences(held[env_id], about)):
             parser.error(f"--join: {arguments.out} has {env_id} with other {', '.join(unlike)}: leave --join out to replace it")
 

@@ -16,6 +16,8 @@ from proximo.cli import main
 from proximo.errors import ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention, reuse
+from proximo.run import policy as judging
+from proximo.run.evaluation import make_evaluator
 from proximo.run.program import Program
 from proximo.run.progress import Reporter
 from proximo.run.sinks import read_rows
@@ -89,6 +91,16 @@ def test_a_checkpoint_is_the_state_of_its_step(run):
     assert arrays["collector.observation"].shape == (4, 3)
     normalizer = {name: x for name, x in arrays.items() if "normalizer" in name}
     assert any(np.allclose(x, 3.0, atol=0.5) for x in normalizer.values()), "the mean of the observations is 3"
+
+
+def test_a_policy_is_judged_on_the_levels_that_are_asked_for(run, monkeypatch):
+    played = []
+    monkeypatch.setattr(judging, "make_evaluator", lambda env, *rest: played.append(env) or make_evaluator(env, *rest))
+    for levels in ("7:8", "8:9", None):
+        assert proximo.evaluate(str(run), 2, levels=levels).length.shape == (2,)
+    starts = [[env.reset(jax.random.key(k), env.default_params)[1].tolist() for k in (0, 1)] for env in played]
+    assert starts[0][0] == starts[0][1] != starts[1][0] == starts[1][1]  # one level each
+    assert starts[2][0] != starts[2][1]
 
 
 def test_the_policy_of_a_run_acts_and_is_judged_alike_twice(run):

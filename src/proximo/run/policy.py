@@ -85,9 +85,8 @@ def _judging(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -
     """The environment to be judged by, and its settings."""
     if levels is None and not env_settings:
         return policy.env, policy.config
-    trained = policy.config.env
-    changes = {"levels": trained.levels if levels is None else levels, "env_settings": {**trained.env_settings, **env_settings}}
-    config = override(policy.config, changes)
+    changes = {} if levels is None else {"levels": levels}
+    config = override(policy.config, {**changes, "env_settings": env_settings} if env_settings else changes)
     env = environment(config)
     for role, ours, theirs in (
         ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),

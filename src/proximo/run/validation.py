@@ -7,10 +7,11 @@ import re
 from proximo.config import LEAVES, MAX_SEED, Config
 from proximo.errors import ConfigError
 
+ANY_MEMORY = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
-    "burn_in": ("gru", "lstm", "mingru", "lru", "gtrxl"),
-    "refresh_memory": ("gru", "lstm", "mingru", "lru", "gtrxl"),
-    "reset_memory": ("gru", "lstm", "mingru", "lru", "gtrxl"),
+    "burn_in": ANY_MEMORY,
+    "refresh_memory": ANY_MEMORY,
+    "reset_memory": ANY_MEMORY,
     "memory_horizon": ("gru", "lstm"),
     "memory_window": ("gtrxl",),
     "memory_heads": ("gtrxl",),
@@ -75,7 +76,7 @@ def _validate_memory(config: Config) -> None:
         value = getattr(getattr(config, LEAVES[name].group), name)
         if value != LEAVES[name].default and network.memory not in memories:
             given = f"{name} = {str(value).lower()}"
-            if len(memories) > 2:
+            if memories is ANY_MEMORY:
                 raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
             raise ConfigError(f"{given} needs memory = {' or '.join(memories)}, not {network.memory}.")
     if 0 < network.memory_horizon < 3:
