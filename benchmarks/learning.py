@@ -72,6 +72,9 @@ HARD = {
 }
 """PocMemory with goals shown at reset only, and 12 steps without a move; it has to be explored for longer than the preset's."""
 
+LAG_16 = {"gru": {"memory_horizon": "32"}, "lstm": {"memory_horizon": "32"}}
+"""RepeatPrevious, where the symbol of 16 rows before is asked for: what a cell needs beside the preset."""
+
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
     "gymnax:Pendulum-v1": Task(Mark(-200, 500_000), Mark(-160, 500_000)),
@@ -106,7 +109,9 @@ TASKS = {
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
     **{
         f"proximo:RepeatPrevious, {cell}{', lag 16' if lag == 16 else ''}": Task(
-            Mark(0.98, 1_000_000), Mark(0.98, 1_000_000), settings={"memory": cell, "env_settings": f"lag={lag}"}
+            Mark(0.98, 1_000_000),
+            Mark(0.98, 1_000_000),
+            settings={"memory": cell, "env_settings": f"lag={lag}", **(LAG_16.get(cell, {}) if lag == 16 else {})},
         )
         for cell in ("gru", "lstm", "mingru", "lru", "gtrxl")
         for lag in (4, 16)

@@ -57,9 +57,10 @@ def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
         print(f"{library}: {len(entries)} ids, as {entries[0]['id']}; `proximo envs {library}` lists them")
         return
     print(library)
+    width = max(len(entry["id"]) for entry in entries) + 2
     for entry in entries:
         mark = "  preset" if entry["preset"] else ""
         spaces = entry.get("error", "")
         if "observation" in entry:
             spaces = f"{entry['observation']:<26}→ {entry['action']}".removesuffix("→ ").rstrip()
-        print(f"  {entry['id']:<34}{spaces}{mark}".rstrip())
+        print(f"  {entry['id']:<{width}}{spaces}{mark}".rstrip())

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
 
 from proximo.config import MAX_SEED, Config, override
 from proximo.drivers.learning import fresh_policy
@@ -20,22 +23,85 @@ from proximo.run.episodes import MOST_EPISODES, Episodes
 from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
 from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
-from proximo.spaces import from_any
+from proximo.spaces import PREVIOUS_REWARD, from_any, zeros
+from proximo.types import Memory, Observation, Previous
+
+
+class Carried(NamedTuple):
+    """What a policy carries from row to row."""
+
+    memory: Memory
+    previous: Previous | None
+    """The last action and reward, where the policy observes them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
     """A trained policy and the environment that it was trained for.
 
-    ``network.init_memory(N)`` is the empty memory of N environments, ``network.step(memory, observation[N], first[N],
-    valid[N], key) -> (memory, action, log_prob, value)`` acts (by the mode with ``key=None``; under ``equinox.filter_jit``), and
-    ``network.to_space(action)`` is what the environment takes."""
+    ``memory, action = policy(memory, observation, first)`` acts on N environments, from ``policy.init_memory(N)`` on. ``network`` is
+    what is inside, for JAX programs of one's own: ``network.step`` also gives log-probability and value, and can be scanned."""
 
     network: ActorCritic
     env: JaxEnvironment | HostEnvironment
     config: Config
     step: int
     warnings: tuple[str, ...] = ()
+
+    def init_memory(self, num_envs: int = 1) -> Carried:
+        """What is carried before the first row of N environments: nothing was seen, nothing was done."""
+        return Carried(self.network.init_memory(num_envs), self.network.nothing_before(num_envs))
+
+    def __call__(
+        self, memory: Carried, observation: Any, first: Any, reward: Any = None, key: Key[Array, ""] | None = None
+    ) -> tuple[Carried, np.ndarray]:
+        """The memory after a row, and N actions as the environments take them.
+
+        ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins; the
+        memory begins anew there, unless it was trained to be carried over (``reset_memory: false``). ``reward``: N rewards of the last actions,
+        needed by policies with ``observe_reward`` and by no others. ``key`` samples the actions; without, they are
+        the most probable ones. Raises ``ConfigError`` where shapes do not fit.
+        """
+        first = np.asarray(first, bool)
+        if first.ndim != 1:
+            raise ConfigError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
+        observation = _held(observation, zeros(from_any(self.env.observation_space, "observation"), first.shape))
+        if PREVIOUS_REWARD in self.network.added and not first.all():
+            if np.shape(reward) != first.shape:
+                given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
+                raise ConfigError(f"reward {given}: this policy observes it (observe_reward); expected one for each environment.")
+            assert memory.previous is not None
+            memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            memory, action = _act(self.network, memory, observation, first, key)
+        return memory, np.asarray(action)
+
+
+@eqx.filter_jit
+def _act(
+    network: ActorCritic, carried: Carried, observation: Observation, first: Array, key: Key[Array, ""] | None
+) -> tuple[Carried, Array]:
+    observation = network.observed(observation, first, carried.previous)
+    memory, action, _, value = network.step(carried.memory, observation, first, jnp.ones_like(first), key)
+    return Carried(memory, network.previous(action, jnp.zeros_like(value))), network.to_space(action)
+
+
+def _held(observation: Any, expected: Any) -> Observation:
+    """``observation`` as the policy reads it, if its parts and their shapes are those expected."""
+    observation = np.asarray(observation) if isinstance(expected, np.ndarray) else observation
+    given, wanted = jax.tree.structure(observation), jax.tree.structure(expected)
+    if given != wanted:
+        raise ConfigError(f"The observation has the parts {given}: expected {wanted}.")
+
+    def hold(x: Any, like: np.ndarray) -> np.ndarray:
+        if np.shape(x) != like.shape:
+            raise ConfigError(
+                f"An observation has the shape {np.shape(x)}: expected {like.shape}, one row for each of {len(like)} flags in first "
+                "(observation[None] is the row of a single environment)."
+            )
+        return np.asarray(x, like.dtype)
+
+    return jax.tree.map(hold, observation, expected)
 
 
 def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:

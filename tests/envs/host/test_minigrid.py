@@ -118,6 +118,22 @@ def test_success_is_told_by_the_end_that_was_reached(level):
     assert reward == 0
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_limit_of_steps_interrupts_the_task_or_ends_it(ends):
+    env = make_env("minigrid:MemoryS7", {"limit_ends": ends}).make()
+    env.reset(seed=0)
+    results = [env.step(0) for _ in range(env.unwrapped.max_steps)]  # turning on the spot
+    assert not any(terminated or truncated for _, _, terminated, truncated, _ in results[:-1])
+    _, reward, terminated, truncated, info = results[-1]
+    assert (reward, terminated, truncated, info["success"]) == (0, ends, not ends, False)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_is_reached_ends_the_task_with_either_limit(ends):
+    _, reward, terminated, truncated, _ = walk(make_env("minigrid:MemoryS9", {"limit_ends": ends}).make(), 0, True)
+    assert (reward > 0.9, terminated, truncated) == (True, True, False)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -126,6 +142,7 @@ def test_success_is_told_by_the_end_that_was_reached(level):
         ({"levels": "traim"}, "train"),
         ({"vew": 3}, "view"),
         ({"image": 1}, "bool"),
+        ({"limit_ends": "no"}, "bool"),
     ],
 )
 def test_settings_are_held(settings, message):

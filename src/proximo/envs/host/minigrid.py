@@ -38,6 +38,10 @@ class MiniGridSettings:
     """The first so many of MiniGrid's seven actions; 0: left, right and forward in the memory tasks, else all."""
     levels: str = "all"
     """Which levels are played, by what is in them: "train" and "held_out" have none in common."""
+    limit_ends: bool = False
+    """The limit of steps is an end of the task (termination), not an interruption of it (truncation). MiniGrid's reward for a success
+    falls with every step, to a tenth at the limit: nothing is left to win behind it. The value of the last view, which does not show
+    the time, would say otherwise, and an agent that wanders until the limit would be paid for it."""
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
@@ -187,7 +191,7 @@ class Seen(gym.Wrapper):
 
     def __init__(self, env: gym.Env, settings: MiniGridSettings):
         super().__init__(env)
-        self.image = settings.image
+        self.image, self.limit_ends = settings.image, settings.limit_ends
         self.action_space = gym.spaces.Discrete(settings.actions)
         if self.image:
             self.observation_space = env.observation_space["image"]  # pyright: ignore[reportIndexIssue]
@@ -208,4 +212,6 @@ class Seen(gym.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "success": float(reward) > 0}
+        if truncated and self.limit_ends:
+            terminated, truncated = True, False
         return observation["image"], reward, terminated, truncated, info
