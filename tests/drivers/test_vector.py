@@ -121,8 +121,8 @@ ACTIONS = {
 PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if name != "camera"))
 
 
-@pytest.mark.parametrize("actions", ACTIONS)
-def test_observations_of_parts_with_a_mask_are_trained_on_with_every_kind_of_action(actions):
+@pytest.mark.parametrize("actions", ["one of some", "bounded"])
+def test_observations_of_parts_are_trained_on_with_a_mask_and_without(actions):
     action_space, entries = ACTIONS[actions]
     parts = toys.PARTS if actions == "one of some" else PLAIN_PARTS
     space = toys.masked(parts, entries) if entries else parts
