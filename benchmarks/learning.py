@@ -73,7 +73,7 @@ HARD = {
 """PocMemory with goals shown at reset only, and 12 steps without a move; it has to be explored for longer than the preset's."""
 
 LAG_16 = {"gru": {"memory_horizon": "32"}, "lstm": {"memory_horizon": "32"}}
-"""RepeatPrevious, where the symbol of 16 rows before is asked for: what a cell needs beside the preset."""
+"""RepeatPrevious, where the symbol of 16 rows before is asked for: what is set beside the preset, by cell; not yet measured."""
 
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
