@@ -62,5 +62,17 @@ def test_they_are_listed():
 def test_a_masked_environment_keeps_its_name_and_its_limit():
     env = make_env("CartPoleNoVel-v1")
     assert env.id == "CartPoleNoVel-v1"
-    assert env.make_vector is None
     assert env.make().spec.max_episode_steps == 500
+
+
+def test_vectorised_by_itself_it_hides_the_same():
+    """Compared with the plain vectorised environment, equally seeded and driven."""
+    masked, plain = (make_env(name).make_vector(3) for name in ("CartPoleNoVel-v1", "CartPole-v1"))
+    rows = [(masked.reset(seed=3)[0], plain.reset(seed=3)[0])]
+    actions = np.random.default_rng(0).integers(2, size=(60, 3))
+    rows += [(masked.step(action)[0], plain.step(action)[0]) for action in actions]
+    masked, plain = (np.array(seen) for seen in zip(*rows, strict=True))
+    assert (masked[..., [0, 2]] == plain[..., [0, 2]]).all()
+    assert (masked[..., [1, 3]] == 0).all()
+    assert np.abs(plain[..., [1, 3]]).max() > 1
+    assert make_env("PendulumNoVel-v1").make_vector is None

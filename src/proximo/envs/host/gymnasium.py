@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 from proximo.envs.host.block import PAIR, Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, WithoutVelocity, flat_mask, mask_rows
+from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, VectorWithoutVelocity, WithoutVelocity, flat_mask, mask_rows
 from proximo.envs.masked import Mask
 from proximo.envs.users_code import users_code
 from proximo.errors import ConfigError, EnvError, lacking, nearest
@@ -101,10 +101,11 @@ def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing,
     _hold_arguments(spec, settings, env_id)
     # The specification, not the id: a worker process has not run what registered it.
     make = partial(gym.make, spec, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make_vector = partial(_make_vector, spec, settings)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
-    make_vector = partial(_make_vector, spec, settings)
-    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps and mask is None
+        make_vector = partial(_make_masked_vector, make_vector, mask)
+    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps and not (mask and mask.drops)
     with making(env_id):
         env = from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
         return env if env.make_vector is None or _offers(make_vector, env) else dataclasses.replace(env, make_vector=None)
@@ -122,6 +123,10 @@ def _offers(make_vector: Callable[[int], Any], env: HostEnvironment) -> bool:
 
 def _make_masked(make: Callable[[], Any], mask: Mask) -> Any:
     return WithoutVelocity(make(), mask)
+
+
+def _make_masked_vector(make_vector: Callable[[int], Any], mask: Mask, num_envs: int) -> Any:
+    return VectorWithoutVelocity(make_vector(num_envs), mask)
 
 
 def _hold_arguments(spec: Any, settings: dict[str, Any], env_id: str) -> None:

@@ -81,6 +81,18 @@ class WithoutVelocity(gym.ObservationWrapper):
         return self.mask.hide(observation)
 
 
+class VectorWithoutVelocity(gym.vector.VectorObservationWrapper):
+    """The same for an environment that vectorises itself, where velocities read 0 and the space stays (CartPole's)."""
+
+    def __init__(self, env: Any, mask: Mask):
+        super().__init__(env)
+        self.mask = mask
+
+    def observations(self, observations: Any) -> Any:
+        """What is left of them."""
+        return self.mask.hide(observations)
+
+
 def adopted(env: Any) -> Any:
     """``env`` as one of Gymnasium's own class, which its wrappers ask for."""
     return env if isinstance(env, gym.Env) else Adopted(env)

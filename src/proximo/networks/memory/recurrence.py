@@ -21,7 +21,6 @@ from proximo.networks.memory.memory import select
 
 State = Any
 Gates = Callable[[Array, Array, State], State]
-UNROLL = 8
 
 
 def hidden(state: State) -> Float[Array, "*rows H"]:
@@ -35,6 +34,12 @@ def _add_hidden(state: State, h: Float[Array, "*rows H"]) -> State:
 
 def _zeros_like(state: State) -> State:
     return jax.tree.map(jnp.zeros_like, state)
+
+
+def _unroll(state: State) -> int:
+    """Rows in one iteration of the scan: XLA goes through the chain of states within an iteration anew for each of its rows, so
+    that the two of an LSTM pay for fewer (docs/decisions/0003-speed-on-the-cpu.md)."""
+    return 4 // len(jax.tree.leaves(state))
 
 
 def advance(gates: Gates, x: Array, h_projected: Array, before: State, valid: Array) -> State:
@@ -58,7 +63,7 @@ def _forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, f
         state = advance(gates, x_t, h_projected, before, valid_t)
         return state, (state, h_projected)
 
-    last, (states, h_projected) = jax.lax.scan(step, state, (x, first, valid), unroll=UNROLL)
+    last, (states, h_projected) = jax.lax.scan(step, state, (x, first, valid), unroll=_unroll(state))
     return last, states, h_projected
 
 
@@ -110,10 +115,10 @@ def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Arr
         d_before = _add_hidden(d_before, times(d_state, by_h_t) @ transposed)
         return select(first_t, _zeros_like(d_before), d_before), d_state
 
-    d_state, d_states = jax.lax.scan(step, d_last, (by_h, by_state, first, d_outputs), reverse=True, unroll=UNROLL)
+    d_state, d_states = jax.lax.scan(step, d_last, (by_h, by_state, first, d_outputs), reverse=True, unroll=_unroll(state))
     d_projected = times(d_states, by_h).reshape((-1, weight.shape[1]))
-    d_weight = hidden(before).reshape((-1, weight.shape[0])).T @ d_projected
-    return d_weight, d_projected.sum(0), d_state, times(d_states, by_x), None, None
+    rows_last = jax.lax.optimization_barrier(hidden(before).reshape((-1, weight.shape[0])).T)  # a copy: else it is folded back
+    return rows_last @ d_projected, d_projected.sum(0), d_state, times(d_states, by_x), None, None
 
 
 recur.defvjp(_recur_forward, _recur_backward)
