@@ -103,7 +103,7 @@ TASKS = {
         None,
         Mark(0.95, 2_000_000),
         "success_rate",
-        settings={"env_settings": "image=true"},
+        settings={"env_settings": "image=true", "learning_rate": "linear(5e-4, 0)", "total_steps": "1000000"},
         unseen={"levels": "held_out"},
     ),
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),

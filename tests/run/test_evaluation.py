@@ -11,6 +11,8 @@ from proximo.config import override
 from proximo.run import evaluation
 from proximo.run.episodes import bootstrap_interval, interquartile_mean
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator
+from proximo.run.policy import doubts
+from proximo.run.settings import make_config
 
 import toys
 from helpers import small_driver
@@ -164,3 +166,9 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
         evaluation.make_evaluator(env, override(config, {"matmul_precision": precision}), 2, False)(policy_for(env), 0, 1)
         monkeypatch.undo()
     assert (seen[0], seen[-1]) == ("default", "highest")
+
+
+@pytest.mark.parametrize(("trained", "judged", "doubted"), [("train", "held_out", 0), ("all", "held_out", 1), ("all", "all", 0)])
+def test_levels_held_out_from_a_policy_that_was_trained_on_all_are_doubted(trained, judged, doubted):
+    config = make_config("minigrid:MemoryS9", {"env_settings": f"levels={trained}"})
+    assert len(doubts(config, {"levels": judged})) == doubted

@@ -147,6 +147,13 @@ def evaluate(
         return evaluator(policy.network, seed, JUDGEMENT_STREAM)
 
 
+def doubts(config: Config, env_settings: dict[str, Any]) -> tuple[str, ...]:
+    """Why a judgement with ``env_settings`` may not say what is expected of it."""
+    if env_settings.get("levels") != "held_out" or config.env.env_settings.get("levels") == "train":
+        return ()
+    return ("the policy was trained without levels=train: it may have seen the levels that are held out.",)
+
+
 def _judging(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[JaxEnvironment | HostEnvironment, Config]:
     """The environment to be judged by, and its settings."""
     if levels is None and not env_settings:
