@@ -30,10 +30,15 @@ def ends(env, actions):
     raise AssertionError("no end")
 
 
+TIMED = ["MysteryPath", "MysteryPath-Grid", "SearingSpotlights"]
+TIMED += ["Endless-MortarMayhem", "Endless-MysteryPath", "Endless-SearingSpotlights"]
+
+
 @needs
-def test_a_limit_of_time_is_a_truncation():
-    env = make_env("memory-gym:MysteryPath-Grid", {"max_steps": 9}).make()
-    assert ends(env, [0] * 20)[:3] == (9, False, True)
+@pytest.mark.parametrize("name", TIMED)
+def test_a_limit_of_time_is_a_truncation(name):
+    env = make_env(f"memory-gym:{name}", {"max_steps": 9}).make()
+    assert ends(env, [np.zeros(env.action_space.shape, int)] * 20)[:3] == (9, False, True)
 
 
 @needs
