@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "sequences of 64, advantages normalised over the rollout": {"normalize_advantage": "batch"},
 }
 CURVE_POINTS = 20
-"""So that each has several rollouts: all environments begin together, and every eighth rollout or so ends no episode."""
+"""So that each has several rollouts: all environments begin together, and some rollouts of 192 steps end no episode of 200."""
 
 
 def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[str, Any]:

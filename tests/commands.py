@@ -19,11 +19,11 @@ from proximo.run.sinks import read_rows
 TESTS = Path(__file__).parent
 ENV = "toys:RandomEnds"
 SMALL = {
-    "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8, "memory_size": 8,
+    "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8,
     "normalize_observation": "true", "normalize_reward": "true", "total_steps": 640, "updates_per_call": 2,
     "eval_episodes": 4, "tensorboard": "false",
 }  # fmt: skip
-GRU = {"memory": "gru", "sequence_length": 4}
+GRU = {"memory": "gru", "memory_size": 8, "sequence_length": 4}
 BATCH = 32
 
 

@@ -191,7 +191,10 @@ def test_seeds_that_would_be_the_first_ones_again_are_refused():
         validate(override(Config(), {"id": "x", "seed": 2**32 - 1, "seeds": 2}))
 
 
-@pytest.mark.parametrize("settings", [{"burn_in": 4}, {"refresh_memory": True}, {"reset_memory": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"burn_in": 4}, {"refresh_memory": True}, {"reset_memory": False}, {"memory_size": 64}, {"memory_layers": 2}],
+)
 def test_settings_of_a_memory_that_is_not_there_are_refused(settings):
     (name,) = settings
     with pytest.raises(ConfigError, match=rf"^{name} = .* needs a memory, and memory is none"):
@@ -225,3 +228,7 @@ def test_a_refreshed_memory_needs_more_than_one_sequence_a_rollout():
         validate(override(Config(), settings))
     assert validate(override(Config(), {**settings, "sequence_length": 64})).ppo.refresh_memory
     assert validate(override(Config(), {**settings, "recompute_advantage": True})).ppo.refresh_memory
+    once = {**settings, "sequence_length": 64, "num_epochs": 1}
+    with pytest.raises(ConfigError, match="refresh_memory has nothing to refresh with num_epochs = 1"):
+        validate(override(Config(), once))
+    assert validate(override(Config(), {**once, "learner_lag": 1})).ppo.refresh_memory

@@ -26,6 +26,8 @@ FOREIGN_NAMES = {
     "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
     "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward", "clip_obs": "clip_observation",
     "norm_adv": "normalize_advantage", "normalize_adv": "normalize_advantage", "anneal_lr": "learning_rate", "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
+    "rnn_type": "memory", "hidden_state_size": "memory_size", "n_lstm_layers": "memory_layers", "use_sde": "sde_every", "sde_sample_freq": "sde_every",
+    "memory_length": "memory_window", "context_length": "memory_window", "num_heads": "memory_heads", "reset_hidden_state": "reset_memory",
 }  # fmt: skip
 
 
@@ -171,7 +173,9 @@ class RunConfig:
         0, "steps after which an episode of an evaluation is cut and counts as it stands; 0: 100,000", low=0, high=10**8
     )
     diagnose_every: int = _setting(
-        0, "updates between looks at whether the memory is up to date and used; 0: a fiftieth of the run, -1: off", low=-1
+        0,
+        "updates between looks at whether the memory is up to date and used; 0: at most fifty times in the run, -1: off",
+        low=-1,
     )
     checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best; at least 2", low=2)
@@ -210,7 +214,7 @@ class Config:
         """Updates between two looks at the memory; 0: never."""
         if self.network.memory == "none" or self.run.diagnose_every < 0:
             return 0
-        return self.run.diagnose_every or max(1, self.total_updates // 50)
+        return self.run.diagnose_every or -(-self.total_updates // 50)
 
     @property
     def updates_per_call(self) -> int:
@@ -255,24 +259,26 @@ def unknown(name: str, where: str = "") -> ConfigError:
     return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
 
 
-def override(config: Config, settings: Mapping[str, Any]) -> Config:
+def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
     """``config`` with the named leaves replaced; raises ``ConfigError`` for an unknown name or a wrong value.
 
-    Entries of a mapping (``env_settings``) join those that are there, so that a preset's stay; an empty one takes all away.
+    With ``join`` entries of a mapping (``env_settings``) stand beside those that are there, so that a preset's stay; an empty one
+    takes all away.
     """
     changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
         leaf, value = LEAVES[name], coerce(LEAVES[name], value)
-        if isinstance(value, dict) and value:
+        if join and isinstance(value, dict) and value:
             value = {**getattr(getattr(config, leaf.group), name), **value}
         changes[leaf.group][name] = value
     return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """``base`` overridden by a tree ``{group: {name: value}}``; ``source`` names the file in errors."""
+    """``base`` overridden by a tree ``{group: {name: value}}``; ``source`` names the file in errors. A mapping of settings is
+    taken whole, so that the saved settings of a run are that run's again."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
     settings: dict[str, Any] = {}
@@ -290,7 +296,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
                 raise unknown(str(name), f" under {group!r} in {source}")
             settings[name] = value
     try:
-        return override(base, settings)
+        return override(base, settings, join=False)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
 

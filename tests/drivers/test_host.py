@@ -17,7 +17,7 @@ from proximo.envs.host.gymnasium import from_class, from_factory, from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.slab import Slab
 from proximo.errors import EnvironmentFault
-from proximo.ppo.batch import cut, sequences_of, unroll
+from proximo.ppo.batch import cut, sequences_of, unroll, warm
 from proximo.ppo.rollouts import refresh_memory
 
 import gym_toys
@@ -122,6 +122,14 @@ def test_rows_to_burn_in_on_are_the_last_ones_of_the_rollout_before():
     assert not one.warmup.valid.any()
     late = jax.tree.map(lambda x: x[-2:], (one.observation, one.first, one.valid))
     assert bits(other.warmup) == bits(late)
+
+
+def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+    (one, other), policy = rollouts("burning in and observing")
+    before = jax.tree.map(lambda m: m[0], other.memory)
+    assert difference(warm(policy, before, other.warmup), one.last_memory) < 1e-5
+    for wrong in (policy.init_memory(4), jax.tree.map(lambda m: m[0], one.memory)):
+        assert difference(warm(policy, wrong, other.warmup), one.last_memory) > 1e-3
 
 
 @pytest.mark.parametrize("large", [0, 20, 10**9])

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.ppo.batch import warm
+from proximo.types import Warmup
+
 from helpers import difference, small_driver
 from toys import Counting
 
@@ -15,8 +18,9 @@ STEPS, ENVS = 10, 4
 
 
 @functools.cache
-def two_rollouts():
-    driver = small_driver(Counting(), num_steps=STEPS, memory="gru", normalize_observation=False, sequence_length=5)
+def two_rollouts(burn_in=0):
+    settings = {"memory": "gru", "normalize_observation": False, "sequence_length": 5, "burn_in": burn_in}
+    driver = small_driver(Counting(), num_steps=STEPS, **settings)
     state = driver.init(jax.random.key(0))
     collect = jax.jit(driver.collect)
     policy = state.learner.policy
@@ -93,3 +97,15 @@ def test_statistics_count_whole_episodes_and_only_those():
         diluted = np.asarray(rollout.reward).sum() / done.size
         assert float(metric["rollout/return_mean"]) != pytest.approx(diluted, rel=0.05)
     assert ends > 8
+
+
+def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+    """By one policy: warmed from where the rows begin it is the memory that acting ended with; from nothing, from elsewhere or
+    over other rows it is not."""
+    policy, (first, second), _, _ = two_rollouts(3)
+    before = jax.tree.map(lambda m: m[0], second.memory)
+    assert difference(warm(policy, before, second.warmup), first.last_memory) < 1e-6
+    empty, older = policy.init_memory(ENVS), jax.tree.map(lambda m: m[0], first.memory)
+    late = jax.tree.map(lambda x: x[-4:-1], (first.observation, first.first, first.valid))
+    for memory, rows in ((empty, second.warmup), (older, second.warmup), (before, Warmup(*late))):
+        assert difference(warm(policy, memory, rows), first.last_memory) > 1e-3

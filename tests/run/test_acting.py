@@ -98,6 +98,10 @@ def test_what_does_not_fit_is_told():
         observing(memory, [[0, 0]], [False])
     with pytest.raises(ConfigError, match=r"reward has the shape \(\)"):
         observing(memory, [[0, 0]], [False], 1.0)
+    with pytest.raises(ConfigError, match=r"memory is of 1 environments, and first has 3 flags"):
+        observing(memory, np.zeros((3, 2)), [True] * 3)
+    with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
+        observing(observing.network.init_memory(1), [[0, 0]], [True])
 
 
 def test_a_policy_that_was_loaded_plays_as_it_was_judged(tmp_path):

@@ -11,11 +11,12 @@ from proximo.config import override
 from proximo.run import evaluation
 from proximo.run.episodes import bootstrap_interval, interquartile_mean
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator
-from proximo.run.policy import doubts
+from proximo.run.policy import _doubts
 from proximo.run.settings import make_config
+from proximo.spaces import Box
 
 import toys
-from helpers import small_driver
+from helpers import shaken, small_driver
 
 
 def policy_for(env, **settings):
@@ -43,9 +44,8 @@ def test_short_episodes_are_not_favoured():
     assert 0.4 < (result.length == 40).mean() < 0.6
 
 
-def test_more_episodes_than_play_together_are_all_different(monkeypatch):
-    monkeypatch.setattr(evaluation, "MOST_TOGETHER", 8)
-    result = play(toys.RandomEnds(), 20)
+def test_more_episodes_than_play_together_are_all_different():
+    result = play(toys.RandomEnds(), 20, together=8)
     assert len(result.episode_return) == 20
     assert len(set(result.episode_return)) == 20
 
@@ -114,7 +114,7 @@ def test_the_memory_begins_empty_and_is_carried():
             )
             return first_step(policy, memory, observation, first, valid, key)
 
-    jax.block_until_ready(Evaluator(env, 2, False)._play_together(Spy(), jax.random.key(0)))
+    jax.block_until_ready(Evaluator(env, 2, False)._play_together(Spy(), policy.init_memory(2), jax.random.key(0)))
     jax.effects_barrier()
     assert seen[0] == (0.0, True)
     assert len(seen) >= 3
@@ -168,7 +168,41 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
     assert (seen[0], seen[-1]) == ("default", "highest")
 
 
-@pytest.mark.parametrize(("trained", "judged", "doubted"), [("train", "held_out", 0), ("all", "held_out", 1), ("all", "all", 0)])
-def test_levels_held_out_from_a_policy_that_was_trained_on_all_are_doubted(trained, judged, doubted):
-    config = make_config("minigrid:MemoryS9", {"env_settings": f"levels={trained}"})
-    assert len(doubts(config, {"levels": judged})) == doubted
+@pytest.mark.parametrize(
+    ("trained", "judged", "doubt"),
+    [
+        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all new"),
+        ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
+        ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
+        ({"levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
+        ({"levels": "0:100"}, {"levels": "100:150"}, None),
+        ({"levels": "0:100"}, {}, None),
+    ],
+)
+def test_levels_that_are_not_new_are_doubted_where_new_ones_were_asked_for(trained, judged, doubt):
+    config = make_config("minigrid:MemoryS9", trained)
+    doubts = _doubts(config, override(config, judged), "levels" in judged)
+    assert len(doubts) == (doubt is not None)
+    assert all(doubt in one for one in doubts)
+
+
+class Echo(toys.RandomEnds):
+    """Every episode is the same but for what the policy does: the reward is its action."""
+
+    action_space = Box((1,), -10.0, 10.0)
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.ones(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        return {"time": time}, jnp.ones(3), action[0], time == 4, jnp.array(False), {}
+
+
+@pytest.mark.parametrize("reset_memory", [True, False])
+def test_a_memory_is_carried_over_episodes_where_it_was_in_the_training(reset_memory):
+    driver = small_driver(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
+    policy = shaken(driver.init_policy(jax.random.key(0)))
+    returns = evaluation.make_evaluator(driver.env, driver.config, 3, False)(policy, 0, JUDGEMENT_STREAM).episode_return
+    assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
+    assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

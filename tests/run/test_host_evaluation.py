@@ -2,6 +2,7 @@
 
 import functools
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -57,6 +58,30 @@ def test_every_autoreset_mode_plays_the_same_episodes(memory):
         np.testing.assert_allclose(other.episode_return, first.episode_return, atol=1e-5)
         np.testing.assert_array_equal(other.length, first.length)
         np.testing.assert_array_equal(other.success, first.success)
+
+
+class Echo(gymnasium.Env):
+    """Every episode is the same but for what the policy does: the reward is its action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-10, 10, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.ones(3, np.float32), float(action[0]), self.time == 4, False, {}
+
+
+@pytest.mark.parametrize("reset_memory", [True, False])
+def test_the_memory_is_reset_where_an_episode_begins_unless_it_is_carried_over(reset_memory):
+    env = from_factory(Echo, "toy", NONE)
+    result = played(env, 3, num_envs=1, num_workers=0, memory="gru", reset_memory=reset_memory)
+    steps = np.abs(np.diff(result.episode_return))
+    assert (steps < 1e-6).all() == reset_memory
+    assert (steps > 1e-4).any() != reset_memory
 
 
 def test_selection_judgement_and_seeds_are_different_episodes():

@@ -1,6 +1,7 @@
 """Where a setting comes from: default < preset < file < flag; and what a resumed run may change."""
 
 import pytest
+import yaml
 
 from proximo import presets
 from proximo.config import LEAVES, Config, to_mapping
@@ -133,12 +134,22 @@ def test_entries_of_env_settings_join_those_of_the_preset_and_an_empty_one_takes
     assert make_config(ENV, {"env_settings": {}}).env.env_settings == {}
 
 
+def test_saved_settings_are_the_runs_own_though_the_preset_has_entries_that_it_had_not(monkeypatch, tmp_path):
+    config = make_config(ENV, {"env_settings": "view=5"})
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(to_mapping(config)))
+    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
+    assert make_config(file=path) == config
+    assert make_config(file=path, settings={"env_settings": "image=true"}).env.env_settings == {"view": 5, "image": True}
+
+
 @pytest.mark.parametrize("memory", ["none", "lru", "gtrxl"])
 def test_another_memory_than_the_presets_goes_without_what_only_that_one_has(monkeypatch, tmp_path, memory):
     network = {"memory": "gru", "memory_horizon": 16, "memory_size": 48}
+    size = 48 if memory != "none" else Config().network.memory_size
     monkeypatch.setattr(presets, "load", lambda env_id: {"network": dict(network), "ppo": {"burn_in": 2, "gamma": 0.5}})
     config = make_config(ENV, {"memory": memory})
-    assert (config.network.memory, config.network.memory_horizon, config.network.memory_size) == (memory, 0, 48)
+    assert (config.network.memory, config.network.memory_horizon, config.network.memory_size) == (memory, 0, size)
     assert (config.ppo.burn_in, config.ppo.gamma) == (0 if memory == "none" else 2, 0.5)
     path = tmp_path / "settings.yaml"
     path.write_text(f"network: {{memory: {memory}}}")

@@ -31,10 +31,8 @@ def run(arguments: list[str]) -> int:
     from proximo.config import LEAVES
     from proximo.run import directory, evaluate, load_policy
     from proximo.run.files import plain
-    from proximo.run.policy import doubts
 
     path, which = directory.resolve(options.run, Path(options.runs_dir))
-    changes: dict[str, Any] = coerce(LEAVES["env_settings"], options.env_settings)
     results: dict[str, Any] = {}
     for run_dir in directory.members(path) or [path]:
         with quiet_stdout(options.json):
@@ -45,9 +43,9 @@ def run(arguments: list[str]) -> int:
                 stochastic=options.stochastic,
                 seed=options.seed,
                 levels=options.levels,
-                env_settings=changes,
+                env_settings=coerce(LEAVES["env_settings"], options.env_settings),
             )
-        for warning in (*policy.warnings, *doubts(policy.config, changes)):
+        for warning in (*policy.warnings, *episodes.warnings):
             print(f"warning: {warning}", file=sys.stderr)
         if episodes.unfinished:
             print(f"warning: {episodes.unfinished} episodes did not end and count as they stood.", file=sys.stderr)

@@ -7,6 +7,9 @@ from typing import Any
 
 from proximo.errors import ConfigError
 
+PARTS = ("all", "train", "held_out")
+"""Of the levels of an environment that tells them apart by what is in them: "train" and "held_out" have none in common."""
+
 
 @dataclass(frozen=True)
 class LevelRange:
@@ -22,6 +25,10 @@ class LevelRange:
         if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) < 2**31):
             raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98, below 2³¹.")
         return cls(int(low), int(high))
+
+    def common(self, other: LevelRange) -> int:
+        """How many levels both have."""
+        return max(0, min(self.stop, other.stop) - max(self.start, other.start))
 
 
 class LevelsJax:

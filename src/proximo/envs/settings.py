@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,20 @@ def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
         raise ConfigError(f"env_settings: {env_id} has no parameters.")
     fields = [f.name for f in dataclasses.fields(params)]
+    hold_names(settings, fields, env_id)
     for name, value in settings.items():
-        if name not in fields:
-            raise ConfigError(
-                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, fields)}; it has {', '.join(fields)}."
-            )
         _hold(name, value, getattr(params, name))
     return dataclasses.replace(params, **settings)
+
+
+def hold_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
+    """Raise ``ConfigError`` for a name that is none of the environment's parameters."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
+            )
 
 
 def _hold(name: str, value: Any, default: Any) -> None:

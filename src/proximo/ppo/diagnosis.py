@@ -25,8 +25,9 @@ def is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
 
 def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
     """Of the policy that has learned from ``rollout``: ``staleness``, the distance of the stored memories (behind the burnt-in
-    rows, where there are any) from those that it would have come to itself, relative to their size; ``use``, the approximate Kullback-Leibler divergence of its actions from
-    those that it would take with an empty memory in every row (0 where memory changes nothing)."""
+    rows, where there are any) from those that it would have come to itself, relative to their size; ``use``, the approximate
+    Kullback-Leibler divergence of its actions from those that it would take with an empty memory in every row (0 where memory
+    changes nothing)."""
     fresh = refresh_memory(policy, rollout, length)
     sequences = sequences_of(fresh, length)
     forgetful = dataclasses.replace(policy, reset_memory=True)
@@ -47,7 +48,7 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
 
 
 def nothing() -> Metrics:
-    """In updates that are not looked at: not a number, which is written nowhere."""
+    """In updates that are not looked at: not a number, in ``metrics.jsonl`` null."""
     return {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
 
 

@@ -20,6 +20,8 @@ class Episodes:
     success: np.ndarray | None
     unfinished: int
     """Episodes that were still running after ``eval_max_steps`` (else ``MOST_STEPS``) steps, counted as they stood."""
+    warnings: tuple[str, ...] = ()
+    """Why a judgement may not say what was asked of it."""
 
     def summary(self) -> dict[str, Any]:
         """``{episodes, mean_return, std_return, iqm_return, ci95, mean_length, success_rate}``.

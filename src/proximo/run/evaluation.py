@@ -16,6 +16,7 @@ from proximo.networks import ActorCritic
 from proximo.run.episodes import MOST_STEPS, Episodes
 from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import precision, reuse
+from proximo.types import Memory
 
 # Streams of random keys: what selects a checkpoint during training is never what judges it afterwards.
 SELECTION_STREAM, JUDGEMENT_STREAM = 1, 2
@@ -30,12 +31,14 @@ def make_evaluator(
     if isinstance(env, HostEnvironment):
         return HostEvaluator(env, config, episodes, stochastic)
     cut = config.run.eval_max_steps or MOST_STEPS
-    settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision, cut)
+    together = MOST_TOGETHER if config.network.reset_memory else config.env.num_envs
+    settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision, cut, together)
     return reuse(("evaluator", id(env), *settings, precision()), lambda: Evaluator(env, *settings))
 
 
 class Evaluator:
-    """Runs whole episodes on environments of its own, one from each reset, so that short ones are not favoured.
+    """Runs whole episodes on environments of its own, one from each reset, so that short ones are not favoured: ``together`` at a time.
+    A memory that is carried over episodes is carried to the next ones.
 
     The first call compiles; later ones, with other parameters of the same policy, do not.
     """
@@ -48,12 +51,13 @@ class Evaluator:
         max_episode_steps: int = 0,
         matmul_precision: str = "default",
         cut: int = MOST_STEPS,
+        together: int = MOST_TOGETHER,
     ):
         self.env, self.episodes, self.stochastic, self.matmul_precision = env, episodes, stochastic, matmul_precision
         self.limit = min(max_episode_steps or cut, cut)
         self.ends = 0 < max_episode_steps <= cut
         """No episode is longer than ``limit``: one that reaches it was truncated, as in the training."""
-        self.together = min(episodes, MOST_TOGETHER)
+        self.together = min(episodes, together)
         self._play = jax.jit(self._play_together)
 
     def close(self) -> None:
@@ -62,22 +66,25 @@ class Evaluator:
     def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
         """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
         key = jax.random.fold_in(jax.random.key(seed), stream)
+        chunks, memory = [], policy.init_memory(self.together)
         with jax.default_matmul_precision(self.matmul_precision):
-            chunks = [self._play(policy, jax.random.fold_in(key, i)) for i in range(-(-self.episodes // self.together))]
+            for i in range(-(-self.episodes // self.together)):
+                memory, played = self._play(policy, memory, jax.random.fold_in(key, i))
+                chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
         unfinished = 0 if self.ends else int((~result["done"]).sum())
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished)
 
-    def _play_together(self, policy: ActorCritic, key: Key[Array, ""]) -> PyTree:
+    def _play_together(self, policy: ActorCritic, memory: Memory, key: Key[Array, ""]) -> tuple[Memory, PyTree]:
+        """An episode of each environment; the memory behind it."""
         env, batch = self.env, self.together
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(key)
         env_state, observation = vector.reset(env, jax.random.split(key_reset, batch), params)
-        always = jnp.ones(batch, bool)
         start = {
             "env_state": env_state,
             "observation": observation,
-            "memory": policy.init_memory(batch),
+            "memory": memory,
             "previous": policy.nothing_before(batch),
             "episode_return": jnp.zeros(batch),
             "length": jnp.zeros(batch, jnp.int32),
@@ -94,7 +101,7 @@ class Evaluator:
             first = jnp.broadcast_to(t == 0, (batch,))
             act_key = key_act if self.stochastic else None
             observed = policy.observed(s["observation"], first, s["previous"])
-            memory, action, _, _ = policy.step(s["memory"], observed, first, always, act_key)
+            memory, action, _, _ = policy.step(s["memory"], observed, first, ~s["done"], act_key)
             env_state, observation, reward, terminated, truncated, success = vector.step(
                 env, jax.random.split(key_step, batch), s["env_state"], policy.to_space(action), s["observation"], params
             )
@@ -113,4 +120,4 @@ class Evaluator:
 
         _, end = jax.lax.while_loop(running, play, (jnp.int32(0), start))
         told = ("episode_return", "length", "done", *(("success",) if vector.tells_success(env) else ()))
-        return {name: end[name] for name in told}
+        return end["memory"], {name: end[name] for name in told}

@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 from proximo.config import MAX_SEED, Config, override
 from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
+from proximo.envs.levels import PARTS, LevelRange
 from proximo.errors import CheckpointError, ConfigError
 from proximo.networks import ActorCritic
 from proximo.run import checkpoint, directory, retention
@@ -65,6 +66,7 @@ class Policy:
         first = np.asarray(first, bool)
         if first.ndim != 1:
             raise ConfigError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
+        _hold_memory(memory, len(first))
         observation = _held(observation, zeros(from_any(self.env.observation_space, "observation"), first.shape))
         if PREVIOUS_REWARD in self.network.added and not first.all():
             if np.shape(reward) != first.shape:
@@ -84,6 +86,15 @@ def _act(
     observation = network.observed(observation, first, carried.previous)
     memory, action, _, value = network.step(carried.memory, observation, first, jnp.ones_like(first), key)
     return Carried(memory, network.previous(action, jnp.zeros_like(value))), network.to_space(action)
+
+
+def _hold_memory(memory: Any, num_envs: int) -> None:
+    """Raise ``ConfigError`` unless ``memory`` is one of ``num_envs`` environments."""
+    if not isinstance(memory, Carried):
+        raise ConfigError(f"memory is {type(memory).__name__}: expected policy.init_memory(N), or what the last call gave.")
+    sizes = {len(leaf) for leaf in jax.tree.leaves(memory)} - {num_envs}
+    if sizes:
+        raise ConfigError(f"memory is of {sizes.pop()} environments, and first has {num_envs} flags: expected as many.")
 
 
 def _held(observation: Any, expected: Any) -> Observation:
@@ -144,14 +155,21 @@ def evaluate(
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     env, config = _judging(policy, levels, env_settings or {})
     with contextlib.closing(make_evaluator(env, config, episodes, stochastic)) as evaluator:
-        return evaluator(policy.network, seed, JUDGEMENT_STREAM)
+        played = evaluator(policy.network, seed, JUDGEMENT_STREAM)
+    return dataclasses.replace(played, warnings=_doubts(policy.config, config, levels is not None))
 
 
-def doubts(config: Config, env_settings: dict[str, Any]) -> tuple[str, ...]:
-    """Why a judgement with ``env_settings`` may not say what is expected of it."""
-    if env_settings.get("levels") != "held_out" or config.env.env_settings.get("levels") == "train":
-        return ()
-    return ("the policy was trained without levels=train: it may have seen the levels that are held out.",)
+def _doubts(trained: Config, judged: Config, levels: bool) -> tuple[str, ...]:
+    """Why episodes of ``judged`` may not be on levels that training has not seen, where such were asked for."""
+    found = []
+    own, part = (config.env.env_settings.get("levels", "all") for config in (trained, judged))
+    if own != part and {own, part} <= set(PARTS) and "all" in (own, part):
+        found.append(f"the policy was trained on levels={own}: those of levels={part} are not all new to it.")
+    if levels and trained.env.levels:
+        before, now = (LevelRange.parse(config.env.levels) for config in (trained, judged))
+        if seen := now.common(before):
+            found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {judged.env.levels}.")
+    return tuple(found)
 
 
 def _judging(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[JaxEnvironment | HostEnvironment, Config]:

@@ -9,6 +9,8 @@ from proximo.errors import ConfigError
 
 ANY_MEMORY = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
+    "memory_size": ANY_MEMORY,
+    "memory_layers": ANY_MEMORY,
     "burn_in": ANY_MEMORY,
     "refresh_memory": ANY_MEMORY,
     "reset_memory": ANY_MEMORY,
@@ -89,6 +91,11 @@ def _validate_memory(config: Config) -> None:
         raise ConfigError(
             f"refresh_memory has nothing to refresh where a sequence is the whole rollout of {config.ppo.num_steps} steps: the memory "
             "before the first sequence stays as it is. Set sequence_length."
+        )
+    if config.ppo.refresh_memory and config.ppo.num_epochs == 1 and not config.ppo.learner_lag:
+        raise ConfigError(
+            "refresh_memory has nothing to refresh with num_epochs = 1: the memories of a rollout are those of the policy that begins to "
+            "learn from it. Raise num_epochs."
         )
     if config.ppo.burn_in > config.sequence_length:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Memory Gym, where it is installed (docs/environments.md says how)."""
+"""Memory Gym, where it is installed (docs/memory.md says how)."""
 
 import importlib.util
 

@@ -8,8 +8,9 @@ from typing import Any
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.settings import hold_names
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, lacking, nearest
+from proximo.errors import EnvError, lacking, nearest
 
 # Frames: four a step with the maximum of the last two, four stacked, 84×84, gray, up to 30 no-ops are its own defaults.
 # The raw reward is what is reported; clip_reward clips it for the learner.
@@ -29,11 +30,7 @@ def from_game(game: str, settings: dict[str, Any], preprocessing: Preprocessing)
     if game not in games:
         raise EnvError(f"ALE has no game {game!r}{nearest(game, games)}; `proximo envs ale` lists them.")
     known = [name for name in inspect.signature(AtariVectorEnv).parameters if name not in FIXED]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(
-                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
-            )
+    hold_names(settings, known, env_id)
 
     ALEInterface.setLoggerMode(LoggerMode.Error)  # its banner, else, with every pool
 

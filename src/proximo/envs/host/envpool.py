@@ -9,8 +9,9 @@ from typing import Any
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.settings import hold_names
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, lacking, nearest
+from proximo.errors import EnvError, lacking, nearest
 
 FIXED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -61,11 +62,7 @@ def from_task(task: str, settings: dict[str, Any], preprocessing: Preprocessing)
         raise EnvError(f"EnvPool has no task {task!r}{nearest(task, tasks)}; `proximo envs envpool` lists them.")
     with users_code(f"Making {env_id}"):
         known = [name for name in _library(env_id).make_spec(task).config._asdict() if name not in FIXED]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(
-                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
-            )
+    hold_names(settings, known, env_id)
     with users_code(f"Making {env_id}"):
         return from_vector(lambda num_envs: EnvPoolVector(task, num_envs, settings), env_id, preprocessing, may_mask=False)
 

@@ -20,8 +20,9 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, VectorWithoutVelocity, WithoutVelocity, flat_mask, mask_rows
 from proximo.envs.masked import Mask
+from proximo.envs.settings import hold_names
 from proximo.envs.users_code import users_code
-from proximo.errors import ConfigError, EnvError, lacking, nearest
+from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import ACTION_MASK, from_any
 
 # Libraries that register their ids only when they are imported.
@@ -136,12 +137,8 @@ def _hold_arguments(spec: Any, settings: dict[str, Any], env_id: str) -> None:
     with making(env_id):
         creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
     parameters = inspect.signature(creator).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
-    for name in settings:
-        if name not in parameters:
-            known = ", ".join(parameters)
-            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, parameters)}; it has {known}.")
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        hold_names(settings, parameters, env_id)
 
 
 def _make_vector(spec: Any, settings: dict[str, Any], num_envs: int) -> Any:

@@ -13,7 +13,8 @@ from gymnasium.envs.registration import load_env_creator
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_factory, making
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.errors import MEMORY_GYM, ConfigError, EnvError, nearest
+from proximo.envs.settings import hold_names
+from proximo.errors import MEMORY_GYM, EnvError, nearest
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> HostEnvironment:
@@ -51,9 +52,7 @@ def _parameters(name: str, given: dict[str, Any], env_id: str) -> dict[str, Any]
     """``given`` as the task takes it: where it takes a list to draw from, a single value is a list of one."""
     creator = load_env_creator(str(gym.spec(f"{name}-v0").entry_point))
     known = creator.default_reset_parameters  # type: ignore[attr-defined]
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"env_settings: {env_id} has no parameter {key!r}{nearest(key, known)}; it has {', '.join(known)}.")
+    hold_names(given, known, env_id)
     return {
         key: [value] if isinstance(known[key], list) and not isinstance(value, list) else value for key, value in given.items()
     }

@@ -14,10 +14,11 @@ import numpy as np
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_factory, making
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.levels import PARTS
+from proximo.envs.settings import hold_names
 from proximo.errors import ConfigError, EnvError, lacking, nearest
 
 TILE = 28
-PARTS = ("all", "train", "held_out")
 HELD_OUT_OF = 4
 """One level in so many is held out; in the memory tasks, one start along the hallway."""
 MOST_DRAWS = 1000
@@ -69,9 +70,8 @@ def names() -> list[str]:
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
     known = {f.name: f for f in fields(MiniGridSettings)}
+    hold_names(given, known, env_id)
     for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"env_settings: {env_id} has no parameter {key!r}{nearest(key, known)}; it has {', '.join(known)}.")
         kind = type(known[key].default)
         if type(value) is not kind:
             raise ConfigError(f"env_settings: {key} = {value!r}: expected {kind.__name__}.")

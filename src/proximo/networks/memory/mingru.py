@@ -17,7 +17,7 @@ LONGEST = 64.0
 class MinGRU(LinearRecurrence):
     """``h' = (1 - z) h + z ĥ`` with ``z = σ(W_z u)``, ``ĥ = W_h u``: a GRU whose gate does not read the state.
 
-    Source: Feng et al. 2024, arXiv:2410.01201, section 3.1. Gates begin open for 1 to ``LONGEST`` rows, evenly in the logarithm, so
+    Source: Feng et al. 2024, arXiv:2410.01201, section 3.1. The states of fresh units last for 2 to ``LONGEST + 1`` rows, so
     that some units remember from the start.
     """
 
