@@ -174,6 +174,7 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
         ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all new"),
         ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
         ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
+        ({"env_settings": {"levels": [1, 2]}}, {"env_settings": {"levels": 3}}, None),  # another environment's own parameter
         ({"levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
         ({"levels": "0:100"}, {"levels": "100:150"}, None),
         ({"levels": "0:100"}, {}, None),

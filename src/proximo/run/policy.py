@@ -163,7 +163,7 @@ def _doubts(trained: Config, judged: Config, levels: bool) -> tuple[str, ...]:
     """Why episodes of ``judged`` may not be on levels that training has not seen, where such were asked for."""
     found = []
     own, part = (config.env.env_settings.get("levels", "all") for config in (trained, judged))
-    if own != part and {own, part} <= set(PARTS) and "all" in (own, part):
+    if own != part and own in PARTS and part in PARTS and "all" in (own, part):
         found.append(f"the policy was trained on levels={own}: those of levels={part} are not all new to it.")
     if levels and trained.env.levels:
         before, now = (LevelRange.parse(config.env.levels) for config in (trained, judged))

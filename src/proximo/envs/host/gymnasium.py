@@ -106,7 +106,7 @@ def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing,
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
-    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps and not (mask and mask.drops)
+    vectorises = spec.vector_entry_point is not None and not preprocessing.wraps
     with making(env_id):
         env = from_factory(make, env_id, preprocessing, make_vector if vectorises else None)
         return env if env.make_vector is None or _offers(make_vector, env) else dataclasses.replace(env, make_vector=None)

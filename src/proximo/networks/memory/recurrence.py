@@ -117,8 +117,10 @@ def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Arr
 
     d_state, d_states = jax.lax.scan(step, d_last, (by_h, by_state, first, d_outputs), reverse=True, unroll=_unroll(state))
     d_projected = times(d_states, by_h).reshape((-1, weight.shape[1]))
-    rows_last = jax.lax.optimization_barrier(hidden(before).reshape((-1, weight.shape[0])).T)  # a copy: else it is folded back
-    return rows_last @ d_projected, d_projected.sum(0), d_state, times(d_states, by_x), None, None
+    before_transposed = jax.lax.optimization_barrier(
+        hidden(before).reshape((-1, weight.shape[0])).T
+    )  # a copy: else it is folded back
+    return before_transposed @ d_projected, d_projected.sum(0), d_state, times(d_states, by_x), None, None
 
 
 recur.defvjp(_recur_forward, _recur_backward)
