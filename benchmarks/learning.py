@@ -72,8 +72,10 @@ HARD = {
 }
 """PocMemory with goals shown at reset only, and 12 steps without a move; it has to be explored for longer than the preset's."""
 
-LAG_16 = {"gru": {"memory_horizon": "32"}, "lstm": {"memory_horizon": "32"}}
-"""RepeatPrevious, where the symbol of 16 rows before is asked for: what is set beside the preset, by cell; not yet measured."""
+MINGRU = {"memory_layers": "2", "learning_rate": "linear(4e-3, 0)"}
+"""With one layer a minGRU, whose gate does not read the state, is right about half of the time in RepeatPrevious."""
+
+PICTURE = {"env_settings": "image=true", "learning_rate": "linear(5e-4, 0)"}
 
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
@@ -100,18 +102,24 @@ TASKS = {
     "minigrid:MemoryS9": Task(Mark(0.95, 2_000_000), Mark(0.95, 800_000), "success_rate", unseen={"levels": "held_out"}),
     "minigrid:MemoryS13Random": Task(None, Mark(0.9, 2_000_000), "success_rate", unseen={"levels": "held_out"}),
     "minigrid:MemoryS9, image": Task(
-        None,
-        Mark(0.95, 2_000_000),
-        "success_rate",
-        settings={"env_settings": "image=true", "learning_rate": "linear(5e-4, 0)", "total_steps": "1000000"},
-        unseen={"levels": "held_out"},
+        None, Mark(0.95, 2_000_000), "success_rate", settings=PICTURE, unseen={"levels": "held_out"}
     ),
+    **{
+        name: Task(
+            None,
+            Mark(0.95, 2_000_000),
+            "success_rate",
+            settings={**PICTURE, "total_steps": "1000000"},
+            unseen={"levels": "held_out"},
+        )
+        for name in ("minigrid:MemoryS9, image, 1M steps", "minigrid:MemoryS9, image, 1M steps, one core")
+    },
     "gymnax:PendulumNoVel-v1": Task(Mark(-250, 400_000), Mark(-200, 400_000)),
     **{
         f"proximo:RepeatPrevious, {cell}{', lag 16' if lag == 16 else ''}": Task(
-            Mark(0.98, 1_000_000),
-            Mark(0.98, 1_000_000),
-            settings={"memory": cell, "env_settings": f"lag={lag}", **(LAG_16.get(cell, {}) if lag == 16 else {})},
+            Mark(0.98, 1_000_000) if lag == 4 and cell != "mingru" else None,
+            Mark(0.98, 1_000_000) if lag == 16 else None,
+            settings={"memory": cell, "env_settings": f"lag={lag}", **(MINGRU if cell == "mingru" else {})},
         )
         for cell in ("gru", "lstm", "mingru", "lru", "gtrxl")
         for lag in (4, 16)

@@ -30,7 +30,9 @@ def reached(result: dict[str, Any]) -> str:
 
 
 def number(score: float, result: dict[str, Any]) -> str:
-    return f"{score:.3f}" if result["metric"] == "success_rate" else f"{score:.1f}"
+    """Three digits behind the point where 1 is the most that can be had."""
+    share = result["metric"] == "success_rate" or any(0 < mark["figure"] < 1 for mark in result["marks"].values())
+    return f"{score:.3f}" if share else f"{score:.1f}"
 
 
 def plot(results: dict[str, dict[str, Any]], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Linear recurrences: the associative scan is the loop, its gradient by hand the automatic one, and the cells are what their papers say."""
+"""Linear recurrences: row after row and side by side they are the loop, its gradient by hand the automatic one, and the cells are what their papers say."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from proximo.networks.memory import LRU, MinGRU
-from proximo.networks.memory.linear_recurrence import linear_recurrence, scan_linear
+from proximo.networks.memory.linear_recurrence import (
+    in_order,
+    in_order_backwards,
+    linear_recurrence,
+    side_by_side,
+    side_by_side_backwards,
+)
 
 from helpers import difference, shaken
 
@@ -25,16 +31,38 @@ def coefficients(steps, kind):
     return tuple(jnp.asarray(x, jnp.complex64 if kind == "complex" else jnp.float32) for x in (decay, drive))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("way", [in_order, side_by_side])
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_the_scan_equals_the_loop(kind, reverse):
+def test_every_way_equals_the_loop(kind, way):
     decay, drive = coefficients(13, kind)
-    order = range(12, -1, -1) if reverse else range(13)
-    h, expected = np.zeros((ENVS, SIZE), drive.dtype), np.zeros(drive.shape, drive.dtype)
-    for t in order:
+    h, expected = np.asarray(drive[0]) * 0.3, np.zeros(drive.shape, drive.dtype)
+    for t in range(13):
         h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
         expected[t] = h
-    np.testing.assert_allclose(scan_linear(decay, drive, reverse), expected, atol=1e-5)
+    np.testing.assert_allclose(way(decay, drive, drive[0] * 0.3), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", [in_order_backwards, side_by_side_backwards])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_every_way_backwards_equals_the_loop(kind, way):
+    decay, d_h = coefficients(13, kind)
+    expected, from_later = np.zeros(d_h.shape, d_h.dtype), np.zeros(d_h[0].shape, d_h.dtype)
+    for t in range(12, -1, -1):
+        expected[t] = np.asarray(d_h)[t] + from_later
+        from_later = np.asarray(decay)[t] * expected[t]
+    np.testing.assert_allclose(way(decay, d_h), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("platform", "loops"), [("cpu", 2), ("cuda", 0)])
+def test_rows_follow_each_other_on_a_cpu_only(platform, loops):
+    """Once forwards and once backwards; on an accelerator the depth is logarithmic, without a loop."""
+
+    def gradient(decay, drive, state):
+        return jax.grad(lambda *x: linear_recurrence(*x).sum(), argnums=(0, 1, 2))(decay, drive, state)
+
+    decay, drive = coefficients(13, "real")
+    lowered = jax.jit(gradient).trace(decay, drive, drive[0]).lower(lowering_platforms=(platform,))
+    assert lowered.as_text().count("stablehlo.while") == loops
 
 
 @pytest.mark.parametrize("kind", ["real", "complex"])

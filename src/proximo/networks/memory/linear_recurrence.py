@@ -1,9 +1,10 @@
 """Memories whose state is linear in the state before: what minGRU and the LRU share.
 
 ``h_t = a_t h_{t-1} + b_t``, where ``a`` and ``b`` depend on the inputs only. So all rows' ``a`` and ``b`` are products before
-the recurrence, and the recurrence itself is an associative scan: logarithmic in time where rows can be worked on side by side
-(Blelloch 1990, "Prefix sums and their applications"). Its gradient is such a recurrence backwards in time (Martin & Cundy
-2018, arXiv:1709.04057, section 2.2).
+the recurrence, and none is left inside it. On an accelerator the recurrence is an associative scan: logarithmic in time where
+rows can be worked on side by side (Blelloch 1990, "Prefix sums and their applications"). That is more work in all, and a CPU,
+which has few hands, goes through the rows in order, 2 to 8 times as fast (docs/decisions/0003-speed-on-the-cpu.md). The
+gradient is such a recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057, section 2.2).
 """
 
 from __future__ import annotations
@@ -19,13 +20,43 @@ from proximo.networks.layers import Linear
 from proximo.networks.memory.memory import MemoryCell
 
 
-def scan_linear(decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], reverse: bool = False) -> Inexact[Array, "T ..."]:
-    """All ``h`` from an empty state."""
+def in_order(
+    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
+) -> Inexact[Array, "T ..."]:
+    """All ``h``, row after row."""
 
-    def combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        return left[0] * right[0], right[0] * left[1] + right[1]
+    def step(h: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        h = row[0] * h + row[1]
+        return h, h
 
-    return jax.lax.associative_scan(combine, (decay, drive), reverse=reverse)[1]
+    return jax.lax.scan(step, state, (decay, drive))[1]
+
+
+def in_order_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+    """The gradient by every drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, last row first."""
+
+    def step(from_later: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        d = from_later + row[1]
+        return row[0] * d, d
+
+    return jax.lax.scan(step, jnp.zeros_like(d_h[0]), (decay, d_h), reverse=True)[1]
+
+
+def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
+def side_by_side(
+    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
+) -> Inexact[Array, "T ..."]:
+    """What ``in_order`` comes to, by an associative scan."""
+    return jax.lax.associative_scan(_combine, (decay, drive.at[0].add(decay[0] * state)))[1]
+
+
+def side_by_side_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+    """What ``in_order_backwards`` comes to, by an associative scan."""
+    later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
+    return jax.lax.associative_scan(_combine, (later, d_h), reverse=True)[1]
 
 
 @jax.custom_vjp
@@ -33,7 +64,7 @@ def linear_recurrence(
     decay: Inexact[Array, "T N H"], drive: Inexact[Array, "T N H"], state: Inexact[Array, "N H"]
 ) -> Inexact[Array, "T N H"]:
     """``h_t = decay_t h_{t-1} + drive_t`` for all rows, from ``state`` before the first."""
-    return scan_linear(decay, drive.at[0].add(decay[0] * state))
+    return jax.lax.platform_dependent(decay, drive, state, cpu=in_order, default=side_by_side)
 
 
 def _forward(decay: Array, drive: Array, state: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -43,8 +74,7 @@ def _forward(decay: Array, drive: Array, state: Array) -> tuple[Array, tuple[Arr
 
 def _backward(residuals: tuple[Array, Array, Array], d_h: Array) -> tuple[Array, Array, Array]:
     decay, state, h = residuals
-    later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
-    d_drive = scan_linear(later, d_h, reverse=True)
+    d_drive = jax.lax.platform_dependent(decay, d_h, cpu=in_order_backwards, default=side_by_side_backwards)
     before = jnp.concatenate([state[None], h[:-1]])
     return d_drive * before, d_drive, d_drive[0] * decay[0]
 
