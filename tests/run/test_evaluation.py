@@ -168,6 +168,9 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
     assert (seen[0], seen[-1]) == ("default", "highest")
 
 
+ALL = {"env_settings": "levels=all"}
+
+
 @pytest.mark.parametrize(
     ("trained", "judged", "doubt"),
     [
@@ -175,9 +178,11 @@ def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkey
         ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
         ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
         ({"env_settings": {"levels": [1, 2]}}, {"env_settings": {"levels": 3}}, None),  # another environment's own parameter
-        ({"levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
-        ({"levels": "0:100"}, {"levels": "100:150"}, None),
-        ({"levels": "0:100"}, {}, None),
+        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "env_settings levels=held_out plays the others"),
+        ({"env_settings": "levels=train"}, {}, None),
+        ({**ALL, "levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
+        ({**ALL, "levels": "0:100"}, {"levels": "100:150"}, None),
+        ({**ALL, "levels": "0:100"}, {}, None),
     ],
 )
 def test_levels_that_are_not_new_are_doubted_where_new_ones_were_asked_for(trained, judged, doubt):

@@ -165,6 +165,11 @@ def _doubts(trained: Config, judged: Config, levels: bool) -> tuple[str, ...]:
     own, part = (config.env.env_settings.get("levels", "all") for config in (trained, judged))
     if own != part and own in PARTS and part in PARTS and "all" in (own, part):
         found.append(f"the policy was trained on levels={own}: those of levels={part} are not all new to it.")
+    if levels and own == part and part in PARTS and part != "all":
+        other = "held_out" if part == "train" else "train"
+        found.append(
+            f"all seeds give levels={part}, which the policy was trained on; env_settings levels={other} plays the others."
+        )
     if levels and trained.env.levels:
         before, now = (LevelRange.parse(config.env.levels) for config in (trained, judged))
         if seen := now.common(before):
