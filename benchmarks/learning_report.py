@@ -30,8 +30,8 @@ def reached(result: dict[str, Any]) -> str:
 
 
 def number(score: float, result: dict[str, Any]) -> str:
-    """Three digits behind the point where 1 is the most that can be had."""
-    share = result["metric"] == "success_rate" or any(0 < mark["figure"] < 1 for mark in result["marks"].values())
+    """Three digits behind the point where 1 is the most that was had."""
+    share = all(abs(row["score"]) <= 1.0 for row in result["seeds"])
     return f"{score:.3f}" if share else f"{score:.1f}"
 
 

@@ -96,6 +96,7 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     names = list(results)
     columns = 4
@@ -111,6 +112,8 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
             axis.plot(r["curve_steps"], curve, color="#2563a8", alpha=0.45, linewidth=1)
         axis.plot(r["curve_steps"], np.mean(r["curves"], axis=0), color="black", linewidth=1.5)
         axis.set_title(name.replace(", ", ",\n", 1), fontsize=8)
+        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.tick_params(labelsize=7)
     above.supxlabel("environment steps", fontsize=8)
     above.supylabel("return in training (black: mean of the seeds)", fontsize=8)
