@@ -38,8 +38,9 @@ MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    in_lower_case = {one.lower(): one for one in known}
+    matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=0.6)
+    return f" (did you mean {in_lower_case[matches[0]]!r}?)" if matches else ""
 
 
 def lacking(what: str, extra: str) -> EnvError:

@@ -77,6 +77,8 @@ def test_a_key_samples_and_actions_are_those_of_the_space():
     policy = made(actions=Box((2,), (-1.0, 0.0), (1.0, 3.0)), space=Box((2,)))
     _, best = play(policy, np.zeros((T, N)), flags())
     _, sampled = play(policy, np.zeros((T, N)), flags(), key=jax.random.key(0))
+    _, again = play(policy, np.zeros((T, N)), flags(), key=jax.random.PRNGKey(0))
+    assert (sampled == again).all()
     assert best.shape == sampled.shape == (T, N, 2)
     assert (best != sampled).any()
     assert (sampled >= [-1, 0]).all()
@@ -102,6 +104,16 @@ def test_what_does_not_fit_is_told():
         observing(memory, np.zeros((3, 2)), [True] * 3)
     with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
         observing(observing.network.init_memory(1), [[0, 0]], [True])
+    for key in (0, jax.random.split(jax.random.key(0)), np.zeros(3, np.uint32)):
+        with pytest.raises(ConfigError, match=r"(?s)key is .*: expected a single key, as jax.random.key\(0\)"):
+            policy(policy.init_memory(1), np.zeros((1, 2)), [True], key=key)
+    for count in (0, -1, "3", 1.0, True):
+        with pytest.raises(ConfigError, match=r"num_envs = .*: expected a whole number of environments, 1 or more"):
+            policy.init_memory(count)
+
+
+def test_a_policy_is_shown_without_its_arrays():
+    assert repr(made(memory="gru", memory_size=8)) == "Policy('toys:RandomEnds' at step 0, memory gru of 8)"
 
 
 def test_a_policy_that_was_loaded_plays_as_it_was_judged(tmp_path):

@@ -96,7 +96,7 @@ def listing() -> dict[str, list[str]]:
 
     return {
         "gymnasium": [*gymnasium.names(), *masked.names()],
-        "gymnax": [f"gymnax:{n}" for n in [*gymnax.names(), *(n for n in masked.names() if masked.base(n) in gymnax.names())]],
+        "gymnax": [f"gymnax:{n}" for n in gymnax.names()],
         "proximo": [f"proximo:{n}" for n in TASKS],
         "ale": [f"ale:{n}" for n in ale.names()],
         "envpool": [f"envpool:{n}" for n in envpool.names()],

@@ -138,9 +138,10 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     if base and len(base) < 256 and Path(base).is_dir():
         raise CheckpointError(f"{base} is a folder without config.yaml, so it is no run{nearest(base, map(str, known))}.")
     names = {path.name for path in known} | {str(path.relative_to(runs_dir)) for path in known} | {"last"}
+    newest = max(known, key=_started, default=None)
     raise CheckpointError(
         f"No run {base!r}: looked for a folder of that path, and for that name among the {len(known)} runs "
-        f"in {runs_dir}{nearest(base, names)}."
+        f"in {runs_dir}{nearest(base, names)}." + (f" The newest (last) is {newest.relative_to(runs_dir)}." if newest else "")
     )
 
 

@@ -49,8 +49,17 @@ class Policy:
     step: int
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Without the arrays inside."""
+        network = self.config.network
+        memory = "" if network.memory == "none" else f", memory {network.memory} of {network.memory_size}"
+        return f"Policy({self.config.env.id!r} at step {self.step}{memory})"
+
     def init_memory(self, num_envs: int = 1) -> Carried:
-        """What is carried before the first row of N environments: nothing was seen, nothing was done."""
+        """What is carried before the first row of N environments: nothing was seen, nothing was done. Raises ``ConfigError``
+        unless ``num_envs`` is a whole number from 1 on."""
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+            raise ConfigError(f"num_envs = {num_envs!r}: expected a whole number of environments, 1 or more.")
         return Carried(self.network.init_memory(num_envs), self.network.nothing_before(num_envs))
 
     def __call__(
@@ -60,9 +69,10 @@ class Policy:
 
         ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins; the
         memory begins anew there, unless it was trained to be carried over (``reset_memory: false``). ``reward``: N rewards of the last actions,
-        needed by policies with ``observe_reward`` and by no others. ``key`` samples the actions; without, they are
-        the most probable ones. Raises ``ConfigError`` where shapes do not fit.
+        needed by policies with ``observe_reward`` and by no others. ``key``, as ``jax.random.key(0)``, samples the actions; without,
+        they are the most probable ones. Raises ``ConfigError`` where shapes do not fit.
         """
+        key = None if key is None else _held_key(key)
         first = np.asarray(first, bool)
         if first.ndim != 1:
             raise ConfigError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
@@ -86,6 +96,15 @@ def _act(
     observation = network.observed(observation, first, carried.previous)
     memory, action, _, value = network.step(carried.memory, observation, first, jnp.ones_like(first), key)
     return Carried(memory, network.previous(action, jnp.zeros_like(value))), network.to_space(action)
+
+
+def _held_key(key: Any) -> Key[Array, ""]:
+    """``key``, if it is a single one: of the new kind, or one of ``jax.random.PRNGKey``."""
+    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key) == (2,):
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
+        return key
+    raise ConfigError(f"key is {key!r}: expected a single key, as jax.random.key(0), or None for the most probable actions.")
 
 
 def _hold_memory(memory: Any, num_envs: int) -> None:

@@ -51,8 +51,10 @@ def _validate_batch(config: Config) -> None:
         raise ConfigError(f"{shape} = {config.batch_size:,} rows: expected fewer than 2³¹.")
     length = config.sequence_length
     if ppo.num_steps % length:
+        below = next(divisor for divisor in range(min(length, ppo.num_steps), 0, -1) if ppo.num_steps % divisor == 0)
         raise ConfigError(
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, or 0 for the whole rollout."
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, as {below}, or 0 for the whole "
+            "rollout."
         )
     rows, what = (config.batch_size // length, "sequences" if config.network.memory != "none" else "rows")
     if rows % ppo.num_minibatches:

@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
+from proximo.envs import masked
 from proximo.envs.settings import replace_params
 from proximo.errors import EnvError, nearest
 from proximo.spaces import from_any
@@ -49,10 +50,11 @@ def _gymnax() -> ModuleType:
 
 
 def names() -> list[str]:
-    """The ids that gymnax has registered; none where it is not installed."""
+    """What gymnax has registered, and which of these can hide their velocities; none where it is not installed."""
     if importlib.util.find_spec("gymnax") is None:
         return []
-    return list(_gymnax().registered_envs)
+    registered = list(_gymnax().registered_envs)
+    return [*registered, *(name for name in masked.names() if masked.base(name) in registered)]
 
 
 class GymnaxEnvironment:
@@ -61,9 +63,7 @@ class GymnaxEnvironment:
     def __init__(self, name: str, settings: dict[str, Any]):
         gymnax = _gymnax()
         if name not in gymnax.registered_envs:
-            raise EnvError(
-                f"gymnax has no environment {name!r}{nearest(name, gymnax.registered_envs)}; `proximo envs` lists them."
-            )
+            raise EnvError(f"gymnax has no environment {name!r}{nearest(name, names())}; `proximo envs gymnax` lists them.")
         try:
             self.env, params = gymnax.make(name)
         except Exception as error:
