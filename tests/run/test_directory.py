@@ -167,7 +167,7 @@ def test_an_ambiguous_name_lists_its_runs(runs):
 def test_an_unknown_name_says_where_it_was_sought_and_what_is_near(runs):
     with pytest.raises(
         CheckpointError,
-        match=rf"No run 'wid': .* among the 4 runs in {runs} \(did you mean 'wide'\?\)\. The newest \(last\) is \S+\.$",
+        match=rf"No run 'wid': .* among the 4 runs in {runs} \(did you mean 'wide'\?\)\. The newest \(last\) is Pong/many\.$",
     ):
         directory.resolve("wid", runs)
 

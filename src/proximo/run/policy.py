@@ -100,7 +100,7 @@ def _act(
 
 def _held_key(key: Any) -> Key[Array, ""]:
     """``key``, if it is a single one: of the new kind, or one of ``jax.random.PRNGKey``."""
-    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key) == (2,):
+    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key) == jax.random.PRNGKey(0).shape:
         return jax.random.wrap_key_data(jnp.asarray(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
         return key

@@ -24,10 +24,9 @@ class GRU(Recurrent):
 
     @staticmethod
     def gates(x: Float[Array, "*rows G"], h: Float[Array, "*rows G"], state: Float[Array, "*rows H"]) -> Float[Array, "*rows H"]:
-        two = 2 * state.shape[-1]
-        (x_gates, x_candidate), (h_gates, h_candidate) = jnp.split(x, [two], axis=-1), jnp.split(h, [two], axis=-1)
-        reset, update = jnp.split(jax.nn.sigmoid(x_gates + h_gates), 2, axis=-1)
-        candidate = jnp.tanh(x_candidate + reset * h_candidate)
+        split = 2 * state.shape[-1]
+        reset, update = jnp.split(jax.nn.sigmoid(x[..., :split] + h[..., :split]), 2, axis=-1)
+        candidate = jnp.tanh(x[..., split:] + reset * h[..., split:])
         return candidate + update * (state - candidate)
 
     def init(self, batch: int) -> Float[Array, "N H"]:
