@@ -18,6 +18,7 @@ from proximo.errors import ProximoError, TrainingError, nearest
 VERBS = {
     "train": "train a policy: makes a run directory",
     "eval": "play whole episodes with a trained policy",
+    "report": "write a page with curves and tables about runs",
     "check": "look whether an environment is fit for training",
     "envs": "list the environments",
     "doctor": "look whether this machine is fit for training",

@@ -1,7 +1,30 @@
 """A run: the training loop, the run directory, checkpoints, evaluation, sinks."""
 
-from proximo.run.api import Result, resume, train
-from proximo.run.policy import Policy, evaluate, load_policy
-from proximo.run.settings import make_config
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_PUBLIC = {
+    "Policy": "proximo.run.policy",
+    "Result": "proximo.run.api",
+    "evaluate": "proximo.run.policy",
+    "load_policy": "proximo.run.policy",
+    "make_config": "proximo.run.settings",
+    "resume": "proximo.run.api",
+    "train": "proximo.run.api",
+}
 
 __all__ = ["Policy", "Result", "evaluate", "load_policy", "make_config", "resume", "train"]
+
+if TYPE_CHECKING:
+    from proximo.run.api import Result, resume, train
+    from proximo.run.policy import Policy, evaluate, load_policy
+    from proximo.run.settings import make_config
+
+
+def __getattr__(name: str) -> Any:
+    # Names are fetched when they are first used: what only reads runs does not wait for JAX.
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'proximo.run' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

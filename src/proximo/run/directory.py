@@ -23,6 +23,9 @@ from proximo.run.files import plain, sync_folder, write_atomic
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
 
+FAILURE = "failure.txt"
+"""Where NaN or infinity has ended a run: why."""
+
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
@@ -182,6 +185,20 @@ class RunLock:
             return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
+
+
+def in_use(run_dir: Path) -> bool:
+    """Whether a process trains in ``run_dir``. One that was killed has left its ``.lock.json`` there, but not the lock; where the lock
+    cannot be tried (another user's run), that file is believed."""
+    if not (run_dir / ".lock.json").exists():
+        return False
+    lock = filelock.FileLock(run_dir / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except (filelock.Timeout, OSError):
+        return True
+    lock.release()
+    return False
 
 
 def _render_config(config: Config) -> str:

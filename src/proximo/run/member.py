@@ -10,12 +10,10 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import TrainingError
 from proximo.run import checkpoint, retention
-from proximo.run.directory import RunLock
+from proximo.run.directory import FAILURE, RunLock
 from proximo.run.progress import Window
 from proximo.run.sinks import JsonLines, Sink, TensorBoard
 from proximo.types import TrainState
-
-FAILURE = "failure.txt"
 
 
 @dataclass(frozen=True)

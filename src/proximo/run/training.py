@@ -14,11 +14,12 @@ import numpy as np
 from proximo.drivers.learning import BAD_SOURCES
 from proximo.errors import TrainingError
 from proximo.run import checkpoint
+from proximo.run.directory import FAILURE
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
 from proximo.run.files import write_atomic
 from proximo.run.interrupts import AbandonedError, Interrupts
-from proximo.run.member import FAILURE, Member, Result
+from proximo.run.member import Member, Result
 from proximo.run.program import HostProgram, Program, copy_of
 from proximo.run.progress import Reporter
 from proximo.types import TrainState

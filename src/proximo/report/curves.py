@@ -1,0 +1,193 @@
+"""Curves as charts draw them: thinned, over environment steps and over wall time, with the band of each group of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.report.grouping import Group, Section
+from proximo.report.read import EVALUATION, RunRecord
+from proximo.report.statistics import interquartile_band
+
+TRAINING = "rollout/return_mean"
+MOST_POINTS, FEWEST_POINTS, POINTS_IN_ALL = 300, 40, 8000
+MOST_IN_SMALL = 150
+"""Points of a band, and of a diagnostic's curve, which is drawn smaller."""
+AXES = ("step", "seconds")
+
+
+class Metric(NamedTuple):
+    """One chart: the name in metrics.jsonl, a title, what it is, and the values between which it is worth drawing."""
+
+    name: str
+    title: str
+    about: str
+    low: float | None = None
+
+
+LEARNING = (
+    Metric(EVALUATION, "Evaluation return", "mean return of greedy episodes, on fixed seeds of their own"),
+    Metric(TRAINING, "Training return", "mean return of the episodes that finished, actions sampled"),
+    Metric("eval/success_rate", "Evaluation success", "share of greedy episodes that succeeded"),
+    Metric("rollout/success_rate", "Training success", "share of finished episodes that succeeded"),
+)
+DIAGNOSTICS = (
+    Metric("train/approx_kl", "KL divergence", "of the new policy from the one that acted, nats"),
+    Metric("train/clip_fraction", "Clip fraction", "rows whose probability ratio left 1 ± clip_eps"),
+    Metric("train/entropy", "Entropy", "of the policy, nats"),
+    Metric(
+        "train/explained_variance", "Explained variance", "of the returns by the value function; 1 is perfect; cut at −1", -1.0
+    ),
+    Metric("train/grad_norm", "Gradient norm", "before it is clipped"),
+    Metric("train/value_loss", "Value loss", "in units of the scaled reward"),
+    Metric("train/learning_rate", "Learning rate", "as scheduled"),
+    Metric("rollout/length_mean", "Episode length", "mean of the episodes that finished"),
+    Metric("memory/staleness", "Memory: staleness", "how far stored memories are from those of the present policy"),
+    Metric("memory/use", "Memory: use", "how much the policy's choices depend on its memory"),
+    Metric("time/steps_per_second", "Speed", "environment steps a second, since the session began"),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run's curve, thinned: ``x`` by axis."""
+
+    run: RunRecord
+    x: dict[str, np.ndarray]
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Middle:
+    """The interquartile mean of a group over one axis, with its interval (NaN for one run) and the number of runs there."""
+
+    x: np.ndarray
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric of one group."""
+
+    group: Group
+    lines: list[Line]
+    middles: dict[str, Middle]
+
+
+def most_points(runs: int) -> int:
+    """Points of a curve, where ``runs`` are drawn in all: fewer where they are many, so that the page stays small."""
+    return max(FEWEST_POINTS, min(MOST_POINTS, POINTS_IN_ALL // max(1, runs)))
+
+
+def measured(section: Section, metrics: Sequence[Metric]) -> list[Metric]:
+    """Those of ``metrics`` that any run of the section has measured."""
+    return [metric for metric in metrics if any(metric.name in run.series for run in section.runs)]
+
+
+def all_curves(section: Section, most: int) -> dict[Metric, list[Curves]]:
+    """Every metric that is drawn of a section, in the order of its charts, with the curves of each group."""
+    drawn = [(metric, most) for metric in measured(section, LEARNING)]
+    drawn += [(metric, min(most, MOST_IN_SMALL)) for metric in measured(section, DIAGNOSTICS)]
+    return {metric: [curves(group, metric.name, points) for group in section.groups] for metric, points in drawn}
+
+
+def curves(group: Group, metric: str, most: int = MOST_POINTS) -> Curves:
+    """The curves of ``metric`` in a group, none longer than about ``most`` points."""
+    lines = [_line(run, metric, most) for run in group.runs if metric in run.series]
+    middles = {}
+    for axis in AXES:
+        present = [(line.x[axis], line.y) for line in lines if np.isfinite(line.x[axis]).all()]
+        if present:
+            middles[axis] = middle_of(present, min(most, MOST_IN_SMALL))
+    return Curves(group, lines, middles)
+
+
+def thinned(x: Sequence[np.ndarray], y: np.ndarray, most: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """At most ``most`` points: means of equally many rows (the first may be of fewer), each standing at its last row, as though rows
+    had been written less often. The end stays where it is."""
+    if len(y) <= most:
+        return list(x), y
+    each = -(-len(y) // most)
+    ends = np.arange(len(y), 0, -each)[::-1]
+    starts = np.append(0, ends[:-1])
+    return [axis[ends - 1] for axis in x], np.add.reduceat(y, starts) / (ends - starts)
+
+
+def _line(run: RunRecord, metric: str, most: int) -> Line:
+    series = run.series[metric]
+    x, y = thinned([series.step.astype(np.float64), series.seconds], series.value, most)
+    if metric.startswith("eval/"):
+        y = np.append(y[:-1], series.value[-1])  # what the table has must be what the curve ends at
+    return Line(run, dict(zip(AXES, x, strict=True)), y)
+
+
+def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
+    """Points that curves are compared at: all of theirs where these are few, else ``most`` equal steps; the end of each curve in any
+    case."""
+    union = np.unique(np.concatenate(x))
+    if len(union) <= most:
+        return union
+    return np.unique(np.concatenate([np.linspace(union[0], union[-1], most), [axis[-1] for axis in x]]))
+
+
+def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``y`` at ``grid``, linear between rows; NaN before the first row and beyond the last one."""
+    return np.interp(grid, x, y, left=np.nan, right=np.nan)
+
+
+def middle_of(present: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> Middle:
+    """The band over the curves ``(x, y)``, where at least half of them have data: elsewhere it would leap with each that ends."""
+    grid = common_grid([x for x, _ in present], most)
+    band = interquartile_band(np.array([on_grid(grid, x, y) for x, y in present]))
+    enough = band.count >= max(1, len(present) / 2)
+    return Middle(grid[enough], *(part[enough] for part in band))
+
+
+class SharedAxes:
+    """Axes that many curves stand over, each written once: ``place`` gives its place in ``axes``."""
+
+    def __init__(self) -> None:
+        self.axes: list[list[float]] = []
+        self._places: dict[tuple[float, ...], int] = {}
+
+    def place(self, x: np.ndarray, axis: str) -> int:
+        """Where ``x`` stands; steps are written in full, seconds to six digits."""
+        key = tuple(_rounded(x, 15 if axis == "step" else 6))
+        if key not in self._places:
+            self._places[key] = len(self.axes)
+            self.axes.append(list(key))
+        return self._places[key]
+
+
+def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> dict[str, Any]:
+    """What the page's script draws; axes as places in ``shared``. A group of one run has a line and no middle."""
+    groups = []
+    for found in drawn:
+        lines = [
+            {"name": line.run.label, "y": _rounded(line.y, 5)}
+            | {axis: shared.place(line.x[axis], axis) for axis in AXES if np.isfinite(line.x[axis]).all()}
+            for line in found.lines
+        ]
+        middles = {
+            axis: {
+                "x": shared.place(m.x, axis),
+                **{name: _rounded(getattr(m, name), 5) for name in ("middle", "low", "high")},
+                "count": m.count.tolist(),
+            }
+            for axis, m in found.middles.items()
+            if len(found.lines) > 1
+        }
+        groups.append({"lines": lines, "middles": middles})
+    return {"title": metric.title, "low": metric.low, "groups": groups}
+
+
+def _rounded(values: np.ndarray, digits: int) -> list[Any]:
+    """As JSON writes them shortly: whole numbers as such, NaN as None."""
+    numbers = [float(f"{value:.{digits}g}") if value == value else None for value in values.tolist()]
+    return [int(n) if n is not None and abs(n) < 1e15 and n == int(n) else n for n in numbers]

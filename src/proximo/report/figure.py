@@ -1,0 +1,104 @@
+"""The picture beside the page: learning curves over steps and wall time, diagnostics below, for papers, messages and READMEs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from proximo.report.curves import AXES, LEARNING, Curves, Metric
+from proximo.report.grouping import Section
+from proximo.report.tables import measure_of
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")
+STYLES = ("-", "--", ":")
+SMALL = 5
+"""Diagnostics below each pair of learning curves: those that the metrics begin with."""
+MOST_SECTIONS, MOST_NAMED = 12, 12
+WIDTH, TALL, LOW, LINE = 11.0, 3.4, 1.9, 0.26
+
+
+def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, list[Curves]]]) -> None:
+    """Write a PNG of the ``curves`` of each section; environments beyond the first twelve are left to the page."""
+    # Without pyplot: it would look for a display, and keep the figure.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = sections[:MOST_SECTIONS]
+    heights = [TALL + LOW + 0.5 + LINE * _legend_rows(section) for section in drawn]
+    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    parts = figure.subfigures(len(drawn), 1, height_ratios=heights, squeeze=False)
+    for part, section, found in zip(parts[:, 0], drawn, curves, strict=False):
+        _section(part, section, found)
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _legend_rows(section: Section) -> int:
+    return -(-min(len(section.groups), MOST_NAMED + 1) // 3)
+
+
+def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) -> None:
+    part.suptitle(section.environment, fontweight="bold", parse_math=False)
+    learning = next(metric for metric in LEARNING if metric.name == measure_of(section))
+    small = [metric for metric in curves if metric not in LEARNING][:SMALL]
+    mosaic = [["steps"] * SMALL + ["time"] * SMALL]
+    if small:
+        mosaic.append([f"small {i // 2}" if i // 2 < len(small) else "." for i in range(2 * SMALL)])
+    axes = part.subplot_mosaic(mosaic, height_ratios=(TALL, LOW)[: len(mosaic)])
+    main = curves[learning]
+    handles = _curves(axes["steps"], learning, main, "step")
+    _curves(axes["time"], learning, main, "seconds")
+    for i, metric in enumerate(small):
+        _curves(axes[f"small {i}"], metric, curves[metric], "step", small=True)
+    labels = [drawn.group.label if len(drawn.lines) < 2 else f"{drawn.group.label} ({len(drawn.lines)} runs)" for drawn in main]
+    named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if handle is not None]
+    if len(named) > MOST_NAMED:
+        named = [*named[:MOST_NAMED], (named[MOST_NAMED][0], f"… {len(named) - MOST_NAMED} more")]
+    legend = part.legend(
+        *zip(*named, strict=True), loc="outside lower center", ncols=min(3, len(named)), fontsize=8, frameon=False
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: bool = False) -> list[Any]:
+    """Draw into ``ax``; for each group the line that stands for it in the legend, None where it has none."""
+    handles, scale = [], _scale(drawn) if axis == "seconds" else (1.0, "environment steps")
+    for i, group in enumerate(drawn):
+        look = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+        middle = group.middles.get(axis) if len(group.lines) > 1 else None
+        handle = None
+        for line in group.lines:
+            thin = {"linewidth": 0.6, "alpha": 0.35} if middle is not None else {"linewidth": 1.0 if small else 1.6}
+            marker = {"marker": "."} if len(line.y) == 1 else {}
+            (handle,) = ax.plot(line.x[axis] / scale[0], line.y, **look, **thin, **marker)
+        if middle is not None:
+            ax.fill_between(middle.x / scale[0], middle.low, middle.high, color=look["color"], alpha=0.18, linewidth=0)
+            (handle,) = ax.plot(middle.x / scale[0], middle.middle, linewidth=1.2 if small else 1.9, **look)
+        handles.append(handle)
+    _dress(ax, metric, scale[1], small)
+    return handles
+
+
+def _scale(drawn: Sequence[Curves]) -> tuple[float, str]:
+    """Seconds in the unit that fits the longest run, and its name on the axis."""
+    last = max((line.x[AXES[1]][-1] for group in drawn for line in group.lines), default=0.0)
+    seconds, name = (1.0, "seconds") if not last >= 180 else (60.0, "minutes") if last < 3 * 3600 else (3600.0, "hours")
+    return seconds, f"{name} of training"
+
+
+def _dress(ax: Any, metric: Metric, label: str, small: bool) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    ax.set_title(metric.title, fontsize=9 if small else 11)
+    ax.grid(color="#d9dce1", linewidth=0.5)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=7 if small else 9)
+    ax.xaxis.set_major_locator(MaxNLocator(3 if small else 6))
+    if label == "environment steps":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if not small:
+        ax.set_xlabel(label, fontsize=9)
+    if metric.low is not None and ax.get_ylim()[0] < metric.low:
+        ax.set_ylim(bottom=metric.low)

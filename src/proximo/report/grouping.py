@@ -1,0 +1,131 @@
+"""Which runs belong together: one section an environment, one group for the runs of equal settings, or of one by the user's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proximo.config import LEAVES, unknown
+from proximo.errors import ConfigError, nearest
+from proximo.report.read import RunRecord
+
+BESIDE_LEARNING = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
+    "num_workers", "step_timeout", "max_restarts",
+}  # fmt: skip
+"""Settings that do not change what is learned: by themselves they part no runs."""
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one environment that are judged together, as seeds of one another."""
+
+    label: str
+    runs: list[RunRecord]
+    mixed: list[str]
+    """Settings that its runs do not share, those beside learning left out."""
+
+    def setting(self, name: str) -> str:
+        """The value of a setting as text; of a mixed one all that occur."""
+        return " | ".join(dict.fromkeys(shown(run.settings.get(name, "–")) for run in self.runs))
+
+
+@dataclass(frozen=True)
+class Section:
+    """The groups of one environment, and the settings they differ by."""
+
+    environment: str
+    groups: list[Group]
+    differing: list[str]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        return [run for group in self.groups for run in group.runs]
+
+
+def shown(value: Any) -> str:
+    """A setting's value as a user writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
+    """The setting that ``--by`` names: ``memory``, ``network.memory``, ``memory-size``, ``env_settings.key``; ``name`` is the run's
+    own. Raises ``ConfigError`` where there is none, with the nearest one."""
+    name = text.strip().replace("-", "_")
+    known = dict.fromkeys(key for run in runs for key in run.settings)
+    prefix, dot, rest = name.partition(".")
+    if name in ("env", "id", "env.id"):
+        return "id"
+    if name in known:
+        return name
+    if text.strip() in known:  # keys of mappings keep their dashes
+        return text.strip()
+    if not dot:
+        raise unknown(text, " for --by")
+    if rest in LEAVES and LEAVES[rest].group == prefix:
+        return rest
+    meant = f"{LEAVES[rest].group}.{rest}" if rest in LEAVES else name
+    full = [f"{leaf.group}.{leaf.name}" for leaf in LEAVES.values()] + [key for key in known if "." in key]
+    raise ConfigError(f"Unknown setting {text!r} for --by{nearest(meant, full)}: expected a setting's name, as memory.")
+
+
+def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Section]:
+    """One section an environment, in the order of ``runs``. ``by``: settings that part the groups; empty: all that differ."""
+    keys = [setting_of(text, runs) for text in by]
+    environments = dict.fromkeys(run.environment for run in runs)
+    return [_section(environment, [run for run in runs if run.environment == environment], keys) for environment in environments]
+
+
+def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
+    differing = [name for name in _differing(runs) if name not in BESIDE_LEARNING]
+    parting = by or differing
+    parts: dict[tuple[str, ...], list[RunRecord]] = {}
+    for run in runs:
+        parts.setdefault(tuple(_value(run, key) for key in parting), []).append(run)
+    values = _sorted(list(parts))
+    labels = [_label(environment, runs, parting, value, bool(by)) for value in values]
+    groups = []
+    for i, (label, value) in enumerate(zip(labels, values, strict=True)):
+        again = labels[:i].count(label)
+        mixed = [name for name in _differing(parts[value]) if name not in BESIDE_LEARNING]
+        groups.append(Group(f"{label} ({again + 1})" if again else label, parts[value], mixed))
+    return Section(environment, groups, differing)
+
+
+def _value(run: RunRecord, key: str) -> str:
+    return run.name if key == "name" else shown(run.settings.get(key, "–"))
+
+
+def _differing(runs: Sequence[RunRecord]) -> list[str]:
+    """Settings that are not the same in all ``runs``, in the order of the tree."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [name for name in names if len({shown(run.settings.get(name, "–")) for run in runs}) > 1]
+
+
+def _sorted(values: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """By number where every value is one, else as they came."""
+    try:
+        return sorted(values, key=lambda value: [float(part) for part in value])
+    except ValueError:
+        return values
+
+
+def _label(environment: str, runs: list[RunRecord], parting: list[str], value: tuple[str, ...], asked: bool) -> str:
+    if not parting:
+        names = dict.fromkeys(run.name for run in runs)
+        return next(iter(names)) if len(names) == 1 else environment
+    if asked and parting == ["name"]:
+        return value[0]
+    pairs = [f"{key}={text}" for key, text in zip(parting, value, strict=True)]
+    if asked or len(pairs) <= MOST_NAMED:
+        return ", ".join(pairs)
+    named = list(dict.fromkeys(run.name for run in runs if tuple(_value(run, key) for key in parting) == value))
+    others = {run.name for run in runs if tuple(_value(run, key) for key in parting) != value}
+    if len(named) == 1 and named[0] not in others:
+        return named[0]
+    return f"{', '.join(pairs[:MOST_NAMED])} … {len(pairs) - MOST_NAMED} more"

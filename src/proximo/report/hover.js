@@ -1,0 +1,142 @@
+// What answers to pointer and keys: the tooltip, the legend, the choice of the axis, zoom by dragging.
+function hide(view) {
+  view.tip.hidden = true;
+  if (view.cursor) view.cursor.replaceChildren();
+}
+
+function lineUnder(view, px, py) {
+  let best = null;
+  for (const group of view.groups) {
+    for (const line of group.lines) {
+      const i = nearest(line.x, view.value(px));
+      const away = Math.hypot(Math.max(0, Math.abs(view.px(line.x[i]) - px) - 20), view.py(line.y[i]) - py);
+      if (away < (best ? best.away : nearLine)) best = { away, group, line, i };
+    }
+  }
+  return best;
+}
+
+function tooltip(view, x, rows, px) {
+  view.tip.replaceChildren();
+  const head = document.createElement("b");
+  head.textContent = state.axis === "step" ? exact(x) + " steps" : clock(x);
+  view.tip.append(head);
+  for (const row of rows.slice(0, mostRows)) {
+    const line = document.createElement("span"), sign = document.createElement("i");
+    sign.className = "g" + row.index % 8;
+    line.append(sign, row.text);
+    if (row.strong) line.className = "strong";
+    view.tip.append(line);
+  }
+  if (rows.length > mostRows) view.tip.append(`… ${rows.length - mostRows} more`);
+  view.tip.hidden = false;
+  const width = view.tip.offsetWidth, right = px + 14 + width < view.width;
+  view.tip.style.left = Math.max(0, right ? px + 14 : Math.min(px - 14 - width, view.width - width)) + "px";
+}
+
+function hover(view, px, py) {
+  if (!view.groups.length) return;
+  const x = view.value(px), cursor = view.cursor, rows = [];
+  let stands = null;
+  cursor.replaceChildren();
+  const under = lineUnder(view, px, py);
+  for (const group of view.groups) {
+    const curve = group.middle || group.lines[0], i = nearest(curve.x, x);
+    if (Math.abs(view.px(curve.x[i]) - px) > 40 && curve.x.length > 1) continue;
+    if (stands === null || Math.abs(curve.x[i] - x) < Math.abs(stands - x)) stands = curve.x[i];
+    const interval = group.middle && group.middle.low[i] !== null ? ` [${exact(group.middle.low[i])}, ${exact(group.middle.high[i])}]` : "";
+    const runs = group.middle ? `, ${group.middle.count[i]} runs` : "";
+    rows.push({ index: group.index, value: curve.y[i], text: `${group.label}: ${exact(curve.y[i])}${interval}${runs}` });
+    add(cursor, "circle", { cx: view.px(curve.x[i]), cy: view.py(curve.y[i]), r: 3.5, class: "dot g" + group.index % 8 });
+  }
+  rows.sort((a, b) => b.value - a.value);
+  if (under) {
+    const { group, line, i } = under;
+    add(cursor, "path", { d: path(view, line.x, line.y), class: "line g" + group.index % 8 });
+    if (group.middle) rows.unshift({ index: group.index, strong: true, text: `${line.name}: ${exact(line.y[i])}` });
+    if (stands === null) stands = line.x[i];
+  }
+  if (stands === null) return hide(view);
+  const at = view.px(stands);
+  add(cursor, "line", { x1: at, x2: at, y1: margin.top, y2: view.height - margin.bottom, class: "cursor" });
+  view.at = at;
+  tooltip(view, stands, rows, at);
+}
+
+function place(view, event) {
+  const box = view.svg.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}
+
+function redraw(section) {
+  for (const view of views) if (section === undefined || view.section === section) { hide(view); draw(view); }
+}
+
+// A mouse drags over the span to look at; a finger scrolls the page and reads values instead.
+function listen(view) {
+  const { svg } = view;
+  let from = null;
+  svg.addEventListener("pointermove", (event) => {
+    const [px, py] = place(view, event);
+    hover(view, px, py);
+    if (from !== null && view.cursor) {
+      add(view.cursor, "rect", { x: Math.min(from, px), width: Math.abs(px - from), y: margin.top, height: view.height - margin.top - margin.bottom, class: "zoom" });
+    }
+  });
+  svg.addEventListener("pointerdown", (event) => {
+    const [px, py] = place(view, event);
+    for (const other of views) if (other !== view) hide(other);
+    hover(view, px, py);
+    from = event.pointerType === "mouse" && event.button === 0 ? px : null;
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const [px] = place(view, event), start = from;
+    from = null;
+    if (start === null || Math.abs(px - start) < 12 || !view.groups.length) return;
+    state.zoom[view.section] = [view.value(Math.min(start, px)), view.value(Math.max(start, px))];
+    redraw(view.section);
+  });
+  svg.addEventListener("dblclick", () => { delete state.zoom[view.section]; redraw(view.section); });
+  svg.addEventListener("pointerleave", (event) => { from = null; if (event.pointerType === "mouse") hide(view); });
+  svg.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -8, ArrowRight: 8 }[event.key];
+    if (event.key === "Escape") hide(view);
+    if (!by || !view.groups.length) return;
+    event.preventDefault();
+    const at = Math.max(view.left, Math.min(view.width - margin.right, (view.keyed === undefined ? view.left : view.keyed) + by));
+    view.keyed = at;
+    hover(view, at, -100);
+  });
+}
+
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const section = +figure.dataset.section;
+  const view = {
+    figure, section, svg: figure.querySelector("svg"), tip: figure.querySelector(".tip"),
+    chart: data.sections[section].charts[+figure.dataset.chart], groups: [],
+  };
+  views.push(view);
+  listen(view);
+}
+for (const choice of document.querySelectorAll("input[name=axis]")) {
+  choice.addEventListener("change", () => { state.axis = choice.value; state.zoom = {}; redraw(); });
+}
+for (const chip of document.querySelectorAll("button.chip")) {
+  chip.addEventListener("click", () => {
+    const key = chip.dataset.section + ":" + chip.dataset.group, hidden = state.hidden.has(key);
+    if (hidden) state.hidden.delete(key); else state.hidden.add(key);
+    chip.setAttribute("aria-pressed", String(hidden));
+    redraw(+chip.dataset.section);
+  });
+}
+const chosen = document.querySelector("input[name=axis]:checked");
+if (chosen) state.axis = chosen.value;
+// Draws each chart once when it gets its size, and again when the window or a phone's side changes it.
+const observer = new ResizeObserver((entries) => {
+  for (const entry of entries) {
+    const view = views.find((candidate) => candidate.figure === entry.target);
+    if (view.width !== entry.target.clientWidth && entry.target.clientWidth) draw(view);
+  }
+  document.body.dataset.drawn = views.filter((view) => view.width).length;
+});
+for (const view of views) observer.observe(view.figure);

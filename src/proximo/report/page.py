@@ -1,0 +1,145 @@
+"""The page: one HTML file that a browser opens from a disk, which loads nothing and runs nothing but its own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import proximo
+from proximo.report import panels
+from proximo.report.clips import Clip
+from proximo.report.curves import LEARNING, Curves, Metric, SharedAxes, chart_data
+from proximo.report.grouping import Section
+from proximo.report.markup import Markup, tag
+from proximo.report.tables import overall_improvements
+
+_FOLDER = Path(__file__).parent
+Drawn = dict[Metric, list[Curves]]
+
+
+def render(sections: Sequence[Section], drawn: Sequence[Drawn], clips: Sequence[list[Clip]], written: datetime) -> str:
+    """The whole page; ``drawn`` and ``clips`` are those of each section. User text is escaped as HTML, and in the data as JSON."""
+    shared = SharedAxes()
+    data = [
+        {
+            "groups": [group.label for group in section.groups],
+            "charts": [chart_data(metric, found, shared) for metric, found in curves.items()],
+        }
+        for section, curves in zip(sections, drawn, strict=True)
+    ]
+    bodies = [_section(i, section, list(drawn[i]), clips[i]) for i, section in enumerate(sections)]
+    title = _title(sections)
+    script = (_FOLDER / "chart.js").read_text(encoding="utf-8") + (_FOLDER / "hover.js").read_text(encoding="utf-8")
+    payload = json.dumps({"axes": shared.axes, "sections": data}, separators=(",", ":"), allow_nan=False)
+    page = tag(
+        "html",
+        _head(title, script),
+        tag(
+            "body",
+            tag("h1", title),
+            tag("p", _subtitle(sections, written), class_="soft"),
+            _contents(sections),
+            _axis_choice(),
+            *bodies,
+            _overall(sections),
+            tag("h2", "How to read this"),
+            *(tag("p", text) for text in READING),
+            # The end of a script element must not stand in its data.
+            tag("script", Markup(payload.replace("<", "\\u003c")), type="application/json", id="data"),
+            tag("script", Markup(script)),
+        ),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+READING = (
+    "Thin lines are runs, one a seed; the thick line of a group is their interquartile mean: the mean of the middle half, which neither "
+    "one lucky nor one failed seed can move. With fewer than four runs it is the plain mean.",
+    "Bands and brackets are 95 % intervals by the percentile bootstrap over runs, within each environment (stratified), 2,000 resamples: "
+    "Agarwal et al. 2021, arXiv:2108.13264. Few runs give intervals that are too narrow.",
+    "Nothing is drawn before a run's first row or beyond its last one; a group's mean stands where at least half of its runs have data. "
+    "Long curves are thinned: a point is the mean of the rows up to it.",
+    "P(X > Y) is the probability that a run of X ends better than one of Y, ties counting half; an interval that holds 0.5 shows no "
+    "difference.",
+    "Hover over a chart or touch it to read values; drag over a span to enlarge it, double-click to see all again; a group's name "
+    "shows and hides it.",
+)
+
+
+def _head(title: str, script: str) -> Markup:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; script-src 'sha256-{digest}'"
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        # Should markup ever slip through, the browser runs and loads nothing but what was written here.
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", Markup((_FOLDER / "page.css").read_text(encoding="utf-8"))),
+    )
+
+
+def _title(sections: Sequence[Section]) -> str:
+    runs = [run for section in sections for run in section.runs]
+    names = list(dict.fromkeys(run.name for run in runs))
+    if len(runs) == 1:
+        return f"{runs[0].label} on {runs[0].environment}"
+    if len(names) == 1 and len(sections) == 1:
+        return f"{names[0]} on {sections[0].environment}"
+    environments = f"{len(sections)} environments" if len(sections) > 1 else sections[0].environment
+    return f"{len(runs)} runs on {environments}"
+
+
+def _subtitle(sections: Sequence[Section], written: datetime) -> str:
+    runs = [run for section in sections for run in section.runs]
+    steps = sum(run.step for run in runs)
+    many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
+    return f"{many}, {steps:,} environment steps in all; written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}"
+
+
+def _contents(sections: Sequence[Section]) -> Markup | None:
+    if len(sections) < 2:
+        return None
+    return tag("nav", [[tag("a", section.environment, href=f"#section-{i}"), " "] for i, section in enumerate(sections)])
+
+
+def _axis_choice() -> Markup:
+    choices = [tag("span", "Against", class_="soft")]
+    for axis, text in (("step", "environment steps"), ("seconds", "wall time")):
+        choices.append(tag("label", tag("input", type="radio", name="axis", value=axis, checked=axis == "step"), f" {text}"))
+    return tag("div", *choices, class_="axes")
+
+
+def _section(i: int, section: Section, metrics: list[Metric], clips: list[Clip]) -> Markup:
+    learning = sum(metric in LEARNING for metric in metrics)
+    charts = [panels.chart(i, place, metric, place >= learning) for place, metric in enumerate(metrics)]
+    return tag(
+        "section",
+        tag("h2", section.environment),
+        panels.notices(section),
+        panels.legend(i, section),
+        tag("div", *charts[:learning], class_="charts"),
+        tag("h3", "Results"),
+        panels.results(section),
+        panels.improvement(section),
+        panels.clips(clips),
+        tag("h3", "Diagnostics") if charts[learning:] else None,
+        tag("div", *charts[learning:], class_="charts many"),
+        panels.differences(section),
+        panels.runs(section),
+        panels.settings(section),
+        id=f"section-{i}",
+    )
+
+
+def _overall(sections: Sequence[Section]) -> Markup | None:
+    found = overall_improvements(sections)
+    if not found:
+        return None
+    return Markup(tag("h2", "Over all environments") + panels.improvement_rows(found))

@@ -1,0 +1,207 @@
+"""The parts of a section of the page: charts to be filled, tables, clips."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from proximo.config import LEAVES
+from proximo.report.clips import Clip
+from proximo.report.curves import TRAINING, Metric
+from proximo.report.grouping import BESIDE_LEARNING, Section, shown
+from proximo.report.markup import Markup, tag
+from proximo.report.read import RunRecord
+from proximo.report.tables import Improvement, Score, best_score, final_score, final_table, improvements, measure_of, speed
+
+MOST_NOTICES = 20
+
+
+def number(value: float | None) -> str:
+    """A figure for a table: about four digits."""
+    if value is None or value != value:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """``41 s``, ``3:05 min``, ``2:10 h``."""
+    if seconds is None or seconds != seconds:
+        return "–"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole // 60 % 60:02d} h"
+
+
+def interval(ci95: list[float] | None) -> str:
+    """``[low, high]``, or why there is none."""
+    return f"[{number(ci95[0])}, {number(ci95[1])}]" if ci95 else "one run"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[int], stacks: bool = False) -> Markup:
+    """A table; columns in ``numbers`` are set to the right. On a narrow screen it scrolls sideways, or where it ``stacks`` each row
+    becomes a list."""
+    kinds = ["number" if i in numbers else None for i in range(len(head))]
+    cells = [
+        tag("tr", *(tag("td", cell, class_=kind, data_name=name) for name, cell, kind in zip(head, row, kinds, strict=True)))
+        for row in rows
+    ]
+    names = tag("tr", *(tag("th", name, class_=kind) for name, kind in zip(head, kinds, strict=True)))
+    whole = tag("table", tag("thead", names), tag("tbody", *cells), class_="stacks" if stacks else None)
+    return tag("div", whole, class_="scroll", tabindex="0")
+
+
+def status_of(run: RunRecord) -> Markup:
+    """How a run stands, with how far it has come where it is not finished."""
+    share = f" at {run.step / run.total_steps:.0%}" if run.status in ("running", "interrupted", "failed") else ""
+    return tag("span", f"{run.status}{share}", class_=run.status.replace(" ", "-"))
+
+
+def notices(section: Section) -> Markup | None:
+    """A line for each run that is not finished."""
+    lines = [
+        tag("li", f"{run.label}: ", status_of(run), f" ({run.step:,} of {run.total_steps:,} steps). {run.why}")
+        for run in section.runs
+        if run.status != "finished"
+    ]
+    if len(lines) > MOST_NOTICES:
+        lines = [
+            *lines[:MOST_NOTICES],
+            tag("li", f"… and {len(lines) - MOST_NOTICES} more; each stands in the table of the runs."),
+        ]
+    return tag("ul", *lines, class_="notices") if lines else None
+
+
+def legend(i: int, section: Section) -> Markup:
+    """A button for each group."""
+    chips = []
+    for place, group in enumerate(section.groups):
+        line = tag("line", x1="0", x2="22", y1="4", y2="4", class_=f"line g{place % 8} d{place // 8 % 3}")
+        sign = tag("svg", line, width="22", height="8", aria_hidden="true")
+        many = tag("span", f" · {len(group.runs)} runs", class_="soft") if len(group.runs) > 1 else None
+        chips.append(
+            tag(
+                "button",
+                sign,
+                group.label,
+                many,
+                class_="chip",
+                type="button",
+                aria_pressed="true",
+                data_section=i,
+                data_group=place,
+            )
+        )
+    return tag("div", *chips, class_="legend")
+
+
+def chart(section: int, place: int, metric: Metric, small: bool) -> Markup:
+    """An empty chart that the page's script fills."""
+    return tag(
+        "figure",
+        tag("figcaption", tag("b", metric.title), tag("br"), tag("span", metric.about)),
+        tag("svg", role="img", tabindex="0", aria_label=metric.title),
+        tag("div", class_="tip", hidden=True),
+        class_="chart small" if small else "chart",
+        data_section=section,
+        data_chart=place,
+    )
+
+
+def _score(score: Score) -> Any:
+    return "–" if score.iqm is None else [number(score.iqm), tag("small", interval(score.ci95))]
+
+
+def results(section: Section) -> Markup:
+    """The final table."""
+    training = measure_of(section) == TRAINING
+    head = ["Group", "Runs", "Last training return" if training else "Final evaluation", "Best evaluation"]
+    head += ["Success", "Steps", "Time", "Steps/s"]
+    rows = []
+    for place, row in enumerate(final_table(section)):
+        standing = ", ".join(f"{count} {status}" for status, count in row.statuses.items())
+        rate = "–" if row.success_rate is None else f"{row.success_rate:.1%}"
+        name = [tag("i", class_=f"sign g{place % 8}"), row.group.label]
+        if row.group.mixed:
+            name.append(tag("small", f"mixes {', '.join(row.group.mixed)}"))
+        pace = (f"{row.steps:,}", duration(row.seconds), number(row.steps_per_second))
+        rows.append([name, [len(row.group.runs), tag("small", standing)], _score(row.final), _score(row.best), rate, *pace])
+    return table(head, rows, range(2, 8), stacks=True)
+
+
+def improvement(section: Section) -> Markup | None:
+    """Probability of improvement between groups, where two have runs enough."""
+    found = improvements(section)
+    return Markup(tag("h3", "Probability of improvement") + improvement_rows(found)) if found else None
+
+
+def improvement_rows(found: Sequence[Improvement]) -> Markup:
+    """A bar for each pair."""
+    rows = []
+    for pair in found:
+        low, high = pair.ci95
+        bar = tag("i", class_="span", style=f"left:{low:.1%};width:{high - low:.1%}")
+        track = tag(
+            "div", tag("i", class_="half"), bar, tag("i", class_="point", style=f"left:{pair.probability:.1%}"), class_="track"
+        )
+        over = f", {pair.environments} environments" if pair.environments > 1 else ""
+        figure = f"{pair.probability:.2f} [{low:.2f}, {high:.2f}]"
+        names = tag("div", f"{pair.x} > {pair.y}{over}", class_="names")
+        rows.append(tag("div", names, track, tag("div", figure), class_="versus"))
+    return tag("div", *rows)
+
+
+def clips(found: Sequence[Clip]) -> Markup | None:
+    """The last clip of each group, or why it is left out."""
+    if not found:
+        return None
+    figures = []
+    for clip in found:
+        name = tag("figcaption", clip.label, tag("br"), tag("span", clip.says))
+        if clip.content is None:
+            figures.append(tag("figure", name))
+            continue
+        source = f"data:video/mp4;base64,{base64.b64encode(clip.content).decode()}"
+        figures.append(tag("figure", tag("video", controls=True, muted=True, loop=True, playsinline=True, src=source), name))
+    return Markup(tag("h3", "Last clip") + tag("div", *figures, class_="clips"))
+
+
+def differences(section: Section) -> Markup | None:
+    """The settings that groups differ by."""
+    if not section.differing:
+        return None
+    rows = [[group.label, *(group.setting(name) for name in section.differing)] for group in section.groups]
+    return Markup(tag("h3", "Settings that differ") + table(["Group", *section.differing], rows, (), stacks=True))
+
+
+def runs(section: Section) -> Markup:
+    """Every run by itself."""
+    measure = measure_of(section)
+    facts = {"started": "Started (UTC)", "processor": "Processor", "versions": "Versions", "command": "Command"}
+    rows = [
+        [
+            *(run.label, group.label, run.seed, status_of(run), number(final_score(run, measure)), number(best_score(run))),
+            *(f"{run.step:,}", duration(run.seconds), number(speed(run))),
+            *(run.facts.get(name, "–") for name in facts),
+        ]
+        for group in section.groups
+        for run in group.runs
+    ]
+    head = ["Run", "Group", "Seed", "Status", "Final", "Best", "Steps", "Time", "Steps/s", *facts.values()]
+    return tag("details", tag("summary", f"Every run ({len(rows)})"), table(head, rows, (2, 4, 5, 6, 7, 8)))
+
+
+def settings(section: Section) -> Markup:
+    """All settings that the runs share, those that are not the default first."""
+    shared = {name: value for name, value in section.runs[0].settings.items() if name not in section.differing}
+    shared = {name: value for name, value in shared.items() if name not in BESIDE_LEARNING}
+    changed = {name: value for name, value in shared.items() if name not in LEAVES or value != LEAVES[name].default}
+    rows = [
+        [name, shown(value) or "–", shown(LEAVES[name].default) or "–" if name in LEAVES else "–"]
+        for name, value in {**changed, **shared}.items()
+    ]
+    count = tag("span", f" ({len(changed)} of {len(shared)} are not the default)")
+    return tag("details", tag("summary", "Settings in common", count), table(["Setting", "Value", "Default"], rows, ()))

@@ -1,0 +1,179 @@
+"""Runs as they are read for a report: what was measured and when, with which settings, and how each run has ended."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proximo.config import GROUPS, Config
+from proximo.errors import CheckpointError
+from proximo.run.directory import FAILURE, in_use, members, read_config, resolve
+from proximo.run.sinks import read_rows
+
+EVALUATION = "eval/mean_return"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric of one run, its finite values only. ``seconds`` are of training, over all its sessions; NaN where unknown."""
+
+    step: np.ndarray
+    seconds: np.ndarray
+    value: np.ndarray
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, a seed of a group or alone."""
+
+    path: Path
+    name: str
+    """Of its folder, or of its group's."""
+    label: str
+    settings: dict[str, Any]
+    total_steps: int
+    status: str
+    """``finished``, ``running``, ``interrupted``, ``failed`` or ``not begun``."""
+    why: str
+    """The sentence that a failed run has left, else empty."""
+    step: int
+    seconds: float
+    series: dict[str, Series]
+    facts: dict[str, str]
+
+    @property
+    def environment(self) -> str:
+        return self.settings["id"]
+
+    @property
+    def seed(self) -> int:
+        return self.settings["seed"]
+
+    def values(self, metric: str) -> np.ndarray:
+        """The finite values of ``metric``, none where it was never measured."""
+        return self.series[metric].value if metric in self.series else np.empty(0)
+
+
+def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
+    """The runs that ``texts`` mean, each once, groups by their seeds. Raises ``CheckpointError`` where one is unknown, damaged,
+    or has no row at all."""
+    records: dict[Path, RunRecord] = {}
+    for text in texts:
+        path, which = resolve(text, runs_dir)
+        if which != "last":
+            raise CheckpointError(f"{text!r}: a report shows runs as a whole; leave out what stands behind @.")
+        found = [read_run(run_dir, path) for run_dir in members(path)] or [read_run(path)]
+        if all(record.status == "not begun" for record in found):
+            raise CheckpointError(f"{path} has no row of metrics yet: wait for its first update, or look whether it was stopped.")
+        records |= {record.path.resolve(): record for record in found}
+    return list(records.values())
+
+
+def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
+    """One run, a member of ``group`` where one is given. Raises ``CheckpointError`` where its settings or rows are damaged."""
+    config = read_config(run_dir)
+    rows = read_rows(run_dir / "metrics.jsonl")
+    seconds = _seconds(rows)
+    series = _series(rows, seconds)
+    if group is None and run_dir.name.startswith("seed-") and run_dir.parent.name:
+        group = run_dir.parent
+    name = (group or run_dir).resolve().name
+    step = max((row["step"] for row in rows), default=0)
+    status, why = _status(run_dir, config, step, series)
+    return RunRecord(
+        path=run_dir,
+        name=name,
+        label=name if group is None else f"{name}/{run_dir.resolve().name}",
+        settings=flat_settings(config),
+        total_steps=config.total_updates * config.batch_size,
+        status=status,
+        why=why,
+        step=step,
+        seconds=max((s for s in seconds if math.isfinite(s)), default=math.nan),
+        series=series,
+        facts=_facts(run_dir),
+    )
+
+
+def flat_settings(config: Config) -> dict[str, Any]:
+    """Every setting by its name, entries of mappings as ``env_settings.key``."""
+    flat: dict[str, Any] = {}
+    for group in GROUPS:
+        for name, value in vars(getattr(config, group)).items():
+            flat |= {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _seconds(rows: list[dict[str, Any]]) -> list[float]:
+    """Seconds of training at each row. A resumed run counts from zero again, so that sessions are added up; a row's session began
+    at ``step - seconds · steps_per_second``, and where that is not before the last row a new one has."""
+    found, earlier, latest, last_step = [], 0.0, math.nan, None
+    for row in rows:
+        own, speed = row.get("time/seconds"), row.get("time/steps_per_second")
+        if _number(own) and _number(speed):
+            if last_step is not None and row["step"] - own * speed > last_step - 0.5:
+                earlier = latest
+            latest, last_step = earlier + own, row["step"]
+        found.append(latest)
+    return found
+
+
+def _series(rows: list[dict[str, Any]], seconds: list[float]) -> dict[str, Series]:
+    columns: dict[str, tuple[list[int], list[float]]] = {}
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            if type(value) in (int, float) and math.isfinite(value):  # not bool, which is a kind of int
+                places, values = columns.setdefault(name, ([], []))
+                places.append(i)
+                values.append(value)
+    steps, clock = np.array([row["step"] for row in rows], np.int64), np.array(seconds, np.float64)
+    series = {}
+    for name, (places, values) in columns.items():
+        order = np.argsort(steps[places], kind="stable")
+        at = np.array(places)[order]
+        series[name] = Series(steps[at], clock[at], np.array(values, np.float64)[order])
+    series.pop("step", None)
+    return series
+
+
+def _status(run_dir: Path, config: Config, step: int, series: dict[str, Series]) -> tuple[str, str]:
+    failure = run_dir / FAILURE
+    if failure.is_file():
+        return "failed", failure.read_text(encoding="utf-8", errors="replace").strip()
+    if in_use(run_dir):
+        return ("running" if step else "not begun"), ""
+    if not step:
+        return "not begun", ""
+    total = config.total_updates * config.batch_size
+    evaluated = not config.run.eval_episodes or (EVALUATION in series and series[EVALUATION].step[-1] >= total)
+    return ("finished" if step >= total and evaluated else "interrupted"), ""
+
+
+def _facts(run_dir: Path) -> dict[str, str]:
+    """What the page says of a run beside its settings; without what its files do not tell."""
+    facts = {}
+    try:
+        system = json.loads((run_dir / "system.json").read_bytes())
+        versions = system.get("versions", {})
+        facts = {
+            "started": str(system.get("started", ""))[:19].replace("T", " "),
+            "device": str(system.get("device_kind", "")),
+            "processor": str(system.get("processor", "")),
+            "versions": ", ".join(f"{name} {versions[name]}" for name in ("proximo", "jax") if name in versions),
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass
+    command = run_dir / "command.txt"
+    if command.is_file():
+        facts["command"] = command.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return {name: text for name, text in facts.items() if text}

@@ -1,0 +1,87 @@
+"""Aggregates over runs and how certain they are (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", arXiv:2108.13264)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from proximo.run.episodes import interquartile_mean
+
+RESAMPLES = 2000
+PERCENT = (2.5, 97.5)
+
+
+class Band(NamedTuple):
+    """Interquartile mean at each point, its 95 % interval (NaN where fewer than two runs are), and how many runs are there."""
+
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+
+def rank_weights(counts: np.ndarray) -> np.ndarray:
+    """What each rank weighs in the interquartile mean of resamples that draw the value of each rank ``counts [..., runs]`` times.
+
+    Sorted, the draws fill places ``0 … runs``, of which the middle half counts, cut as scipy's ``trim_mean`` does it: a quarter on
+    each side, rounded down.
+    """
+    runs = counts.shape[-1]
+    cut = int(0.25 * runs)
+    upto = np.clip(counts.cumsum(axis=-1), cut, runs - cut)
+    return np.diff(upto, axis=-1, prepend=cut) / (runs - 2 * cut)
+
+
+@functools.cache
+def _resamples(runs: int) -> np.ndarray:
+    """``[runs, RESAMPLES]``: weights of the ranks of ``runs`` values, for resamples with a fixed seed."""
+    counts = np.random.default_rng(0).multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES)
+    return rank_weights(counts).T
+
+
+def interquartile_band(values: np.ndarray) -> Band:
+    """The band of ``values [runs, points]``, NaN where a run has none: interquartile mean and percentile bootstrap over runs.
+
+    The runs are those of one environment, which is the stratum that is resampled within. An interval stands at its point alone,
+    so that resamples may be drawn of ranks: the same distribution, by one product of matrices instead of a sort for each.
+    """
+    counts = np.isfinite(values).sum(axis=0)
+    ordered = np.sort(values, axis=0)  # NaN goes last
+    middle, low, high = (np.full(values.shape[1], np.nan) for _ in range(3))
+    for count in np.unique(counts[counts > 0]):
+        at = np.flatnonzero(counts == count)
+        present = ordered[:count, at]
+        middle[at] = interquartile_mean(present, axis=0)
+        if count > 1:
+            low[at], high[at] = np.percentile(present.T @ _resamples(int(count)), PERCENT, axis=1)
+    return Band(middle, low, high, counts)
+
+
+def interquartile_interval(values: Sequence[float]) -> tuple[float | None, list[float] | None]:
+    """Interquartile mean of ``values`` and its 95 % interval; None without values, and for the interval of a single one."""
+    finite = np.array([v for v in values if np.isfinite(v)], np.float64)
+    if not len(finite):
+        return None, None
+    band = interquartile_band(finite[:, None])
+    return float(band.middle[0]), [float(band.low[0]), float(band.high[0])] if len(finite) > 1 else None
+
+
+def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:
+    """P(X > Y), a tie counting half, and its 95 % interval: Agarwal et al., section 4.3.
+
+    ``tasks`` holds the scores of the runs of X and of Y in each environment; the probability is the mean over environments, and
+    the bootstrap is stratified: X and Y are resampled within each.
+    """
+    rng = np.random.default_rng(0)
+    means, resampled = [], []
+    for x, y in tasks:
+        wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+        drawn_x, drawn_y = (rng.multinomial(len(z), np.full(len(z), 1 / len(z)), size=RESAMPLES) / len(z) for z in (x, y))
+        means.append(wins.mean())
+        resampled.append(((drawn_x @ wins) * drawn_y).sum(axis=1))
+    low, high = np.percentile(np.mean(resampled, axis=0), PERCENT)
+    return float(np.mean(means)), [float(low), float(high)]

@@ -1,0 +1,163 @@
+"""The figures of a report: what each group has reached, how certain that is, and which group is better."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.report.curves import TRAINING
+from proximo.report.grouping import Group, Section
+from proximo.report.read import EVALUATION, RunRecord
+from proximo.report.statistics import interquartile_interval, probability_of_improvement
+
+MOST_PAIRED = 5
+"""Groups that are compared each with each; beyond, each is compared with the best one."""
+
+
+class Score(NamedTuple):
+    """Interquartile mean over runs and its 95 % interval; None where nothing was measured, or by one run only."""
+
+    iqm: float | None
+    ci95: list[float] | None
+
+
+class Row(NamedTuple):
+    """One group in the final table. ``seconds`` and ``steps_per_second`` are means over its runs."""
+
+    group: Group
+    statuses: dict[str, int]
+    final: Score
+    best: Score
+    success_rate: float | None
+    steps: int
+    seconds: float | None
+    steps_per_second: float | None
+
+
+class Improvement(NamedTuple):
+    """P(a run of ``x`` beats one of ``y``) and its 95 % interval; ``environments`` is how many it is the mean over."""
+
+    x: str
+    y: str
+    probability: float
+    ci95: list[float]
+    environments: int = 1
+
+
+def measure_of(section: Section) -> str:
+    """What the runs of an environment are judged by: evaluations, or the training's episodes where none was evaluated."""
+    return EVALUATION if any(EVALUATION in run.series for run in section.runs) else TRAINING
+
+
+def final_score(run: RunRecord, measure: str) -> float:
+    """The last value, NaN without any."""
+    values = run.values(measure)
+    return float(values[-1]) if len(values) else math.nan
+
+
+def best_score(run: RunRecord) -> float:
+    """The best evaluation, NaN without any."""
+    return float(run.values(EVALUATION).max(initial=-math.inf)) if EVALUATION in run.series else math.nan
+
+
+def success(run: RunRecord) -> float:
+    """The last evaluation's share of successes, NaN where it was not told."""
+    return final_score(run, "eval/success_rate")
+
+
+def speed(run: RunRecord) -> float:
+    """Environment steps a second over all sessions, NaN where unknown."""
+    return run.step / run.seconds if run.seconds > 0 else math.nan
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    finite = [v for v in values if math.isfinite(v)]
+    return sum(finite) / len(finite) if finite else None
+
+
+def final_row(group: Group, measure: str) -> Row:
+    """The group in the final table. Runs that ended early count with what they last reached: leaving them out would flatter."""
+    runs = group.runs
+    return Row(
+        group=group,
+        statuses=dict(Counter(run.status for run in runs)),
+        final=Score(*interquartile_interval([final_score(run, measure) for run in runs])),
+        best=Score(*interquartile_interval([best_score(run) for run in runs])),
+        success_rate=_mean([success(run) for run in runs]),
+        steps=round(sum(run.step for run in runs) / len(runs)),
+        seconds=_mean([run.seconds for run in runs]),
+        steps_per_second=_mean([speed(run) for run in runs]),
+    )
+
+
+def final_table(section: Section) -> list[Row]:
+    """A row for each group, in their order."""
+    measure = measure_of(section)
+    return [final_row(group, measure) for group in section.groups]
+
+
+def _final_scores(group: Group, measure: str) -> np.ndarray:
+    scores = np.array([final_score(run, measure) for run in group.runs])
+    return scores[np.isfinite(scores)]
+
+
+def improvements(section: Section) -> list[Improvement]:
+    """Between groups of at least two runs each, the better one (by the final IQM) first: all pairs where the groups are few, else the
+    best against each other one."""
+    measure = measure_of(section)
+    scores = {group.label: _final_scores(group, measure) for group in section.groups}
+    ranked = sorted(
+        (label for label, found in scores.items() if len(found) > 1),
+        key=lambda label: -(interquartile_interval(list(scores[label]))[0] or 0.0),
+    )
+    pairs = itertools.combinations(ranked, 2) if len(ranked) <= MOST_PAIRED else ((ranked[0], other) for other in ranked[1:])
+    return [Improvement(x, y, *probability_of_improvement([(scores[x], scores[y])])) for x, y in pairs]
+
+
+def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
+    """The same over all environments in which both groups have at least two runs; only where these are two or more."""
+    scores = [
+        {group.label: found for group in section.groups if len(found := _final_scores(group, measure_of(section))) > 1}
+        for section in sections
+    ]
+    labels = list(dict.fromkeys(label for found in scores for label in found))
+    result = []
+    for x, y in itertools.combinations(labels, 2):
+        tasks = [(found[x], found[y]) for found in scores if x in found and y in found]
+        if len(tasks) > 1:
+            probability, interval = probability_of_improvement(tasks)
+            if probability < 0.5:
+                x, y, probability, interval = y, x, 1 - probability, [1 - interval[1], 1 - interval[0]]
+            result.append(Improvement(x, y, probability, interval, len(tasks)))
+    return result
+
+
+def as_json(sections: Sequence[Section]) -> dict[str, Any]:
+    """The final table and the probabilities of improvement, as ``--json`` prints them."""
+    table = [
+        {
+            "environment": section.environment,
+            "group": row.group.label,
+            "runs": len(row.group.runs),
+            "status": row.statuses,
+            "measure": measure_of(section),
+            "final": row.final._asdict(),
+            "best": row.best._asdict(),
+            **{name: getattr(row, name) for name in ("success_rate", "steps", "seconds", "steps_per_second")},
+            "settings": {name: row.group.setting(name) for name in section.differing},
+        }
+        for section in sections
+        for row in final_table(section)
+    ]
+    pairs = [{"environment": s.environment, **_pair(found)} for s in sections for found in improvements(s)]
+    overall = [{"environments": found.environments, **_pair(found)} for found in overall_improvements(sections)]
+    return {"table": table, "improvement": pairs, "improvement_over_environments": overall}
+
+
+def _pair(found: Improvement) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("x", "y", "probability", "ci95")}

@@ -1,0 +1,41 @@
+"""Every number of the runs as one tidy table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proximo.report.grouping import Section
+
+COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "value")
+
+
+def lines(sections: Sequence[Section]) -> Iterator[str]:
+    """One line a value, as measured: nothing is thinned or averaged. ``seconds`` are empty where they are unknown."""
+    yield _line(COLUMNS)
+    for section in sections:
+        for group in section.groups:
+            for run in group.runs:
+                # Quoted once for each run: half a million rows are nothing rare.
+                before = _line((section.environment, run.label, group.label, run.seed)).rstrip("\n")
+                for metric, series in run.series.items():
+                    name = _line((metric,)).rstrip("\n")
+                    for step, second, value in zip(
+                        series.step.tolist(), series.seconds.tolist(), series.value.tolist(), strict=True
+                    ):
+                        yield f"{before},{step},{'' if second != second else round(second, 3)},{name},{value}\n"
+
+
+def _line(cells: Sequence[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+def write_csv(path: Path, sections: Sequence[Section]) -> None:
+    """Write ``path``, UTF-8, with a line of names."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        file.writelines(lines(sections))

@@ -1,0 +1,119 @@
+"""``proximo report``: from runs by any of their names to a page, a picture and a table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import trained
+from made_runs import made_group, made_run
+from proximo.cli import main
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two groups and a run on another environment, in one folder of runs."""
+    folder = tmp_path_factory.mktemp("runs")
+    for memory in ("gru", "lstm"):
+        made_group(folder / "gymnax-CartPole-v1" / memory, memory=memory, name=memory)
+    made_run(folder / "gymnax-Acrobot-v1" / "a", env="gymnax:Acrobot-v1")
+    return folder
+
+
+def reported(capsys, runs, *words):
+    assert main(["report", *map(str, words), "--runs-dir", str(runs)]) == 0
+    return capsys.readouterr()
+
+
+def test_a_real_training_is_reported_in_its_own_folder(tmp_path, capsys):
+    run_dir = trained(tmp_path / "runs", "r", seeds=2)
+    capsys.readouterr()
+    out, err = reported(capsys, tmp_path / "runs", "last")
+    assert err == ""
+    for name in ("html", "png", "csv"):
+        assert (run_dir / f"report.{name}").stat().st_size > 1000
+        assert f"{run_dir}/report.{name}" in out
+    assert "Explained variance" in (run_dir / "report.html").read_text()
+    text = (run_dir / "report.csv").read_text()
+    assert "r/seed-1" in text
+    assert "train/approx_kl" in text
+    assert "interrupted" not in out
+
+
+def test_several_runs_go_into_a_folder_of_their_own(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, _ = reported(capsys, runs, "gru", "lstm", "a")
+    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
+        ["gymnax:CartPole-v1", "memory=gru"],
+        ["gymnax:CartPole-v1", "memory=lstm"],
+        ["gymnax:Acrobot-v1", "a"],
+    ]
+    assert out.splitlines()[-3:] == ["report/report.html", "report/report.png", "report/report.csv"]
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
+def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
+    out, err = reported(capsys, runs, "gru", "lstm", "--by", "network.memory", "--out", tmp_path / "o", "--json")
+    assert (out.count("\n"), err) == (1, "")
+    found = json.loads(out)
+    assert Path(found["html"]).is_file()
+    assert [row["group"] for row in found["table"]] == ["memory=gru", "memory=lstm"]
+    assert [row["settings"] for row in found["table"]] == [{"memory": "gru"}, {"memory": "lstm"}]
+    low, high = found["table"][0]["final"]["ci95"]
+    assert low <= found["table"][0]["final"]["iqm"] <= high
+    assert len(found["improvement"]) == 1
+
+
+def test_a_clip_that_is_too_large_is_left_out_and_told(runs, tmp_path, capsys):
+    run_dir = made_run(tmp_path / "r")
+    (run_dir / "videos").mkdir()
+    (run_dir / "videos" / "long.mp4").write_bytes(bytes(6_000_000))
+    _, err = reported(capsys, runs, run_dir)
+    assert err == f"warning: {run_dir}/videos/long.mp4 is left out: 6.0 MB would make the page too large.\n"
+    assert (run_dir / "report.html").stat().st_size < 10**6
+
+
+def test_where_there_is_no_browser_open_says_so(runs, capsys, monkeypatch, tmp_path):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    _, err = reported(capsys, runs, "a", "--open", "--out", tmp_path)
+    assert err == f"warning: there is no browser here to open {tmp_path}/report.html with.\n"
+
+
+def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
+    opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    reported(capsys, runs, "a", "--open", "--out", tmp_path)
+    assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "The following arguments are required: RUN; see `proximo report --help`."),
+        (
+            ["gruu"],
+            "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?).",
+        ),
+        (["gru", "--by", "memry"], "Unknown setting 'memry' for --by (did you mean 'memory'?)."),
+        (["gru@best"], "'gru@best': a report shows runs as a whole; leave out what stands behind @."),
+        (["a", "--out", "/dev/null/x"], "Cannot write the report into /dev/null/x (Not a directory): choose another --out."),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(runs, capsys, words, sentence):
+    assert main(["report", *words, "--runs-dir", str(runs)] if words else ["report"]) == 2
+    assert capsys.readouterr() == ("", f"proximo: {sentence.format(runs=runs)}\n")
+
+
+def test_an_empty_and_a_damaged_run_are_one_sentence(tmp_path, capsys):
+    run_dir = made_run(tmp_path / "e" / "r")
+    (run_dir / "metrics.jsonl").write_text("what\n{}\n")
+    assert main(["report", str(run_dir)]) == 2
+    assert capsys.readouterr().err.startswith(f"proximo: {run_dir}/metrics.jsonl is damaged: line 1 is no row of metrics.")
+    (run_dir / "metrics.jsonl").unlink()
+    assert main(["report", str(run_dir)]) == 2
+    assert capsys.readouterr().err == (
+        f"proximo: {run_dir} has no row of metrics yet: wait for its first update, or look whether it was stopped.\n"
+    )

@@ -1,0 +1,174 @@
+"""The page is whole by itself, and what users have named cannot become markup in it."""
+
+import json
+import re
+from datetime import datetime
+
+import pytest
+
+from made_runs import made_group, made_rows, made_run, write_rows
+from proximo.report import figure, page, panels, tidy
+from proximo.report.clips import last_clips
+from proximo.report.curves import all_curves
+from proximo.report.grouping import sections_of
+from proximo.report.markup import Markup, tag
+from proximo.report.read import read_runs
+
+EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
+
+
+def rendered(paths, by=(), room=10**6):
+    sections = sections_of(read_runs(map(str, paths), paths[0].parent), by)
+    drawn = [all_curves(section, 300) for section in sections]
+    return page.render(sections, drawn, last_clips(sections, room), datetime(2026, 1, 2, 3, 4))
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return [made_group(tmp_path / name, memory=name, name=name) for name in ("gru", "lstm")]
+
+
+def test_the_page_holds_the_curves_of_every_run_over_both_axes(groups):
+    data = data_of(rendered(groups))
+    [section] = data["sections"]
+    assert section["groups"] == ["memory=gru", "memory=lstm"]
+    assert [chart["title"] for chart in section["charts"]][:3] == ["Evaluation return", "Training return", "KL divergence"]
+    for chart in section["charts"]:
+        for group in chart["groups"]:
+            assert [len(data["axes"][line[axis]]) for line in group["lines"] for axis in ("step", "seconds")] == [
+                len(line["y"]) for line in group["lines"] for _ in range(2)
+            ]
+            assert set(group["middles"]) == {"step", "seconds"}
+
+
+def loads(text):
+    """Addresses that the page would fetch."""
+    found = re.findall(r"""(?:src|href|poster|action)\s*=\s*["']?([^"'\s>]+)""", text) + re.findall(r"url\(([^)]*)\)", text)
+    found += re.findall(r"https?://[^\s\"'<]+|@import|import\s*\(|fetch\(|XMLHttpRequest", text)
+    return [address for address in found if not address.startswith(("data:", "#"))]
+
+
+def test_nothing_is_loaded_from_outside(groups):
+    assert loads(rendered(groups)) == []
+    assert "default-src &#x27;none&#x27;" in rendered(groups)
+
+
+@pytest.mark.parametrize("evil", ['<script src="//x/y.js">', "<a href=http://x>", "background: url(x.png)", "fetch('x')"])
+def test_a_load_from_outside_would_be_found(evil):
+    assert loads(evil)
+
+
+def test_text_of_users_is_escaped_everywhere(tmp_path):
+    run = made_run(tmp_path / "<b>r&", env_settings={EVIL: EVIL}, levels="</script><i>")
+    other = made_run(tmp_path / "other", env_settings={EVIL: "b"}, seed=1)
+    (run / "command.txt").write_text(EVIL)
+    (run / "failure.txt").write_text("</ul><script>alert(1)</script>")
+    text = rendered([run, other])
+    assert "<img src=x" not in text
+    assert "<script>alert" not in text
+    assert "<b>r&" not in text
+    assert "&lt;img src=x onerror=&quot;" in text
+    assert text.count("</script>") == 2
+    assert EVIL in data_of(text)["sections"][0]["groups"][0]
+
+
+def test_a_title_names_what_is_shown(groups, tmp_path):
+    assert "<h1>gru on gymnax:CartPole-v1</h1>" in rendered(groups[:1])
+    assert "<h1>8 runs on gymnax:CartPole-v1</h1>" in rendered(groups)
+    assert "<h1>gru/seed-1 on gymnax:CartPole-v1</h1>" in rendered([groups[0] / "seed-1"])
+    other = made_run(tmp_path / "a", env="gymnax:Acrobot-v1")
+    text = rendered([*groups, other])
+    assert "<h1>9 runs on 2 environments</h1>" in text
+    assert text.count("<section") == 2
+
+
+def test_runs_are_shown_as_what_they_are(groups):
+    write_rows(groups[0] / "seed-0", made_rows(10, 100, 0))
+    write_rows(groups[0] / "seed-1", made_rows(5, 100, 0))
+    (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
+    (groups[0] / "seed-2" / "metrics.jsonl").unlink()
+    text = rendered(groups)
+    notices = re.findall(r"<li>(.*?)</li>", text)
+    assert [re.sub("<[^>]+>", "", notice).strip() for notice in notices] == [
+        "gru/seed-0: interrupted at 50% (10,240 of 20,480 steps).",
+        "gru/seed-1: failed at 25% (5,120 of 20,480 steps). NaN in the loss.",
+        "gru/seed-2: not begun (0 of 20,480 steps).",
+    ]
+    assert "1 interrupted, 1 failed, 1 not begun, 1 finished" in text
+
+
+def test_settings_that_differ_and_those_in_common_stand_apart(groups):
+    text = rendered(groups)
+    differing = text[text.index("Settings that differ") : text.index("Every run")]
+    assert "<th>memory</th>" in differing
+    assert ">lstm</td>" in differing
+    common = text[text.index("Settings in common") :]
+    assert re.search(r"<td[^>]*>num_steps</td><td[^>]*>128</td><td[^>]*>128</td>", common)
+    assert ">memory<" not in common
+
+
+def test_the_newest_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups):
+    import os
+
+    for group, size in zip(groups, (300, 900), strict=True):
+        for age, name in enumerate(("new.mp4", "old.mp4")):
+            clip = group / f"seed-{age}" / "videos" / name
+            clip.parent.mkdir()
+            clip.write_bytes(name[:1].encode() * size)
+            os.utime(clip, (10_000 - age, 10_000 - age))
+    text = rendered(groups, room=1000)
+    videos = re.findall(r'src="data:video/mp4;base64,([^"]+)"', text)
+    assert len(videos) == 1
+    assert videos[0].startswith("bm5u")  # nnn…: the newer one
+    assert "lstm/seed-0/videos/new.mp4 is left out: 0.0 MB would make the page too large." in text
+    assert len(re.findall("<video", rendered(groups))) == 2
+
+
+def test_what_is_no_markup_is_escaped():
+    assert tag("p", "<", Markup("<b>"), None, ["&", 3], class_='a"b', hidden=True, id=None) == (
+        '<p class="a&quot;b" hidden>&lt;<b>&amp;3</p>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "–"), (3.21, "3.2 s"), (119.4, "119 s"), (185, "3:05 min"), (7800, "2:10 h")]
+)
+def test_durations_read_as_a_clock(seconds, text):
+    assert panels.duration(seconds) == text
+
+
+def test_the_csv_has_every_value_as_it_was_measured(groups, tmp_path):
+    import csv
+
+    sections = sections_of(read_runs(map(str, groups), tmp_path))
+    tidy.write_csv(tmp_path / "t.csv", sections)
+    with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["environment", "run", "group", "seed", "step", "seconds", "metric", "value"]
+    found = [row for row in rows if (row["run"], row["metric"]) == ("lstm/seed-2", "rollout/return_mean")]
+    lines = map(json.loads, (groups[1] / "seed-2" / "metrics.jsonl").read_text().splitlines())
+    expected = [(row["step"], row["rollout/return_mean"]) for row in lines if row.get("rollout/return_mean") is not None]
+    assert [(int(row["step"]), float(row["value"])) for row in found] == expected
+    assert {(row["group"], row["seed"]) for row in found} == {("memory=lstm", "2")}
+
+
+def drawn(folder, paths, by=()):
+    sections = sections_of(read_runs(map(str, paths), folder), by)
+    figure.draw(folder / "drawn.png", sections, [all_curves(section, 300) for section in sections])
+    return (folder / "drawn.png").read_bytes()
+
+
+def test_the_picture_is_drawn_whatever_the_runs_are_called(tmp_path):
+    odd = [made_run(tmp_path / name, gamma=0.9 + i / 100, eval_episodes=0) for i, name in enumerate(("_r$", "$\\frac$", "^{"))]
+    assert drawn(tmp_path, odd, ["name"])[:4] == b"\x89PNG"
+    assert drawn(tmp_path, odd[1:2])[:4] == b"\x89PNG"
+
+
+def test_the_picture_grows_with_the_environments(tmp_path):
+    paths = [made_group(tmp_path / "g"), made_run(tmp_path / "r", env="gymnax:Acrobot-v1")]
+    one, two = (int.from_bytes(drawn(tmp_path, paths[:n])[20:24]) for n in (1, 2))
+    assert two > 1.8 * one
