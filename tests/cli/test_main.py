@@ -42,7 +42,7 @@ def test_every_verb_explains_itself(verb, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, report, check, envs, doctor."),
+        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, report, export, check, envs, doctor."),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),

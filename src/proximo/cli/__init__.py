@@ -19,6 +19,7 @@ VERBS = {
     "train": "train a policy: makes a run directory",
     "eval": "play whole episodes with a trained policy",
     "report": "write a page with curves and tables about runs",
+    "export": "write a policy as files that need neither proximo nor JAX",
     "check": "look whether an environment is fit for training",
     "envs": "list the environments",
     "doctor": "look whether this machine is fit for training",

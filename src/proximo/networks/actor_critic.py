@@ -104,11 +104,17 @@ class ActorCritic(eqx.Module):
         self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"], noise: PyTree | None
     ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
         """``step`` with the noise drawn beforehand (``actor.noise``), as drivers do for a whole rollout."""
+        after, distribution, value = self.forward(memory, observation, first, valid)
+        action = distribution.mode() if noise is None else distribution.sample(noise)
+        return after, action, distribution.log_prob(action), value
+
+    def forward(
+        self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"]
+    ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
+        """What ``act`` acts by: the memory after the row, the distribution of the action, the value."""
         x, first = self.normalized(observation), self._resets(first)
         after, features = zip(*(t.step(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
-        distribution = self.actor(features[0], self._mask(observation))
-        action = distribution.mode() if noise is None else distribution.sample(noise)
-        return after, action, distribution.log_prob(action), self.critic(features[-1])[..., 0]
+        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def value(self, memory: Memory, observation: Observation, first: Bool[Array, " N"]) -> Float[Array, " N"]:
         """The value alone, the memory left as it is."""

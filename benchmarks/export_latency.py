@@ -1,0 +1,93 @@
+"""What a step of an exported policy takes beside JAX: `policy(memory, observation, first)`, ONNX Runtime, the NumPy runtime.
+
+    python benchmarks/export_latency.py            # writes benchmarks/results/export_latency.json
+
+Fresh policies (what they have learned does not change the time): an MLP of 64-64, a GRU of 128 units behind it, the Nature CNN on
+4 × 84 × 84 bytes; with 1 and with 64 environments. The ways take turns; microseconds, the median of --rounds medians. ONNX Runtime and
+NumPy have one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy starts
+
+import platform
+import statistics
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import gymnasium as gym
+import jax
+import numpy as np
+
+from proximo import runtime
+from proximo.config import Config, override
+from proximo.export import export
+from proximo.export.acting import Acting
+from proximo.export.folder import FILES, runners
+from proximo.export.latency import SIZES, measure
+from proximo.networks import make_policy
+from proximo.run.policy import Policy
+from proximo.run.system import system_info
+from proximo.spaces import from_any
+
+RESULT = Path(__file__).parent / "results" / "export_latency.json"
+VECTOR = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+FRAMES = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+POLICIES = {
+    "MLP 64-64": (VECTOR, 2, {}),
+    "GRU 128": (VECTOR, 2, {"memory": "gru", "memory_size": 128, "towers": "shared"}),
+    "Nature CNN": (FRAMES, 6, {"towers": "shared"}),
+}
+
+
+class Spaces:
+    """An environment as far as a policy asks: its spaces."""
+
+    def __init__(self, observation_space: gym.Space, num_actions: int):
+        self.observation_space, self.action_space = observation_space, gym.spaces.Discrete(num_actions)
+
+
+def fresh(space: gym.Space, num_actions: int, settings: dict) -> Policy:
+    env = Spaces(space, num_actions)
+    config = override(Config(), {"id": "fresh", "normalize_observation": True, **settings})
+    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    network = make_policy(jax.random.key(0), *spaces, config.network, True)
+    return Policy(network, env, config, step=0)  # pyright: ignore[reportArgumentType]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    runtime.prepare_jax()
+    results: dict[str, dict] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, recipe in POLICIES.items():
+            acting = Acting(fresh(*recipe), stochastic=False)
+            done = export(acting.policy, Path(folder) / name.replace(" ", "-"))
+            ways = runners(done.folder, [file for file in FILES if (done.folder / file).exists()])
+            rounds = [measure(acting, ways) for _ in range(options.rounds)]
+            medians = {
+                str(n): {way: round(statistics.median(r[str(n)][way] for r in rounds), 1) for way in rounds[0][str(n)]}
+                for n in SIZES
+            }
+            results[name] = {"microseconds": medians, "largest_error": done.metadata["parity"]["largest_error"]}
+            print(name, json.dumps(medians))
+    system = system_info()
+    kept = {key: system[key] for key in ("processor", "cpu_count", "python")}
+    versions = {package: version(package) for package in ("jax", "numpy", "onnxruntime")}
+    content = {
+        "command": "python benchmarks/export_latency.py", "rounds": options.rounds, "system": {**kept, "machine": platform.machine()},
+        "load": os.getloadavg()[0], "versions": versions, "policies": results,
+    }  # fmt: skip
+    RESULT.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,413 @@
+"""A policy trained by proximo, in NumPy alone: this file and the ``policy.npz`` beside it are all that acting needs.
+
+    from proximo_policy import Policy
+
+    policy = Policy("policy.npz")
+    memory, first = policy.init_memory(1), [True]
+    memory, action = policy(memory, observation[None], first)   # N environments at once: one row for each
+
+A ``policy.npz`` is data: arrays, and a program in JSON that names operations of the table ``OPERATIONS`` below. Nothing in it
+is executed, and it is read without pickle. Whatever is wrong with it is a ``PolicyError`` in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FORMAT, VERSION = "proximo-policy", 1
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+NOISE: dict[str, Callable[..., np.ndarray]] = {
+    "gumbel": lambda rng, shape: rng.gumbel(size=shape),
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "logistic": lambda rng, shape: rng.logistic(size=shape),
+}
+MOST_SIZES = 8  # numbers of environments for which what depends on it is kept
+
+
+class PolicyError(ValueError):
+    """The file is no policy or is damaged, or what it was given does not fit."""
+
+
+class Operation(NamedTuple):
+    """What an entry of a program does: arrays in (None: one or more), one array out, and its attributes by kind."""
+
+    function: Callable[..., np.ndarray]
+    inputs: int | None
+    attributes: dict[str, str]
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    one = x.dtype.type(1)
+    return one / (one + np.exp(-x))
+
+
+def _integer_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Rounded towards zero."""
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x)).astype(quotient.dtype)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x)).astype(x.dtype)
+
+
+def _slice(x: np.ndarray, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> np.ndarray:
+    """By every axis. A stop of -1 behind a negative step is that before the first entry."""
+    bounds = zip(starts, stops, steps, strict=True)
+    return x[tuple(slice(a, None if b < 0 else b, s) for a, b, s in bounds)]
+
+
+def _pad(x: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int]) -> np.ndarray:
+    return np.pad(x, list(zip(low, high, strict=True)), constant_values=value)
+
+
+def _scatter(x: np.ndarray, places: np.ndarray, updates: np.ndarray, how: str) -> np.ndarray:
+    """``x`` of one axis with ``updates`` at ``places`` (of one axis too)."""
+    result = x.copy()
+    if how == "set":
+        result[places] = updates
+    else:
+        {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}[how].at(result, places, updates)
+    return result
+
+
+def _reduction(function: Any, keep_type: bool = False) -> Callable[..., np.ndarray]:
+    def reduce(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+        return function(x, axis=tuple(axes), dtype=x.dtype) if keep_type else function(x, axis=tuple(axes))
+
+    return reduce
+
+
+def _cumsum(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    if not reverse:
+        return np.cumsum(x, axis=axis, dtype=x.dtype)
+    return np.flip(np.cumsum(np.flip(x, axis), axis=axis, dtype=x.dtype), axis)
+
+
+def _windows(x: np.ndarray, window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> np.ndarray:
+    """A view ``[N, *places, *window, C]`` of ``x``, ``[N, *space, C]``."""
+    space = zip(x.shape[1:-1], window, strides, dilation, strict=True)
+    places = tuple((size - (w - 1) * d - 1) // s + 1 for size, w, s, d in space)
+    steps = x.strides[1:-1]
+    between = tuple(step * s for step, s in zip(steps, strides, strict=True))
+    inside = tuple(step * d for step, d in zip(steps, dilation, strict=True))
+    shape, bytes_apart = (len(x), *places, *window, x.shape[-1]), (x.strides[0], *between, *inside, x.strides[-1])
+    return np.lib.stride_tricks.as_strided(x, shape, bytes_apart, writeable=False)
+
+
+def _convolution(x: np.ndarray, weight: np.ndarray, strides: Sequence[int], dilation: Sequence[int], groups: int) -> np.ndarray:
+    """``[N, *space, C]`` by ``[*window, C / groups, out]``, without padding."""
+    windows = _windows(x, weight.shape[:-2], strides, dilation)
+    places = windows.shape[: x.ndim - 1]
+    size, parts = weight.shape[-2], []
+    for group, filters in enumerate(np.split(weight, groups, axis=-1) if groups > 1 else [weight]):
+        patches = windows[..., group * size : (group + 1) * size] if groups > 1 else windows
+        rows = patches.reshape((math.prod(places), -1))
+        parts.append((rows @ filters.reshape((-1, filters.shape[-1]))).reshape((*places, -1)))
+    return parts[0] if groups == 1 else np.concatenate(parts, axis=-1)
+
+
+def _pool(function: Any) -> Callable[..., np.ndarray]:
+    def pool(x: np.ndarray, window: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+        axes = tuple(range(x.ndim - 1, x.ndim - 1 + len(window)))
+        return function(_windows(x, window, strides, [1] * len(window)), axis=axes).astype(x.dtype)
+
+    return pool
+
+
+def _argument(function: Any) -> Callable[..., np.ndarray]:
+    return lambda x, axis, to: function(x, axis=axis).astype(to)
+
+
+_ELEMENTWISE = {
+    1: "negative absolute sign exp log log1p expm1 sqrt tanh sin cos tan arcsin arccos arctan sinh cosh arcsinh arccosh arctanh "
+    "floor ceil rint isfinite logical_not bitwise_not",
+    2: "add subtract multiply divide fmod power maximum minimum arctan2 equal not_equal less less_equal greater greater_equal "
+    "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor",
+}
+"""NumPy's own, by the number of their inputs."""
+OPERATIONS: dict[str, Operation] = {
+    **{name: Operation(getattr(np, name), count, {}) for count, names in _ELEMENTWISE.items() for name in names.split()},
+    "logistic": Operation(_logistic, 1, {}),
+    "erf": Operation(_erf, 1, {}),
+    "integer_divide": Operation(_integer_divide, 2, {}),
+    "where": Operation(lambda condition, this, other: np.where(condition, this, other), 3, {}),
+    "cast": Operation(lambda x, to: x.astype(to), 1, {"to": "dtype"}),
+    "range": Operation(lambda size, to: np.arange(size, dtype=to), 0, {"size": "dim", "to": "dtype"}),
+    "size": Operation(lambda size, to: np.asarray(size, to), 0, {"size": "dim", "to": "dtype"}),
+    "reshape": Operation(lambda x, sizes: np.reshape(x, sizes), 1, {"sizes": "dims"}),
+    "broadcast": Operation(lambda x, sizes: np.broadcast_to(x, sizes), 1, {"sizes": "dims"}),
+    "transpose": Operation(lambda x, axes: np.transpose(x, axes), 1, {"axes": "ints"}),
+    "slice": Operation(_slice, 1, {"starts": "dims", "stops": "dims", "steps": "ints"}),
+    "pad": Operation(_pad, 2, {"low": "ints", "high": "ints"}),
+    "concatenate": Operation(lambda *xs, axis: np.concatenate(xs, axis), None, {"axis": "int"}),
+    "take": Operation(lambda x, places, axis: np.take(x, places, axis=axis), 2, {"axis": "int"}),
+    "scatter": Operation(_scatter, 3, {"how": "how"}),
+    "sum": Operation(_reduction(np.sum, keep_type=True), 1, {"axes": "ints"}),
+    "prod": Operation(_reduction(np.prod, keep_type=True), 1, {"axes": "ints"}),
+    "max": Operation(_reduction(np.max), 1, {"axes": "ints"}),
+    "min": Operation(_reduction(np.min), 1, {"axes": "ints"}),
+    "all": Operation(_reduction(np.all), 1, {"axes": "ints"}),
+    "any": Operation(_reduction(np.any), 1, {"axes": "ints"}),
+    "argmax": Operation(_argument(np.argmax), 1, {"axis": "int", "to": "dtype"}),
+    "argmin": Operation(_argument(np.argmin), 1, {"axis": "int", "to": "dtype"}),
+    "cumsum": Operation(_cumsum, 1, {"axis": "int", "reverse": "flag"}),
+    "matmul": Operation(np.matmul, 2, {}),
+    "convolution": Operation(_convolution, 2, {"strides": "ints", "dilation": "ints", "groups": "int"}),
+    "max_pool": Operation(_pool(np.max), 1, {"window": "ints", "strides": "ints"}),
+    "sum_pool": Operation(_pool(np.sum), 1, {"window": "ints", "strides": "ints"}),
+}
+
+
+def _is_int(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _is_dim(x: Any) -> bool:
+    """A size, or ``[a, b]`` for ``a · N + b``."""
+    return _is_int(x) or (isinstance(x, list) and len(x) == 2 and all(map(_is_int, x)))
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_int,
+    "ints": lambda x: isinstance(x, list) and all(map(_is_int, x)),
+    "flag": lambda x: isinstance(x, bool),
+    "dim": _is_dim,
+    "dims": lambda x: isinstance(x, list) and all(map(_is_dim, x)),
+    "dtype": lambda x: x in DTYPES,
+    "how": lambda x: x in ("set", "add", "multiply", "maximum", "minimum"),
+}
+
+
+def resolve(dim: Any, n: int) -> int:
+    """A size for ``n`` environments."""
+    return dim if isinstance(dim, int) else dim[0] * n + dim[1]
+
+
+def _resolved(kind: str, value: Any, n: int) -> Any:
+    if kind == "dim":
+        return resolve(value, n)
+    return tuple(resolve(dim, n) for dim in value) if kind == "dims" else value
+
+
+class Policy:
+    """A policy that acts: ``memory, action = policy(memory, observation, first)``, or ``step`` for all that it computes."""
+
+    def __init__(self, path: str | Path | None = None):
+        """From ``path``; without one from the ``policy.npz`` beside this file."""
+        self.path = Path(__file__).with_name("policy.npz") if path is None else Path(path)
+        arrays = self._load()
+        self.program = self._checked(arrays)
+        constants = [arrays[f"constant_{i}"] for i in range(len(self.program["constants"]))]
+        self._constants = dict(enumerate(constants, len(self.program["inputs"])))
+        self.interface = self.program["interface"]
+        """How inputs and outputs belong together, as ``metadata.json`` explains."""
+        self._initial = {entry["input"]: arrays[f"initial.{entry['input']}"] for entry in self.interface["carried"]}
+        self._bound: dict[int, tuple[list[Any], list[Any]]] = {}
+
+    def init_memory(self, num_envs: int = 1) -> dict[str, np.ndarray]:
+        """What is carried before the first row of ``num_envs`` environments."""
+        return {name: np.repeat(row[None], num_envs, axis=0) for name, row in self._initial.items()}
+
+    def noise(self, rng: np.random.Generator, num_envs: int = 1) -> dict[str, np.ndarray]:
+        """Noise for a row; only policies that were exported with ``--stochastic`` take any."""
+        shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
+        if not self.interface["noise"]:
+            raise PolicyError("This policy takes no noise: export it with --stochastic to sample its actions.")
+        return {
+            leaf["name"]: NOISE[leaf["family"]](rng, [resolve(d, num_envs) for d in shapes[leaf["name"]]])
+            for leaf in self.interface["noise"]
+        }
+
+    def __call__(
+        self, memory: Mapping[str, Any], observation: Any, first: Any, reward: Any = None, noise: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The memory after a row, and N actions as the environments take them.
+
+        ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins.
+        ``reward``: N rewards of the last actions, where the policy observes them. ``noise``: of ``noise``, which samples the
+        actions; without, they are the most probable ones. Raises ``PolicyError`` where shapes do not fit.
+        """
+        memory, outputs = self.step(memory, observation, first, reward, noise)
+        return memory, outputs["action"]
+
+    def step(
+        self, memory: Mapping[str, Any], observation: Any, first: Any, reward: Any = None, noise: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """The memory after a row, and all outputs by name: action, its log-probability, the distribution's parameters, value."""
+        first = np.asarray(first, bool)
+        if first.ndim != 1:
+            raise PolicyError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
+        feeds = {"first": first, **memory}
+        for leaf in self.interface["observation"]:
+            feeds[leaf["name"]] = _part(observation, leaf["path"])
+        if self.interface["reward"]:
+            if reward is None and not first.all():
+                raise PolicyError("reward was not given: this policy observes it; expected one for each environment.")
+            feeds[self.interface["reward"]] = np.zeros(len(first)) if reward is None else reward
+        shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
+        for leaf in self.interface["noise"]:
+            feeds[leaf["name"]] = np.zeros([resolve(d, len(first)) for d in shapes[leaf["name"]]])
+        feeds.update(noise or {})
+        outputs = self.run(feeds)
+        return {entry["input"]: outputs.pop(entry["output"]) for entry in self.interface["carried"]}, outputs
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """All outputs by name, of inputs by name: the very inputs and outputs of ``policy.onnx``."""
+        n, inputs = self._fitting(feeds)
+        fresh = n not in self._bound
+        if fresh:
+            self._bind(n)
+        known, steps = self._bound[n]
+        values = [*inputs, *known]
+        with np.errstate(all="ignore"):
+            for function, places, target in steps:
+                values[target] = function(*[values[i] for i in places])
+        outputs = {leaf["name"]: np.array(values[leaf["value"]]) for leaf in self.program["outputs"]}
+        if fresh:
+            for leaf in self.program["outputs"]:
+                self._hold_shape(outputs[leaf["name"]], leaf, n)
+        return outputs
+
+    def _bind(self, n: int) -> None:
+        """What N environments need: sizes as numbers, and whatever depends on no input computed once."""
+        count, nodes = len(self.program["inputs"]), self.program["nodes"]
+        known = {**self._constants}
+        steps, begin = [], count + len(self._constants)
+        try:
+            for target, (name, places, attributes) in enumerate(nodes, begin):
+                operation = OPERATIONS[name]
+                given = {key: _resolved(operation.attributes[key], value, n) for key, value in attributes.items()}
+                function = partial(operation.function, **given) if given else operation.function
+                if all(i in known for i in places):
+                    known[target] = function(*[known[i] for i in places])
+                else:
+                    steps.append((function, tuple(places), target))
+        except (ValueError, TypeError, IndexError) as error:
+            raise PolicyError(f"{self.path} is damaged: its operation {name} fails ({error}).") from error
+        if len(self._bound) >= MOST_SIZES:
+            self._bound.clear()
+        self._bound[n] = [known.get(i) for i in range(count, begin + len(nodes))], steps
+
+    def _fitting(self, feeds: Mapping[str, Any]) -> tuple[int, list[np.ndarray]]:
+        """The number of environments, and the inputs in order."""
+        missing = [leaf["name"] for leaf in self.program["inputs"] if leaf["name"] not in feeds]
+        unknown = sorted(set(feeds) - {leaf["name"] for leaf in self.program["inputs"]})
+        if missing or unknown:
+            named = " and ".join(
+                f"{what} {names[0]!r}" for what, names in (("lack", missing), ("have the unknown", unknown)) if names
+            )
+            raise PolicyError(f"The inputs {named}: expected {', '.join(leaf['name'] for leaf in self.program['inputs'])}.")
+        n = len(np.atleast_1d(feeds["first"]))
+        if self.program["batch"] not in (None, n):
+            raise PolicyError(
+                f"first has {n} flags: this policy was exported for {self.program['batch']} environments (--batch)."
+            )
+        inputs = []
+        for leaf in self.program["inputs"]:
+            try:
+                x = np.asarray(feeds[leaf["name"]], leaf["dtype"])
+            except (ValueError, TypeError) as error:
+                raise PolicyError(f"{leaf['name']} is no array of {leaf['dtype']} ({error}).") from error
+            self._hold_shape(x, leaf, n)
+            inputs.append(x)
+        return n, inputs
+
+    def _hold_shape(self, x: np.ndarray, leaf: Mapping[str, Any], n: int) -> None:
+        expected = tuple(resolve(d, n) for d in leaf["shape"])
+        if x.shape != expected:
+            raise PolicyError(
+                f"{leaf['name']} has the shape {x.shape}: expected {expected}, one row for each of {n} flags in first."
+            )
+
+    def _load(self) -> dict[str, np.ndarray]:
+        try:
+            file = np.load(self.path, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise PolicyError(f"{self.path} is no policy of proximo: it holds a single array.")
+            with file:
+                return {name: file[name] for name in file.files}
+        except PolicyError:
+            raise
+        except OSError as error:
+            raise PolicyError(f"Cannot read {self.path} ({error.strerror or error}).") from error
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+            raise PolicyError(f"{self.path} is damaged, or no policy of proximo: {error}.") from error
+
+    def _checked(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The program, if it is one of this version and all that it names is there."""
+        try:
+            program = json.loads(arrays["program"].tobytes())
+        except (KeyError, ValueError) as error:
+            raise PolicyError(f"{self.path} is no policy of proximo: it holds no program ({error}).") from error
+        if not isinstance(program, dict) or program.get("format") != FORMAT:
+            raise PolicyError(f"{self.path} is no policy of proximo: its program does not say format {FORMAT!r}.")
+        if program.get("version") != VERSION:
+            raise PolicyError(
+                f"{self.path} has the format version {program.get('version')}; this file reads version {VERSION}: use the "
+                "proximo_policy.py that was exported with it."
+            )
+        try:
+            fault = _fault(program, arrays)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            fault = f"its program is not whole ({type(error).__name__}: {error})"
+        if fault:
+            raise PolicyError(f"{self.path} is damaged: {fault}.")
+        return program
+
+
+def _part(observation: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        try:
+            observation = observation[step]
+        except (KeyError, IndexError, TypeError) as error:
+            raise PolicyError(
+                f"The observation lacks its part {step!r}: expected the parts that the environment gives."
+            ) from error
+    return observation
+
+
+def _fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """What is wrong with a program; empty where nothing is."""
+    for leaf in (*program["inputs"], *program["outputs"]):
+        if not (isinstance(leaf["name"], str) and _KINDS["dims"](leaf["shape"]) and leaf["dtype"] in DTYPES):
+            return f"its input or output {leaf['name']!r} is not described"
+    for i, described in enumerate(program["constants"]):
+        array = arrays.get(f"constant_{i}")
+        if array is None or list(array.shape) != described["shape"] or array.dtype.name != described["dtype"]:
+            return f"its array constant_{i} is not of shape {described['shape']} and type {described['dtype']}"
+    known = len(program["inputs"]) + len(program["constants"])
+    for i, (name, places, attributes) in enumerate(program["nodes"]):
+        if name not in OPERATIONS:
+            return f"its operation {name!r} is unknown"
+        _, count, kinds = OPERATIONS[name]
+        right = all(_is_int(p) and 0 <= p < known + i for p in places) and (len(places) == count if count is not None else places)
+        if not right or set(attributes) != set(kinds) or not all(_KINDS[kinds[k]](v) for k, v in attributes.items()):
+            return f"its operation {name!r}, number {i}, does not have the inputs and attributes that it takes"
+    return _interface_fault(program, arrays, known + len(program["nodes"]))
+
+
+def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray], values: int) -> str:
+    if not all(_is_int(leaf["value"]) and 0 <= leaf["value"] < values for leaf in program["outputs"]):
+        return "an output of it does not exist"
+    inputs, outputs = ({leaf["name"]: leaf for leaf in program[side]} for side in ("inputs", "outputs"))
+    interface = program["interface"]
+    named = [leaf["name"] for leaf in (*interface["observation"], *interface["noise"])]
+    named += ["first", *([interface["reward"]] if interface["reward"] else [])]
+    lost = [name for name in named if name not in inputs]
+    for entry in interface["carried"]:
+        leaf, row = inputs.get(entry["input"]), arrays.get(f"initial.{entry['input']}")
+        if leaf is None or row is None or list(row.shape) != leaf["shape"][1:] or entry["output"] not in outputs:
+            lost.append(entry["input"])
+    lost += [leaf["family"] for leaf in interface["noise"] if leaf["family"] not in NOISE]
+    lost += [] if "action" in outputs else ["action"]
+    return f"its interface names {lost[0]!r}, which is not there" if lost else ""

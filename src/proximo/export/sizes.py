@@ -1,0 +1,112 @@
+"""Sizes that depend on the number of environments N, found by comparing what two values of N lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import ConfigError
+
+TRACED = (5, 7)
+"""Numbers of environments that are compared. Fewer than 8, beyond which convolutions take another way on the CPU."""
+
+
+class NotExportedError(ConfigError):
+    """The policy computes something that an export cannot express."""
+
+
+class BatchDependentError(NotExportedError):
+    """The computation depends on N in another way than through sizes ``a · N + b``."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``times · N + plus``."""
+
+    times: int
+    plus: int
+
+    def __add__(self, other: Size) -> Size:
+        times, plus = (other.times, other.plus) if isinstance(other, Affine) else (0, other)
+        return affine(self.times + times, self.plus + plus)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        return self + -1 * other
+
+    def __rsub__(self, other: int) -> Size:
+        return -1 * self + other
+
+    def __mul__(self, other: Size) -> Size:
+        if isinstance(other, Affine):
+            raise BatchDependentError("a size in it grows with the square of the number of environments")
+        return affine(self.times * other, self.plus * other)
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        factor = "N" if self.times == 1 else f"{self.times}N"
+        return factor + (f"{self.plus:+d}" if self.plus else "")
+
+
+Size = int | Affine
+Shape = tuple[Size, ...]
+
+
+def affine(times: int, plus: int) -> Size:
+    """``times · N + plus``, a plain number where it does not depend on N."""
+    return Affine(times, plus) if times else plus
+
+
+def product(shape: Shape) -> Size:
+    """The number of entries."""
+    total: Size = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def is_static(value: Any) -> bool:
+    """Whether no size in ``value`` depends on N."""
+    if isinstance(value, tuple | list):
+        return all(map(is_static, value))
+    return not isinstance(value, Affine)
+
+
+def as_json(value: Any) -> Any:
+    """Sizes as JSON: numbers, or ``[times, plus]``."""
+    if isinstance(value, tuple | list):
+        return [as_json(part) for part in value]
+    if isinstance(value, Affine):
+        return [value.times, value.plus]
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def merged(one: Any, other: Any) -> Any:
+    """What ``one`` (computed with the first of ``TRACED``) and ``other`` (with the second) have in common: integers that differ
+    become ``Affine``, in tuples and dictionaries too. What is neither is taken from ``one``; arrays and other numbers must not
+    differ."""
+    if isinstance(one, tuple | list):
+        if not isinstance(other, tuple | list) or len(one) != len(other):
+            raise BatchDependentError("the number of its operations depends on the number of environments")
+        parts = [merged(a, b) for a, b in zip(one, other, strict=True)]
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    if isinstance(one, int) and not isinstance(one, bool) and isinstance(other, int):
+        return _merged_size(one, other)
+    if isinstance(one, float | np.ndarray | np.generic) and not np.array_equal(one, other, equal_nan=_has_nan(one)):
+        raise BatchDependentError("a number in it depends on the number of environments")
+    return one
+
+
+def _merged_size(one: int, other: int) -> Size:
+    times, rest = divmod(other - one, TRACED[1] - TRACED[0])
+    if rest:
+        raise BatchDependentError("a size in it is no multiple of the number of environments plus a constant")
+    return affine(times, one - times * TRACED[0])
+
+
+def _has_nan(x: Any) -> bool:
+    return np.asarray(x).dtype.kind in "fc"

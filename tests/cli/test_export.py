@@ -1,0 +1,107 @@
+"""``proximo export``: a run by any of its names, in files; mistakes in one sentence."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import proximo
+from commands import GRU, train_words
+from proximo.cli import main
+from proximo.export import latency, runtime
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(train_words(folder, "r", "proximo:PocMemory", **GRU)) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(latency, "BUDGET", 0.0)
+
+
+def exported(runs, *words):
+    return main(["export", *words, "--runs-dir", str(runs)])
+
+
+def test_a_run_becomes_a_folder_of_five_files(runs, capsys):
+    assert exported(runs, "last") == 0
+    out, err = capsys.readouterr()
+    folder = runs / "proximo-PocMemory" / "r" / "export"
+    assert err == ""
+    assert f"{folder}: README.md, policy.npz, policy.onnx, proximo_policy.py\n" in out
+    assert "largest error against JAX over 100 steps with resets: onnxruntime " in out
+    assert "microseconds a step (median) of 1 environment: jax " in out
+    assert "microseconds a step (median) of 64 environments: jax " in out
+    assert json.loads((folder / "metadata.json").read_text())["environment"] == "proximo:PocMemory"
+
+
+def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys):
+    """In the environment itself, episode after episode."""
+    assert exported(runs, "r@best", "--format", "numpy", "--out", str(tmp_path / "out")) == 0
+    policy = proximo.load_policy("r@best", str(runs))
+    mine = runtime.Policy(tmp_path / "out" / "policy.npz")
+    rng, memories, first = np.random.default_rng(0), [policy.init_memory(3), mine.init_memory(3)], np.ones(3, bool)
+    size = policy.env.observation_space.shape
+    for _ in range(30):
+        observation = rng.normal(size=(3, *size)).astype(np.float32)
+        memories[0], expected = policy(memories[0], observation, first)
+        memories[1], found = mine(memories[1], observation, first)
+        assert found.tolist() == expected.tolist()
+        first = rng.random(3) < 0.2
+
+
+def test_noise_is_asked_for(runs, tmp_path, capsys):
+    assert exported(runs, "r", "--stochastic", "--out", str(tmp_path / "out")) == 0
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert metadata["inputs"][-1]["name"] == "noise"
+    assert "gumbel" in metadata["inputs"][-1]["meaning"]
+
+
+def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("proximo.export.folder.onnx_is_there", lambda: False)
+    monkeypatch.setattr("proximo.export.onnx_is_there", lambda: False)
+    assert exported(runs, "r", "--out", str(tmp_path / "a")) == 0
+    assert capsys.readouterr().err == "warning: policy.onnx was not written; for it, pip install 'proximo[onnx]'.\n"
+    assert exported(runs, "r", "--format", "both", "--out", str(tmp_path / "b")) == 2
+    assert capsys.readouterr().err == "proximo: ONNX needs a library that is not installed: pip install 'proximo[onnx]'.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nothing"], "No run 'nothing': looked for a folder of that path"),
+        (["r", "--batch", "0"], "--batch 0: expected 1 or more environments."),
+        (["r@12345"], "has no checkpoint of step 12345"),
+        (["r", "--format", "torch"], "invalid choice: 'torch'"),
+        (["r", "--out", __file__], "is a file: choose another --out."),
+        ([], "The following arguments are required: RUN"),
+    ],
+)
+def test_mistakes_are_one_sentence(runs, capsys, words, sentence):
+    assert exported(runs, *words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("proximo: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_group_is_asked_for_a_seed(runs, tmp_path, capsys):
+    group = tmp_path / "proximo-PocMemory" / "g"
+    for seed in (0, 1):
+        (group / f"seed-{seed}").mkdir(parents=True)
+        (group / f"seed-{seed}" / "config.yaml").write_text("{}")
+    assert main(["export", str(group), "--runs-dir", str(tmp_path)]) == 2
+    assert "holds several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
+
+
+def test_help_and_mistakes_do_not_wait_for_jax():
+    code = "import sys; from proximo.cli import main\ntry: main(['export', '--help'])\nexcept SystemExit: pass\nassert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--stochastic" in done.stdout

@@ -1,0 +1,168 @@
+"""Every kind of policy: NumPy and ONNX Runtime act as JAX does, over 100 steps with resets, each with its own memory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from proximo.config import override
+from proximo.export import parity
+from proximo.export.acting import Acting
+from proximo.export.parity import ParityError
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+import toys
+from exports import by_numpy, by_onnx, made
+from helpers import MEMORIES, REMEMBERING
+
+MIXED = MultiDiscrete((3, 2, 4), (1, 0, -2))
+BITS = MultiBinary((2, 2))
+BOUNDED = Box((2,), (-2.0, 0.0), (2.0, 10.0))
+COVERING = {
+    "all encoders, masked choices, GRU": {"space": toys.masked(toys.PARTS, 9), "actions": MIXED, "memory": "gru"},
+    "two towers, tanh, stacked LRU": {
+        "actions": BOUNDED, "action_mapping": "tanh", "towers": "separate", "memory": "lru", "memory_layers": 2, "observe_action": True,
+    },
+    "state-dependent noise, GTrXL": {**MEMORIES["gtrxl"], "actions": BOUNDED, "sde_every": 4},
+    "masked bits, LSTM carried over": {
+        "space": toys.masked(Dict((("n", Discrete(5, -1)),)), 8), "actions": BITS, "memory": "lstm", "reset_memory": False,
+    },
+    "observing, minGRU": {"actions": Discrete(4, 2), "memory": "mingru", "observe_action": True, "observe_reward": True},
+    "half-bounded, ReLU, no memory": {
+        "actions": Box((2, 2), (0.0, -np.inf, -1.0, -np.inf), (np.inf, np.inf, 1.0, 3.0)), "activation": "relu", "head_sizes": (8,),
+        "clip_observation": 1.5,
+    },
+}  # fmt: skip
+"""Every encoder, memory, family of actions and way to the space, in few policies."""
+KINDS = {
+    **COVERING,
+    "vector, discrete": {"actions": Discrete(4, 2)},
+    "image, bits": {"space": toys.IMAGE, "actions": BITS},
+    "channels first, stacked": {"space": Box((2, 36, 37), 0.0, 255.0, "uint8"), "actions": MIXED},
+    "gray": {"space": Box((40, 36), 0.0, 255.0, "uint8"), "actions": Discrete(2)},
+    "masked choices": {"space": toys.masked(Dict((("n", Discrete(5, -1)),)), 3), "actions": Discrete(3)},
+    "bytes by an MLP": {"space": Box((5,), 0.0, 255.0, "uint8"), "actions": Discrete(3), "memory": "lstm"},
+    "integers": {"space": Box((3,), -9, 9, "int16"), "actions": BOUNDED},
+    **{
+        name: {"actions": Discrete(3), **settings}
+        for name, settings in REMEMBERING.items()
+        if "burn" not in name and name != "none"
+    },
+    "observing bits": {**REMEMBERING["observing"], "actions": BITS},
+    "observing numbers": {"actions": BOUNDED, "memory": "lru", "observe_action": True, "towers": "separate"},
+    "observing rewards": {"actions": MIXED, "memory": "mingru", "observe_reward": True, "space": toys.PARTS},
+}
+
+
+def _marked(kind):
+    """What is covered by others runs where there is time: `pytest -m slow tests/export`."""
+    return kind if kind in COVERING else pytest.param(kind, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kind", map(_marked, KINDS))
+def test_all_act_alike(kind, tmp_path, monkeypatch):
+    if kind in COVERING and "encoders" in kind:
+        monkeypatch.setattr(parity, "STEPS", 10)  # convolutions compiled as the tests are take a tenth of a second
+    acting = Acting(made(**KINDS[kind]), stochastic=False)
+    program = acting.program(None)
+    runners = {"numpy": by_numpy(program, tmp_path, acting), "onnx": by_onnx(program), "policy": parity.policy_runner(acting)}
+    errors = parity.check(acting, runners, None)
+    assert max(errors.values()) < parity.TOLERANCE
+    row = parity.random_row(acting, np.random.default_rng(0), 9, begins=True)
+    carried = {name: np.asarray(x) for name, x in acting.initial(9).items() if name in acting.carried}
+    for name in ("numpy", "onnx"):
+        many, few = ({k: x[:n] for k, x in {**row, **carried}.items()} for n in (9, 1))
+        np.testing.assert_allclose(runners[name](few)["value"], runners[name](many)["value"][:1], rtol=1e-5, atol=1e-5)
+
+
+SAMPLED = {
+    "choices": {"actions": MIXED, "memory": "gru", "observe_action": True},
+    "bits": {"actions": BITS},
+    "numbers": {"actions": BOUNDED, "action_mapping": "tanh"},
+    "state-dependent": {"actions": BOUNDED, "sde_every": 4},
+}
+
+
+@pytest.mark.parametrize("kind", ["choices", *(pytest.param(k, marks=pytest.mark.slow) for k in SAMPLED if k != "choices")])
+def test_noise_samples_and_zeros_are_greedy(kind, tmp_path):
+    policy = made(**SAMPLED[kind])
+    acting, greedy = Acting(policy, stochastic=True), Acting(policy, stochastic=False)
+    program = acting.program(None)
+    runners = {"numpy": by_numpy(program, tmp_path, acting), "onnx": by_onnx(program)}
+    parity.check(acting, runners, None)
+    row = parity.random_row(acting, np.random.default_rng(0), 64, begins=True)
+    carried = {name: np.asarray(x) for name, x in acting.initial(64).items() if name in acting.carried}
+    sampled = runners["numpy"]({**row, **carried})["action"]
+    silent = runners["numpy"]({**row, **carried, "noise": np.zeros_like(row["noise"])})["action"]
+    expected = greedy(greedy.network, {**{k: v for k, v in row.items() if k != "noise"}, **carried})["action"]
+    np.testing.assert_allclose(silent, expected, atol=1e-5)
+    assert (np.abs(sampled - silent) > 1e-3).any()
+
+
+def test_sampled_choices_have_the_probabilities_of_the_logits(tmp_path):
+    acting = Acting(made(actions=Discrete(3)), stochastic=True)
+    run = by_numpy(acting.program(None), tmp_path, acting)
+    n = 20_000
+    row = parity.random_row(acting, np.random.default_rng(0), n, begins=True)
+    outputs = run({**row, "observation": np.repeat(row["observation"][:1], n, axis=0)})
+    wide = np.exp(outputs["logits"][0] - outputs["logits"][0].max())
+    np.testing.assert_allclose(np.bincount(outputs["action"], minlength=3) / n, wide / wide.sum(), atol=0.015)
+
+
+@pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
+def test_a_wrong_export_is_refused(where):
+    """The negative control of the check itself."""
+    acting = Acting(made(memory="gru"), stochastic=False)
+
+    def wrong(arrays):
+        outputs = {name: np.array(x) for name, x in acting(acting.network, arrays).items()}
+        outputs[where] += np.float32(3e-5) * np.maximum(1.0, np.abs(outputs[where]))
+        return outputs
+
+    with pytest.raises(ParityError, match=rf"Export failed: at step 0 of mine the error of {where} is .*nothing was written"):
+        parity.check(acting, {"mine": wrong}, None)
+
+
+def test_a_forgotten_reset_is_refused():
+    acting = Acting(made(memory="gru"), stochastic=False)
+
+    def forgetful(arrays):
+        return acting(acting.network, {**arrays, "first": np.zeros_like(arrays["first"])})
+
+    with pytest.raises(ParityError, match="Export failed: at step"):
+        parity.check(acting, {"mine": forgetful}, None)
+
+
+def test_ties_are_no_errors_and_other_choices_are():
+    policy = made(actions=Discrete(3), memory="gru", observe_action=True)
+    acting = Acting(policy, stochastic=False)
+    readout = policy.network.actor.readout.output
+    level = dataclasses.replace(readout, weight=readout.weight * 0, bias=readout.bias * 0)
+    actor = dataclasses.replace(policy.network.actor, readout=dataclasses.replace(policy.network.actor.readout, output=level))
+    tied = Acting(dataclasses.replace(policy, network=dataclasses.replace(policy.network, actor=actor)), stochastic=False)
+
+    def other(acting):
+        def run(arrays):
+            outputs = {name: np.array(x) for name, x in acting(acting.network, arrays).items()}
+            outputs["action"] = (outputs["action"] + 1) % 3
+            return outputs
+
+        return run
+
+    assert parity.check(tied, {"mine": other(tied)}, None) == {"mine": pytest.approx(0, abs=1e-5)}
+    with pytest.raises(ParityError, match="the error of action is"):
+        parity.check(acting, {"mine": other(acting)}, None)
+
+
+def test_one_size_only_and_float32_for_a_policy_of_16_bits(tmp_path):
+    policy = made(memory="lstm", actions=Discrete(3))
+    narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
+    torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.network.torsos)
+    narrow = dataclasses.replace(narrow, network=dataclasses.replace(policy.network, torsos=torsos))
+    acting = Acting(narrow, stochastic=False)
+    program = acting.program(2)
+    runners = {"numpy": by_numpy(program, tmp_path, acting, batch=2), "onnx": by_onnx(program)}
+    assert max(parity.check(acting, runners, 2).values()) < parity.TOLERANCE
+
+
+assert set(MEMORIES) - {"none"} <= set(KINDS)
