@@ -51,6 +51,24 @@ OutOfRange = changed(observation=lambda o: o + np.float32(1000))
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 
+class SmallImages(Walk):
+    """Sound, but for pictures that the convolutions of ``nature_cnn`` leave nothing of."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gym.spaces.Box(0, 255, (12, 12, 3), np.uint8)
+
+    def _picture(self):
+        return np.random.default_rng(abs(int(1e6 * self.place[0]))).integers(0, 256, (12, 12, 3), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._picture(), {}
+
+    def step(self, action):
+        return (self._picture(), *super().step(action)[1:])
+
+
 class FourValues(Walk):
     """The step of old Gym."""
 

@@ -180,6 +180,10 @@ class RunConfig:
     checkpoint_every: int = _setting(0, "steps between checkpoints; 0: with every evaluation", low=0)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept, beside the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
+    track: str = _setting("none", "trackers beside TensorBoard: csv, wandb, my_package.module:MySink, several by commas")
+    histograms: bool = _setting(
+        False, "histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
+    )
     matmul_precision: Literal["default", "high", "highest"] = _setting("default", "of matrix products")
 
 
@@ -215,6 +219,11 @@ class Config:
         if self.network.memory == "none" or self.run.diagnose_every < 0:
             return 0
         return self.run.diagnose_every or -(-self.total_updates // 50)
+
+    @property
+    def histograms_every(self) -> int:
+        """Updates between two histograms; 0: never."""
+        return -(-self.total_updates // 50) if self.run.histograms else 0
 
     @property
     def updates_per_call(self) -> int:

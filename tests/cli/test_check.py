@@ -70,10 +70,20 @@ def test_settings_reach_the_environment_and_a_wrong_one_is_a_mistake(capsys):
     assert "it has no effect" in capsys.readouterr().err
 
 
+def test_images_that_the_policy_cannot_read_are_an_error_and_the_setting_that_is_named_mends_it(capsys):
+    assert main(["check", "broken_envs:SmallImages"]) == 2
+    out = capsys.readouterr().out
+    assert "✗ policy " in out
+    assert "Images of 12×12 are too small for nature_cnn: expected at least 36×36; set encoder = mlp." in out
+    assert out.splitlines()[-1] == "broken_envs:SmallImages cannot be trained as it is: 1 error."
+    assert main(["check", "broken_envs:SmallImages", "--encoder", "mlp"]) == 0
+    assert "✓ policy" in capsys.readouterr().out
+
+
 def test_the_help_fits_a_screen(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["check", "--help"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 24
+    assert len(lines) <= 26
     assert max(map(len, lines)) <= 80

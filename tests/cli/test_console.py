@@ -1,7 +1,11 @@
 """What a person sees: a table on a terminal, a line every ten seconds elsewhere, nothing when it is to be quiet."""
 
+import contextlib
 import io
+import os
+import pty
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -239,10 +243,84 @@ def test_the_table_is_cleared_and_the_cursor_shown_when_training_fails(clock):
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1
 
 
-def test_a_terminal_gets_the_table_and_a_file_the_lines():
-    with make_reporter(io.StringIO(), quiet=False) as reporter:
-        assert type(reporter) is LineReporter
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    with make_reporter(terminal, quiet=False) as reporter:
-        assert type(reporter) is LiveReporter
+VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", *module.NO_SCREEN)
+CURSOR_UP, COLOUR = "\x1b[1A", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+
+
+def shown(monkeypatch, terminal, **environment):
+    """What a training prints on a terminal of its own or into a pipe, and the kind of its reporter."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", **environment}.items():
+        monkeypatch.setenv(name, value)
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    pieces: list[bytes] = []
+
+    def read():
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(reading, 1 << 16):
+                pieces.append(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()  # at once: what nobody reads is soon waited for
+    with os.fdopen(writing, "w") as stream:
+        assert stream.isatty() == terminal
+        with make_reporter(stream, quiet=False) as reporter:
+            reporter.started(CONFIG, [RUN], FACTS)
+            reporter.begun([RUN], 0)
+            reporter.compiling()
+            reporter.warned("odd")
+            for step in range(32, 3200, 32):
+                reporter.advanced(step, 100.0, 21.5)
+                if isinstance(reporter, LiveReporter):
+                    reporter._live.refresh()
+            reporter.finished([result()])
+    reader.join(30)
+    os.close(reading)
+    return type(reporter), b"".join(pieces).decode()
+
+
+def test_a_terminal_gets_a_table_in_colours_that_is_drawn_anew(monkeypatch):
+    kind, text = shown(monkeypatch, terminal=True)
+    assert kind is LiveReporter
+    assert CURSOR_UP in text
+    assert COLOUR.search(text)
+
+
+def test_no_color_takes_the_colours_and_leaves_the_table(monkeypatch):
+    for environment in ({"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
+        kind, text = shown(monkeypatch, terminal=True, **environment)
+        assert kind is LiveReporter
+        assert CURSOR_UP in text
+        assert not COLOUR.search(text)
+    assert COLOUR.search(shown(monkeypatch, terminal=True, NO_COLOR="")[1]), "an empty NO_COLOR is none"
+
+
+PLAIN = [
+    (True, {"CI": "true"}), (True, {"JPY_PARENT_PID": "77"}), (True, {"COLAB_RELEASE_TAG": "x"}), (True, {"TERM": "dumb"}),
+    (False, {}), (False, {"FORCE_COLOR": "1"}), (False, {"CI": "true", "FORCE_COLOR": "1"}), (False, {"TTY_COMPATIBLE": "1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("terminal", "environment"), PLAIN)
+def test_a_pipe_ci_and_a_notebook_get_lines_and_no_redraws(monkeypatch, terminal, environment):
+    kind, text = shown(monkeypatch, terminal, **environment)
+    assert kind is LineReporter
+    assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
+    assert len(text.splitlines()) == 7 + 1 + 1 + 3 + ("tensorboard" in text) - 1
+    asked = environment.get("FORCE_COLOR") or environment.get("TTY_COMPATIBLE")  # the latter is rich's own
+    wanted = bool(asked) or (terminal and environment.get("TERM") != "dumb")
+    assert bool(COLOUR.search(text)) == wanted
+
+
+def test_ci_that_says_it_is_none_has_a_screen(monkeypatch):
+    assert shown(monkeypatch, terminal=True, CI="false")[0] is LiveReporter
+
+
+def test_in_a_notebook_lines_are_written_and_no_elements_of_a_page(monkeypatch):
+    """As in a cell, where rich would show each line by IPython's display."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("displayed"))
+    kind, text = shown(monkeypatch, terminal=False)
+    assert kind is LineReporter
+    assert "warning: odd" in text

@@ -1,20 +1,26 @@
-"""``proximo eval``: a run by any of its names, in words or as one JSON object."""
+"""``proximo eval``: a run by any of its names, in words, as one JSON object, or a line for each episode."""
 
 import json
+import statistics
 
+import numpy as np
 import pytest
 
 from commands import train_words
 from proximo.cli import main
+from proximo.run import retention
+from proximo.run.episodes import stratified_interval
 
 KEYS = ["episodes", "mean_return", "std_return", "iqm_return", "ci95", "mean_length", "success_rate"]
+PLAYED = ["env", "env_settings", "levels", "seed", "step"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run on a task that tells success, and is played best by no fixed action."""
+    """A run on a task that tells success, and is played best by no fixed action; and a group of two."""
     folder = tmp_path_factory.mktemp("runs")
     assert main(train_words(folder, "r", "proximo:PocMemory")) == 0
+    assert main(train_words(folder, "two", "proximo:PocMemory", seeds=2)) == 0
     return folder
 
 
@@ -25,32 +31,122 @@ def evaluated(capsys, runs, *words):
     return json.loads(out)
 
 
-def test_json_is_one_object_of_seven_figures(runs, capsys):
-    result = evaluated(capsys, runs, "last", "--episodes", "40")
-    assert list(result) == KEYS
+def figures(result):
+    return {name: result[name] for name in KEYS}
+
+
+def test_json_has_the_figures_of_both_policies_and_what_was_played(runs, capsys):
+    result = evaluated(capsys, runs, "r", "--episodes", "40")
+    assert list(result) == [*KEYS, "policy", "greedy", "sampled", *PLAYED, "best_step", "run"]
+    assert list(result["greedy"]) == list(result["sampled"]) == KEYS
+    assert result["policy"] == "greedy"
+    assert figures(result) == result["greedy"] != result["sampled"]
     assert result["episodes"] == 40
     assert 0 <= result["success_rate"] <= 1
     assert result["ci95"][0] <= result["mean_return"] <= result["ci95"][1]
+    played = {name: result[name] for name in PLAYED}
+    assert played == {"env": "proximo:PocMemory", "env_settings": {}, "levels": None, "seed": 0, "step": 640}
 
 
-def test_the_sampled_policy_is_another_than_the_greedy_one(runs, capsys):
-    greedy, sampled = (evaluated(capsys, runs, "r", "--episodes", "40", *words) for words in ([], ["--stochastic"]))
-    assert greedy != sampled
+@pytest.mark.parametrize(("flag", "policy"), [("--greedy", "greedy"), ("--stochastic", "sampled")])
+def test_one_policy_alone_is_the_one_of_both(runs, capsys, flag, policy):
+    both, alone = (evaluated(capsys, runs, "r", "--episodes", "40", *words) for words in ([], [flag]))
+    assert alone["policy"] == policy
+    assert figures(alone) == alone[policy] == both[policy]
+    assert not {"greedy", "sampled"} - {policy} & set(alone)
+
+
+def test_one_policy_or_the_other_but_not_both_flags(runs, capsys):
+    assert main(["eval", "r", "--greedy", "--stochastic"]) == 2
+    assert "not allowed with argument --greedy" in capsys.readouterr().err
 
 
 def test_a_seed_repeats_and_another_one_draws_other_episodes(runs, capsys):
     first, same, other = (evaluated(capsys, runs, "r", "--episodes", "40", "--seed", seed) for seed in "003")
-    assert first == same != other
+    assert first == same
+    assert first["greedy"] != other["greedy"]
+    assert other["seed"] == 3
 
 
-def test_a_sentence_names_the_checkpoint_and_the_figures(runs, capsys):
-    assert main(["eval", "r@best", "--runs-dir", str(runs), "--episodes", "5"]) == 0
+def test_what_differs_from_the_training_is_told(runs, capsys):
+    words = ["r", "--episodes", "4", "--greedy", "--levels", "7:9", "--env-settings", "freeze_steps=2,show_steps=1"]
+    result = evaluated(capsys, runs, *words)
+    assert result["levels"] == "7:9"
+    assert result["env_settings"] == {"freeze_steps": 2, "show_steps": 1}
+    assert main(["eval", *words, "--runs-dir", str(runs)]) == 0
+    assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, seed 0, 4 episodes\n" in capsys.readouterr().out
+
+
+def test_a_line_of_json_for_each_episode_adds_up_to_the_figures(runs, tmp_path, capsys):
+    file = tmp_path / "episodes.jsonl"
+    result = evaluated(capsys, runs, "r", "--episodes", "20", "--levels", "5:8", "--episodes-file", str(file))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert list(lines[0]) == ["run", *PLAYED, "policy", "index", "env_seed", "level", "return", "length", "success"]
+    for policy in ("greedy", "sampled"):
+        own = [line for line in lines if line["policy"] == policy]
+        assert [line["index"] for line in own] == list(range(20))
+        assert statistics.fmean(line["return"] for line in own) == pytest.approx(result[policy]["mean_return"])
+        assert statistics.fmean(line["length"] for line in own) == pytest.approx(result[policy]["mean_length"])
+        assert statistics.fmean(line["success"] for line in own) == pytest.approx(result[policy]["success_rate"])
+        assert {line["level"] for line in own} == {5, 6, 7}
+    assert {(line["run"], line["step"], line["levels"]) for line in lines} == {(f"{runs}/proximo-PocMemory/r", 640, "5:8")}
+    greedy, sampled = ([line["level"] for line in lines if line["policy"] == p] for p in ("greedy", "sampled"))
+    assert greedy == sampled, "both play the same episodes"
+
+
+@pytest.mark.parametrize("place", [".", "nowhere/lines.jsonl"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_played(runs, tmp_path, capsys, monkeypatch, place):
+    monkeypatch.setattr("proximo.cli.eval._judged", lambda *_: pytest.fail("played"))
+    assert main(["eval", "r", "--episodes-file", str(tmp_path / place)]) == 2
+    assert "expected a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_the_seeds_of_a_group_have_their_means_and_two_intervals(runs, tmp_path, capsys):
+    file = tmp_path / "episodes.jsonl"
+    result = evaluated(capsys, runs, "two", "--episodes", "30", "--episodes-file", str(file))
+    seeds = list(result["seeds"].values())
+    assert [name.rpartition("/")[2] for name in result["seeds"]] == ["seed-0", "seed-1"]
+    for policy in ("greedy", "sampled"):
+        means = [seed[policy]["mean_return"] for seed in seeds]
+        assert result[policy]["mean_return"] == pytest.approx(statistics.fmean(means))
+        assert result[policy]["ci95"] == pytest.approx(sorted(means))  # of two seeds, the worse and the better one twice
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        strata = [[x["return"] for x in lines if (x["run"], x["policy"]) == (name, policy)] for name in result["seeds"]]
+        assert result[policy]["ci95_episodes"] == pytest.approx(stratified_interval([np.array(s) for s in strata]))
+    assert main(["eval", "two", "--runs-dir", str(runs), "--episodes", "30"]) == 0
     out = capsys.readouterr().out
-    assert f"{runs}/proximo-PocMemory/r at step " in out
-    assert "over 5 greedy episodes (95 % interval of the mean " in out
-    assert ", success " in out
+    assert "two: means over 2 seeds\n" in out
+    assert "95 % over seeds" in out
 
 
-def test_no_episodes_are_a_mistake(runs, capsys):
-    assert main(["eval", "r", "--runs-dir", str(runs), "--episodes", "0"]) == 2
-    assert capsys.readouterr().err == "proximo: episodes = 0: expected 1 … 1000000.\n"
+def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsys):
+    assert main(["eval", "r@last", "--runs-dir", str(runs), "--episodes", "5"]) == 0
+    first, names, greedy, sampled = capsys.readouterr().out.splitlines()
+    assert first == f"{runs}/proximo-PocMemory/r at step 640: proximo:PocMemory, seed 0, 5 episodes each"
+    assert names.split("  ")[-1].strip() == "success"
+    assert (greedy.split()[0], sampled.split()[0]) == ("greedy", "sampled")
+    assert greedy.index("±") > names.index("return")
+    assert greedy.index("…") > names.index("95 % of the mean")
+
+
+def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monkeypatch):
+    hint = "The best of its checkpoints by evaluation in training is another (step 320):  proximo eval"
+    for best, words, hinted in ((320, "r", True), (640, "r", False), (None, "r", False), (320, "r@last", False)):
+        monkeypatch.setattr(retention, "best_step", lambda run_dir, best=best: best)
+        assert main(["eval", words, "--runs-dir", str(runs), "--episodes", "2", "--greedy"]) == 0
+        assert (hint in capsys.readouterr().out) == hinted
+    monkeypatch.setattr(retention, "best_step", lambda run_dir: 320)
+    assert evaluated(capsys, runs, "r", "--episodes", "2")["best_step"] == 320
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--episodes", "0"], "episodes = 0: expected 1 … 1000000."),
+        (["--num-envs", "-1"], "num_envs = -1: expected 0 … 100000."),
+        (["--seed", "-1"], "seed = -1: expected 0 … 4294967295."),
+    ],
+)
+def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):
+    assert main(["eval", "r", "--runs-dir", str(runs), *words]) == 2
+    assert capsys.readouterr().err == f"proximo: {sentence}\n"

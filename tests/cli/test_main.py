@@ -19,7 +19,7 @@ SCRIPT = Path(sys.executable).with_name("proximo")
 def test_a_bare_call_prints_the_verbs(capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
-    assert all(f"  {verb} " in out for verb in ("train", "eval", "check", "envs", "doctor"))
+    assert all(f"  {verb} " in out for verb in cli.VERBS)
     assert "proximo train CartPole-v1" in out
     assert err == ""
 
@@ -39,10 +39,20 @@ def test_every_verb_explains_itself(verb, capsys):
     assert f"usage: proximo {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("verb", [None, *cli.VERBS])
+def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*([verb] if verb else []), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, report, export, check, envs, doctor."),
+        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, report, export, check, envs, doctor, completion."),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),
@@ -52,6 +62,58 @@ def test_every_verb_explains_itself(verb, capsys):
 def test_a_wrong_command_line_is_one_sentence_and_exit_2(capsys, words, sentence):
     assert main(words) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["train", "Cartpol"], 2),
+        (["train", "--frobnicate"], 2),
+        (["eval", "no such run"], 2),
+        (["eval"], 2),
+        (["check", "toys:RandomEnds", "--config", "missing.yaml"], 2),
+        (["envs", "nowhere"], 2),
+        (["doctor", "--frobnicate"], 2),
+        (["nothing"], 2),
+    ],
+)
+def test_with_json_a_failure_is_an_object_too(words, code, capsys):
+    assert main([*words, "--json"]) == code
+    out, err = capsys.readouterr()
+    assert list(json.loads(out)) == ["error"]
+    assert err == f"proximo: {json.loads(out)['error']}\n"
+
+
+def test_with_json_a_training_that_fails_by_itself_and_a_bug_are_objects_too(monkeypatch, capsys):
+    def fail(error):
+        def run(arguments):
+            raise error
+
+        return run
+
+    monkeypatch.setattr("proximo.cli.envs.run", fail(TrainingError("NaN in the loss")))
+    assert main(["envs", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"error": "NaN in the loss"}
+    monkeypatch.setattr("proximo.cli.envs.run", fail(ZeroDivisionError("division by zero")))
+    with pytest.raises(ZeroDivisionError):
+        main(["envs", "--json"])
+    assert json.loads(capsys.readouterr().out) == {"error": "ZeroDivisionError: division by zero"}
+    monkeypatch.setattr("proximo.cli.envs.run", fail(MemoryError()))
+    assert main(["envs", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"].startswith("The memory does not suffice (MemoryError)")
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, False)],
+)
+def test_the_sentence_is_coloured_only_where_that_is_asked_for(environment, coloured, monkeypatch, capsys):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err.startswith("\x1b[31mproximo:\x1b[0m Unknown" if coloured else "proximo: Unknown")
 
 
 @pytest.mark.parametrize(("error", "code"), [(TrainingError("NaN"), 1), (KeyboardInterrupt(), 130)])

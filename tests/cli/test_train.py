@@ -54,6 +54,8 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
         ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
         ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
+        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no 'wnadb' (did you mean 'wandb'?)"),
+        ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds takes no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "takes no argument 'sise' (did you mean 'size'?)"),
         (["odd_envs:NoStep"], "odd_envs:NoStep is neither a JAX environment nor one of Gymnasium's: it lacks step"),
@@ -147,9 +149,21 @@ def test_flags_are_read_in_each_of_their_forms(words, settings):
     assert train.parse([ENV, *words])[1] == settings
 
 
-def test_every_setting_is_a_flag_with_an_explanation(capsys):
+def test_the_help_shows_the_most_used_settings_with_their_defaults_and_where_the_others_are(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "proximo train --help-all" in text
+    for name in train.COMMON:
+        assert f"--{name.replace('_', '-')} " in text
+    assert "(default 1000000)" in text
+    assert "--vf-coef" not in text
+
+
+def test_every_setting_is_a_flag_with_an_explanation(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     for name, leaf in LEAVES.items():
         if name != "id":

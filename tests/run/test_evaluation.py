@@ -8,10 +8,11 @@ from scipy import stats
 
 import odd_envs
 from proximo.config import override
+from proximo.envs.levels import LevelRange, LevelsJax
 from proximo.run import evaluation
-from proximo.run.episodes import bootstrap_interval, interquartile_mean
+from proximo.run.episodes import Episodes, bootstrap_interval, interquartile_mean, stratified_interval
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator
-from proximo.run.policy import _doubts
+from proximo.run.judgement import _doubts
 from proximo.run.settings import make_config
 from proximo.spaces import Box
 
@@ -138,6 +139,36 @@ def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     assert ours == pytest.approx([low, high], abs=0.08 * width)
     assert bootstrap_interval(x) == ours
     assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
+
+
+def test_an_interval_over_strata_is_narrower_than_one_over_all_where_strata_differ():
+    rng = np.random.default_rng(3)
+    strata = [rng.normal(mean, 1, 50) for mean in (0, 100)]
+    low, high = stratified_interval(strata)
+    assert low < np.mean(strata) < high
+    assert high - low < 1
+    whole = bootstrap_interval(np.concatenate(strata))
+    assert whole[1] - whole[0] > 10
+    assert stratified_interval(strata[:1]) == bootstrap_interval(strata[0])
+
+
+def test_the_levels_that_were_drawn_are_told():
+    result = play(LevelsJax(toys.Counting(), LevelRange(3, 9)), 60)
+    assert set(result.level) == set(range(3, 9))
+    by_level = {level: set() for level in result.level}
+    for level, reached in zip(result.level, result.episode_return.tolist(), strict=True):
+        by_level[level].add(reached)
+    assert all(len(returns) == 1 for returns in by_level.values()), "an episode of a level is always the same here"
+    assert len(set.union(*by_level.values())) > 1
+    assert play(toys.Counting(), 3).level is None
+
+
+def test_rows_have_every_episode_with_what_is_known_of_it():
+    episodes = Episodes(np.array([1.5, 2.0], np.float32), np.array([3, 4]), None, 0, seed=[7, None])
+    assert episodes.rows() == [
+        {"index": 0, "env_seed": 7, "level": None, "return": 1.5, "length": 3, "success": None},
+        {"index": 1, "env_seed": None, "level": None, "return": 2.0, "length": 4, "success": None},
+    ]
 
 
 def test_the_summary_is_of_the_episodes():

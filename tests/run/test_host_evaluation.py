@@ -95,6 +95,64 @@ def test_selection_judgement_and_seeds_are_different_episodes():
     np.testing.assert_array_equal(again.episode_return, runs[1].episode_return)
 
 
+class Told(gymnasium.Env):
+    """The return of its one-step episodes is the seed of their reset; -1 for one without."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.seed = seed
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(-1 if self.seed is None else self.seed % 1000), True, False, {}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_seeds_of_first_episodes_are_told(workers):
+    result = played(from_factory(Told, "toy", NONE), 8, num_workers=workers)
+    known = [seed for seed in result.seed if seed is not None]
+    assert len(known) == 3  # of each environment
+    for seed, reached in zip(result.seed, result.episode_return, strict=True):
+        assert reached == (-1 if seed is None else seed % 1000)
+    assert result.level is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_level_of_every_episode_is_told(workers):
+    env = from_factory(Told, "toy", Preprocessing(levels="100:140"))
+    result = played(env, 20, num_workers=workers, levels="100:140")
+    assert result.level == [int(x) for x in result.episode_return]
+    assert len(set(result.level)) > 5
+
+
+def test_what_vectorises_itself_tells_no_seeds():
+    env = from_vector(functools.partial(gym_toys.OwnVector, mode="SameStep"), "toy", NONE)
+    assert played(env, 5).seed is None
+
+
+def test_so_many_play_together_as_are_asked_for():
+    env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
+    config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
+    for asked, together in ((0, 3), (16, 16), (64, 20)):
+        evaluator = HostEvaluator(env, config, 20, False, asked)
+        assert evaluator.together == together
+        result = evaluator(shaken(fresh_policy(jax.random.key(0), env, config)), 0, JUDGEMENT_STREAM)
+        np.testing.assert_array_equal(result.length, np.full(20, 5))
+        evaluator.close()
+
+
+def test_one_evaluator_plays_the_mode_and_the_samples_on_the_same_episodes():
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    evaluator, policy = evaluator_of(env, 6, num_envs=6, num_workers=0)
+    greedy, sampled, again = (evaluator(policy, 0, JUDGEMENT_STREAM, stochastic) for stochastic in (False, True, False))
+    evaluator.close()
+    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
+    assert greedy.seed == sampled.seed == again.seed
+    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
+
+
 def test_an_endless_episode_counts_once_as_it_stands():
     env = from_factory(functools.partial(gym_toys.Countdown, 10**9), "toy", NONE)
     result = played(env, 7, num_workers=0, eval_max_steps=20)

@@ -139,6 +139,15 @@ def test_tensorboard_gets_each_finite_value(tmp_path):
     assert events(tmp_path) == ([(10, "train/loss", 0.5), (20, "train/loss", 0.25)], [])
 
 
+def test_what_is_flushed_is_on_disk_though_the_events_stay_open(tmp_path):
+    sink = TensorBoard(tmp_path)
+    for step in range(200):
+        sink.write(step, {"train/loss": 1.0})
+    sink.flush()
+    assert len(events(tmp_path)[0]) == 200
+    sink.close()
+
+
 def test_a_resumed_tensorboard_hides_what_lies_beyond_its_start(tmp_path):
     sink = TensorBoard(tmp_path, purge_step=20)
     sink.close()

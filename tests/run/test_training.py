@@ -16,7 +16,7 @@ from proximo.cli import main
 from proximo.errors import ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, directory, retention, reuse
-from proximo.run import policy as judging
+from proximo.run import judgement as judging
 from proximo.run.evaluation import make_evaluator
 from proximo.run.program import Program
 from proximo.run.progress import Reporter

@@ -2,6 +2,7 @@
 
 from proximo.checks.environment import check_environment
 from proximo.checks.finding import Finding, verdict, worst
+from proximo.checks.policy import policy
 from proximo.checks.quick import quick_check
 
-__all__ = ["Finding", "check_environment", "quick_check", "verdict", "worst"]
+__all__ = ["Finding", "check_environment", "policy", "quick_check", "verdict", "worst"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from proximo import __version__
+from proximo.cli.colour import paint
 from proximo.errors import ProximoError, TrainingError, nearest
 
 VERBS = {
@@ -23,7 +25,10 @@ VERBS = {
     "check": "look whether an environment is fit for training",
     "envs": "list the environments",
     "doctor": "look whether this machine is fit for training",
+    "completion": "print the script that lets a shell complete all this",
 }
+COMPLETE = "__complete"
+"""What that script asks; no verb for people."""
 
 
 class UsageError(ProximoError):
@@ -42,8 +47,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
 
 
+def first_clause(text: str, ends: str = ";:\n") -> str:
+    """The beginning of a help text, where there is no room for all of it."""
+    return re.split(f"[{ends}]", text)[0]
+
+
 def _parser() -> Parser:
-    lines = "\n".join(f"  {verb:<8}{text}" for verb, text in VERBS.items())
+    lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
@@ -69,10 +79,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except ProximoError as error:
-        print(f"proximo: {error}", file=sys.stderr)
+        _tell(arguments, str(error))
         return 2
     except TrainingError as error:
-        print(f"proximo: {error}", file=sys.stderr, flush=True)
+        _tell(arguments, str(error))
         if getattr(error, "ends_process", False):
             os._exit(1)
         return 1
@@ -84,15 +94,22 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except Exception as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            if "--json" in arguments:
+                print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             raise
         detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
-        print(
-            f"proximo: The memory does not suffice ({detail}): lower num_envs, num_steps or the network's sizes.", file=sys.stderr
-        )
+        _tell(arguments, f"The memory does not suffice ({detail}): lower num_envs, num_steps or the network's sizes.")
         return 2
     finally:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)
+
+
+def _tell(arguments: list[str], message: str) -> None:
+    """The sentence on standard error; with ``--json`` an object with it on standard output too, which is never left empty."""
+    if "--json" in arguments:
+        print(json.dumps({"error": message}), flush=True)
+    print(f"{paint('proximo:', 'red', sys.stderr)} {message}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -120,6 +137,8 @@ def _dispatch(arguments: list[str]) -> int:
         parser.print_help()
         return 0
     verb = arguments[0]
+    if verb == COMPLETE:
+        return importlib.import_module("proximo.cli.candidates").run(arguments[1:])
     if verb not in VERBS:
         raise UsageError(f"Unknown verb {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
     return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, quiet_stdout
+from proximo.cli.colour import paint
 from proximo.cli.train import add_setting
 from proximo.config import LEAVES
 
 SIGNS = {"ok": "✓", "warning": "!", "error": "✗"}
-SETTINGS = ("env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss")
+SETTINGS = (
+    "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
+)  # fmt: skip
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def run(arguments: list[str]) -> int:
     """Look for what would go wrong in a training on an environment; exit 2 when something would."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     settings = {name: value for name in SETTINGS if (value := getattr(options, f"setting_{name}")) is not None}
     # What an environment prints must not stand beside the object.
     with quiet_stdout(True):
@@ -32,12 +36,13 @@ def run(arguments: list[str]) -> int:
     else:
         width = max(len(f.check) for f in findings)
         for f in findings:
-            print(f"{SIGNS[f.level]} {f.check:<{width}}  {f.says}")
+            print(f"{paint(SIGNS[f.level], COLOURS[f.level])} {f.check:<{width}}  {f.says}")
         print(verdict(env_id, findings))
     return 0 if fit else 2
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(
         prog="proximo check",
         description="Look whether an environment is fit for training: by Gymnasium's own checker and by ours.",
@@ -48,7 +53,7 @@ def _parser() -> Parser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    section = parser.add_argument_group("settings that `proximo train --help` explains")
+    section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])
     for action in section._group_actions:  # the help is to fit a screen
@@ -58,7 +63,7 @@ def _parser() -> Parser:
 
 def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[str, list[Any]]:
     """The environment's id and what was found; that it cannot be made is a finding too."""
-    from proximo.checks import Finding, check_environment
+    from proximo.checks import Finding, check_environment, policy
     from proximo.errors import EnvError
     from proximo.run import make_config
     from proximo.run.reuse import environment
@@ -70,4 +75,5 @@ def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[st
         env = environment(config)
     except EnvError as error:
         return config.env.id, [Finding("making", "error", str(error))]
-    return config.env.id, check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps)
+    findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps)
+    return config.env.id, [*findings, policy(env, config)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -14,24 +15,42 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from proximo.config import Config
 from proximo.run.progress import Reporter
 
 PLAIN_SECONDS = 10.0
+NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
+"""Set by CI services, and by notebooks for what their cells start."""
 
 
 @contextlib.contextmanager
 def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
     """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr."""
-    console = Console(file=sys.stderr if quiet else stream, highlight=False, soft_wrap=True)
+    live = not quiet and draws_in_place(stream)
+    console = Console(
+        file=sys.stderr if quiet else stream,
+        highlight=False,
+        soft_wrap=True,
+        force_jupyter=False,  # there each line would become an element of the page
+        force_terminal=True if live else None,
+    )
     if quiet:
         yield QuietReporter(console)
-    elif console.is_terminal:
+    elif live:
         with LiveReporter(console) as reporter:
             yield reporter
     else:
         yield LineReporter(console)
+
+
+def draws_in_place(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal that a person looks at. No pipe or file, though ``FORCE_COLOR`` may want colours there; and none
+    of the terminals that a CI service or a notebook gives a command, which keep every picture of a table that is drawn anew."""
+    if not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
 
 
 def _number(x: float | None) -> str:
@@ -51,7 +70,7 @@ class QuietReporter(Reporter):
         self.console = console
 
     def warned(self, message: str) -> None:
-        self.console.print(f"warning: {message}", markup=False)
+        self.console.print(Text.assemble(("warning:", "yellow"), f" {message}"))
 
     def stopped(self, message: str) -> None:
         self.console.print(message, markup=False)

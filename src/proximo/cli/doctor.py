@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser
+from proximo.cli.colour import paint
 
 TRIAL_UPDATES = 20
 
 
-def run(arguments: list[str]) -> int:
-    """Say what this machine offers and what stands in the way; exit 1 when training would fail."""
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(prog="proximo doctor", description="Look whether this machine is fit for training.", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """Say what this machine offers and what stands in the way; exit 1 when training would fail."""
+    options = make_parser().parse_args(arguments)
 
     from proximo.run.system import system_info
 
@@ -28,7 +34,7 @@ def run(arguments: list[str]) -> int:
         print(json.dumps({"healthy": healthy, "checks": checks, "system": info}))
     else:
         for check in checks:
-            print(f"{'ok  ' if check['ok'] else 'FAIL'}  {check['name']}: {check['says']}")
+            print(f"{paint('ok  ', 'green') if check['ok'] else paint('FAIL', 'red')}  {check['name']}: {check['says']}")
         versions = info["versions"]
         print("      " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return 0 if healthy else 1

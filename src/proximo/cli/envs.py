@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import Parser, candidates
 from proximo.errors import MEMORY_GYM
 
 # Listed only when they are asked for: hundreds of ids.
@@ -20,22 +20,29 @@ INSTALLED_BY = {
 DESCRIBED = ("gymnax", "proximo")
 
 
-def run(arguments: list[str]) -> int:
-    """List the ids that can be trained, and which have a preset."""
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
         help="one library only: gymnasium, gymnax, proximo, ale, envpool, minigrid, memory-gym",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """List the ids that can be trained, and which have a preset."""
+    options = make_parser().parse_args(arguments)
 
     from proximo import presets
     from proximo.envs import listing
     from proximo.envs.registry import describe
 
     tuned = set(presets.names())
-    found = {library: ids for library, ids in listing().items() if options.library in (None, library)}
+    listed = listing()
+    candidates.remember(i for ids in listed.values() for i in ids)
+    found = {library: ids for library, ids in listed.items() if options.library in (None, library)}
     rows = {
         library: [{"id": i, "preset": i in tuned, **(describe(i) if library in DESCRIBED else {})} for i in ids]
         for library, ids in found.items()

@@ -6,14 +6,21 @@ import argparse
 import json
 import sys
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from proximo.cli import Parser, UsageError, quiet_stdout
+from proximo.cli import Parser, UsageError, first_clause, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
 from proximo.schedule_text import ScheduleText
+
+COMMON = (
+    "total_steps", "num_envs", "num_steps", "num_epochs", "learning_rate", "gamma", "ent_coef", "hidden_sizes", "memory", "seed", "seeds",
+    "name", "track",
+)  # fmt: skip
+"""The settings that ``--help`` shows."""
 
 
 def run(arguments: list[str]) -> int:
@@ -64,7 +71,7 @@ def summary(results: list[Any]) -> dict[str, Any]:
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     """(options of the verb, settings given as flags). Raises ``ConfigError`` for an unknown setting."""
-    parser = _parser()
+    parser = make_parser()
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
         if word.startswith("--"):
@@ -74,23 +81,41 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     return options, settings
 
 
-def _parser() -> Parser:
+class _Help(argparse.Action):
+    """Prints a help text and ends: the short one for ``--help``, whose every line fits a screen, or all of it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        (parser if option_string == "--help-all" else make_parser(COMMON)).print_help()
+        parser.exit()
+
+
+def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
+    """The flags of the verb: the settings ``shown``, and what else it takes."""
+    short = len(shown) < len(LEAVES)
     parser = Parser(
         prog="proximo train",
-        description="Train a policy. Settings: default < preset of the environment < --config < flag.",
+        description="Train a policy. Settings: default < preset < --config < flag.",
         usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
+        epilog="All settings: `--help-all`. As a preset has them: `proximo train ENV --show-config`." if short else None,
         allow_abbrev=False,
+        add_help=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
     )
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
+    parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show the most used settings")
+    parser.add_argument("--help-all", action=_Help, nargs=0, help="show all settings")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument(
-        "--resume", metavar="RUN", help="go on with a run: a path, a name, or last; @STEP goes back to a checkpoint"
-    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run: path, name, last, or last@STEP")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
-    parser.add_argument("--show-config", action="store_true", help="print the settings, presets included, and train nothing")
+    parser.add_argument("--show-config", action="store_true", help="print the settings, presets included; train nothing")
     parser.add_argument("--smoke", action="store_true", help="three updates only, to see that everything works")
     parser.add_argument("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
-    parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, all else on stderr")
+    if short:
+        section = parser.add_argument_group("the most used settings")
+        for name in shown:
+            add_setting(section, LEAVES[name], brief=True)
+        return parser
     for group in GROUPS:
         section = parser.add_argument_group(f"{group} settings")
         for leaf in LEAVES.values():
@@ -102,12 +127,16 @@ def _parser() -> Parser:
 _KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
 
 
-def add_setting(section: Any, leaf: Leaf) -> None:
-    """The flag of a setting, for every verb that takes some."""
+def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
+    """The flag of a setting, for every verb that takes some; ``brief``: with the first clause of its help."""
     flag = "--" + leaf.name.replace("_", "-")
     default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
     shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"
-    common: dict[str, Any] = {"dest": f"setting_{leaf.name}", "default": None, "help": (leaf.help + shown).replace("%", "%%")}
+    common: dict[str, Any] = {
+        "dest": f"setting_{leaf.name}",
+        "default": None,
+        "help": (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + shown,
+    }
     if leaf.type is bool:
         section.add_argument(flag, nargs="?", const="true", metavar="true|false", **common)
         section.add_argument(
@@ -115,7 +144,8 @@ def add_setting(section: Any, leaf: Leaf) -> None:
         )
     else:
         choices = typing.get_args(leaf.type) if typing.get_origin(leaf.type) is typing.Literal else ()
-        section.add_argument(flag, metavar="|".join(choices) or _KINDS.get(leaf.type, "LIST"), **common)
+        kinds = _KINDS.get(leaf.type, "LIST").split("|")
+        section.add_argument(flag, metavar="|".join(choices or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:
         hidden = {**common, "help": argparse.SUPPRESS}
         section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type is bool else {}), **hidden)

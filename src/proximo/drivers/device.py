@@ -15,7 +15,7 @@ from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
 from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
-from proximo.ppo import make_hyperparameters
+from proximo.ppo import inspection, make_hyperparameters
 from proximo.ppo.batch import warm
 from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Observation, Rollout, TrainState, Warmup
 
@@ -194,6 +194,17 @@ class DeviceDriver:
         learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
         learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
         return TrainState(learner, collector, healthy), {**metrics, **episodes}
+
+    def look_before(self, state: TrainState) -> tuple[Rollout, dict]:
+        """The rollout that ``update`` is to collect from ``state``, which stays as it is; and what is to be seen in it."""
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            _, rollout, _ = self.collect(state.learner.policy, state.collector)
+            return rollout, inspection.learned_from(state.learner, rollout)
+
+    def look_behind(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
+        """The probability ratios of ``rollout`` to which the update from ``before`` to ``after`` has led."""
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            return inspection.ratios(before.learner, after.learner.policy, rollout)
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """``num_updates <= capacity`` updates, and their metrics in the first rows of arrays of ``capacity`` rows.

@@ -61,6 +61,9 @@ class HostDriver:
         self._place = 0
         self._carried = Carried([])
         self._ahead: Collected | None = None
+        self.keeps_rollout = False
+        """Whether the rollout of the next update is kept for ``look``."""
+        self._kept: tuple[Any, Collected] | None = None
         self._fault: Exception | None = None
         """What has ended collecting ahead, told when the update beside it has been handed over."""
 
@@ -130,10 +133,21 @@ class HostDriver:
         else:
             waiting = time.perf_counter()
             learner, healthy, metrics = self._learn(state, rollout)
+        self._kept = (state.learner, rollout) if self.keeps_rollout else None
         self.seconds["update"] += time.perf_counter() - waiting
         spent = {name: self.seconds[name] - before[name] for name in before}
         timing = self._timing(spent, time.perf_counter() - started, restarts)
         return TrainState(learner, collector, healthy), {**metrics, **rollout.metrics, **timing}
+
+    def look(self, policy: ActorCritic) -> dict[str, Any] | None:
+        """What there is to be seen in the rollout of the last update, and in the ``policy`` that has learned from it; None where
+        it was not kept. Before the next update, which collects into the same rows."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        learner, rollout = kept
+        seen = self.programs.look(0, learner, policy, rollout.policy, rollout.rows(), rollout.memory, rollout.last_memory)
+        return jax.device_get(seen)
 
     def _is_last(self, state: TrainState) -> bool:
         low, high = np.asarray(state.learner.steps)

@@ -19,6 +19,7 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
+from proximo.ppo import inspection
 from proximo.ppo.batch import warm
 from proximo.runtime import compile_lowered
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
@@ -69,6 +70,7 @@ class HostPrograms:
         self.act = _Compiled(self._act, config)
         self.final_value = _Compiled(self._final_value, config)
         self.learn = _Compiled(self._learn, config)
+        self.look = _Compiled(self._look, config)
 
     def _example_action(self, policy: ActorCritic) -> tuple[Array, Array]:
         """What the environment takes, and what is sampled, for one environment."""
@@ -161,6 +163,19 @@ class HostPrograms:
         """Learn from a rollout; from the first NaN or infinity on the state stays as it was before it."""
         learned, healthy, metrics = learn(state, healthy, self._rollout(packed, rows, memory, last_memory))
         return kept(healthy, learned, state), healthy, metrics
+
+    def _look(
+        self,
+        before: ppo.LearnerState,
+        learned: ActorCritic,
+        packed: PackedPolicy,
+        rows: dict[str, Any],
+        memory: Memory,
+        last_memory: Memory,
+    ) -> dict[str, Any]:
+        """What there is to be seen in a rollout, and in what was learned from it."""
+        rollout = self._rollout(packed, rows, memory, last_memory)
+        return {**inspection.learned_from(before, rollout), "ratios": inspection.ratios(before, learned, rollout)}
 
     def _rollout(self, packed_policy: PackedPolicy, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
         """The rows of a slab and what was packed beside them, as the learner takes them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from proximo.errors import ConfigError
 
 PARTS = ("all", "train", "held_out")
@@ -39,9 +41,24 @@ class LevelsJax:
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.default_params, self.step = env.default_params, env.step
 
-    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
-        """The level of a seed drawn with ``key``."""
+    def level(self, key: Any) -> Any:
+        """The level of an episode that begins with ``key``."""
         import jax  # that of a JAX environment is imported already; the registry does without
 
-        level = jax.random.randint(key, (), self.levels.start, self.levels.stop)
-        return self.env.reset(jax.random.key(level), params)
+        return jax.random.randint(key, (), self.levels.start, self.levels.stop)
+
+    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+        """The level of a seed drawn with ``key``."""
+        import jax
+
+        return self.env.reset(jax.random.key(self.level(key)), params)
+
+
+class LevelDraws:
+    """The levels of an environment of the host, one a call: they follow from the ``seed`` that it was given first."""
+
+    def __init__(self, levels: LevelRange, seed: int | None = None):
+        self.levels, self.rng = levels, np.random.default_rng(seed)
+
+    def __call__(self) -> int:
+        return int(self.rng.integers(self.levels.start, self.levels.stop))

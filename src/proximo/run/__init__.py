@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "Policy": "proximo.run.policy",
     "Result": "proximo.run.api",
-    "evaluate": "proximo.run.policy",
+    "evaluate": "proximo.run.judgement",
     "load_policy": "proximo.run.policy",
     "make_config": "proximo.run.settings",
     "resume": "proximo.run.api",
@@ -19,7 +19,8 @@ __all__ = ["Policy", "Result", "evaluate", "load_policy", "make_config", "resume
 
 if TYPE_CHECKING:
     from proximo.run.api import Result, resume, train
-    from proximo.run.policy import Policy, evaluate, load_policy
+    from proximo.run.judgement import evaluate
+    from proximo.run.policy import Policy, load_policy
     from proximo.run.settings import make_config
 
 

@@ -18,7 +18,7 @@ from proximo.checks import quick_check
 from proximo.config import Config, override
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
-from proximo.run import checkpoint, directory, retention
+from proximo.run import checkpoint, directory, retention, tracking
 from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
 from proximo.run.member import FAILURE, Member, Result, locked, opened
@@ -26,7 +26,7 @@ from proximo.run.program import HostProgram, Program, make_program
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, reuse, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
-from proximo.run.sinks import truncate_after
+from proximo.run.sinks import HISTOGRAMS, METRICS, truncate_after
 from proximo.run.system import system_differences, system_info
 from proximo.run.training import Training
 from proximo.run.validation import validate
@@ -48,6 +48,7 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
         if env and env != config.env.id:
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
+    tracking.hold(config.run.track)
     prepare_jax()
     reporter = reporter or Reporter()
     with _patience(reporter, config.env.id):
@@ -104,6 +105,7 @@ def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], rep
     saved = [directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in saved]
     config = configs[0]
+    tracking.hold(config.run.track)
     if config.ppo.total_steps != saved[0].ppo.total_steps:
         reporter.warned(
             f"total_steps {saved[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
@@ -178,7 +180,7 @@ def _train_groups(
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
             group, step = slice(i, i + size), None if steps is None else steps[i]
-            with opened(run_dirs[group], configs[group], step) as members:
+            with opened(run_dirs[group], configs[group], step, reporter.warned) as members:
                 training = Training(program, members, interrupts, reporter, path)
                 results += _train_members(training, step)
                 failures += [member.failure for member in members if member.failure is not None]
@@ -216,7 +218,8 @@ def _rewind(member: Member, step: int, reporter: Reporter) -> None:
         member.best, member.last_evaluation = info["best"], info["evaluation"]
     # Rows last: those of a checkpoint that is still there must not be missing.
     dropped = retention.discard_after(member.checkpoints, step)
-    truncate_after(member.run_dir / "metrics.jsonl", step)
+    for name in (METRICS, HISTOGRAMS):
+        truncate_after(member.run_dir / name, step)
     if dropped:
         reporter.warned(
             f"{member.run_dir} goes on from step {step}: its later checkpoints ({', '.join(map(str, dropped))}) are dropped."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,23 @@ class Episodes:
     """Episodes that were still running after ``eval_max_steps`` (else ``MOST_STEPS``) steps, counted as they stood."""
     warnings: tuple[str, ...] = ()
     """Why a judgement may not say what was asked of it."""
+    seed: list[int | None] | None = None
+    """The seed that each episode's environment was reset with, where it was; None where seeds are not known at all."""
+    level: list[int | None] | None = None
+    """The level that each was played on, where levels were drawn from a range and are known."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """``{index, env_seed, level, return, length, success}`` of each episode, None where it is not known."""
+        nothing = [None] * len(self.length)
+        columns = {
+            "index": range(len(self.length)),
+            "env_seed": self.seed or nothing,
+            "level": self.level or nothing,
+            "return": self.episode_return.astype(np.float64).tolist(),
+            "length": self.length.tolist(),
+            "success": nothing if self.success is None else self.success.tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def summary(self) -> dict[str, Any]:
         """``{episodes, mean_return, std_return, iqm_return, ci95, mean_length, success_rate}``.
@@ -54,8 +72,18 @@ def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
 
 def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
     """[low, high] of the mean of ``x``, 95 %, percentile bootstrap with a fixed seed."""
+    return stratified_interval([x], resamples)
+
+
+def stratified_interval(strata: Sequence[np.ndarray], resamples: int = 2000) -> list[float]:
+    """[low, high] of the mean over ``strata`` of their means, 95 %, each resampled by itself: of these very policies, where a stratum is
+    the episodes of one of them (Agarwal et al. 2021, arXiv:2108.13264, section 4)."""
     rng = np.random.default_rng(0)
+    means = np.mean([_resampled_means(x, rng, resamples) for x in strata], axis=0)
+    return [float(v) for v in np.percentile(means, [2.5, 97.5])]
+
+
+def _resampled_means(x: np.ndarray, rng: np.random.Generator, resamples: int) -> np.ndarray:
     together = max(1, 1_000_000 // len(x))  # bounds the memory that thousands of episodes take
     draws = [x[rng.integers(0, len(x), (min(together, resamples - done), len(x)))] for done in range(0, resamples, together)]
-    means = np.concatenate([drawn.mean(axis=1) for drawn in draws])
-    return [float(v) for v in np.percentile(means, [2.5, 97.5])]
+    return np.concatenate([drawn.mean(axis=1) for drawn in draws])

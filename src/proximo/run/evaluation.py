@@ -12,6 +12,7 @@ from jaxtyping import Array, Key, PyTree
 from proximo.config import Config
 from proximo.drivers import vector
 from proximo.envs import HostEnvironment, JaxEnvironment
+from proximo.envs.levels import LevelsJax
 from proximo.networks import ActorCritic
 from proximo.run.episodes import MOST_STEPS, Episodes
 from proximo.run.host_evaluation import HostEvaluator
@@ -24,14 +25,15 @@ MOST_TOGETHER = 512
 
 
 def make_evaluator(
-    env: JaxEnvironment | HostEnvironment, config: Config, episodes: int, stochastic: bool
+    env: JaxEnvironment | HostEnvironment, config: Config, episodes: int, stochastic: bool, together: int = 0
 ) -> Evaluator | HostEvaluator:
     """What plays whole episodes with policies trained by ``config``; on the device the one that this process has compiled
-    already, where it fits."""
+    already, where it fits. ``together``: on so many environments at a time; 0: on the host ``num_envs``, on the device up to 512, but
+    ``num_envs`` where a memory is carried from episode to episode."""
     if isinstance(env, HostEnvironment):
-        return HostEvaluator(env, config, episodes, stochastic)
+        return HostEvaluator(env, config, episodes, stochastic, together)
     cut = config.run.eval_max_steps or MOST_STEPS
-    together = MOST_TOGETHER if config.network.reset_memory else config.env.num_envs
+    together = together or (MOST_TOGETHER if config.network.reset_memory else config.env.num_envs)
     settings = (episodes, stochastic, config.env.max_episode_steps, config.run.matmul_precision, cut, together)
     return reuse(("evaluator", id(env), *settings, precision()), lambda: Evaluator(env, *settings))
 
@@ -58,29 +60,35 @@ class Evaluator:
         self.ends = 0 < max_episode_steps <= cut
         """No episode is longer than ``limit``: one that reaches it was truncated, as in the training."""
         self.together = min(episodes, together)
-        self._play = jax.jit(self._play_together)
+        self._play = jax.jit(self._play_together, static_argnums=3)
 
     def close(self) -> None:
         """Nothing runs beside it."""
 
-    def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
-        """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
+    def __call__(self, policy: ActorCritic, seed: int, stream: int, stochastic: bool | None = None) -> Episodes:
+        """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy, and for its mode and its samples
+        (``stochastic``, if it is to be other than this evaluator's)."""
+        stochastic = self.stochastic if stochastic is None else stochastic
         key = jax.random.fold_in(jax.random.key(seed), stream)
         chunks, memory = [], policy.init_memory(self.together)
         with jax.default_matmul_precision(self.matmul_precision):
             for i in range(-(-self.episodes // self.together)):
-                memory, played = self._play(policy, memory, jax.random.fold_in(key, i))
+                memory, played = self._play(policy, memory, jax.random.fold_in(key, i), stochastic)
                 chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
         unfinished = 0 if self.ends else int((~result["done"]).sum())
-        return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished)
+        level = result["level"].tolist() if "level" in result else None
+        return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
 
-    def _play_together(self, policy: ActorCritic, memory: Memory, key: Key[Array, ""]) -> tuple[Memory, PyTree]:
+    def _play_together(
+        self, policy: ActorCritic, memory: Memory, key: Key[Array, ""], stochastic: bool = False
+    ) -> tuple[Memory, PyTree]:
         """An episode of each environment; the memory behind it."""
         env, batch = self.env, self.together
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(key)
-        env_state, observation = vector.reset(env, jax.random.split(key_reset, batch), params)
+        keys_reset = jax.random.split(key_reset, batch)
+        env_state, observation = vector.reset(env, keys_reset, params)
         start = {
             "env_state": env_state,
             "observation": observation,
@@ -99,7 +107,7 @@ class Evaluator:
             t, s = carry
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             first = jnp.broadcast_to(t == 0, (batch,))
-            act_key = key_act if self.stochastic else None
+            act_key = key_act if stochastic else None
             observed = policy.observed(s["observation"], first, s["previous"])
             memory, action, _, _ = policy.step(s["memory"], observed, first, ~s["done"], act_key)
             env_state, observation, reward, terminated, truncated, success = vector.step(
@@ -120,4 +128,5 @@ class Evaluator:
 
         _, end = jax.lax.while_loop(running, play, (jnp.int32(0), start))
         told = ("episode_return", "length", "done", *(("success",) if vector.tells_success(env) else ()))
-        return end["memory"], {name: end[name] for name in told}
+        levels = {"level": jax.vmap(env.level)(keys_reset)} if isinstance(env, LevelsJax) else {}
+        return end["memory"], {**{name: end[name] for name in told}, **levels}

@@ -12,8 +12,10 @@ from proximo.config import Config
 from proximo.drivers.host import pool_options
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
-from proximo.envs.host.pool import Pool
+from proximo.envs.host.pool import Pool, environment_seeds
 from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
+from proximo.envs.host.vector import VectorPool
+from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.envs.users_code import users_code
 from proximo.networks import ActorCritic
 from proximo.run.episodes import MOST_STEPS, Episodes
@@ -21,18 +23,20 @@ from proximo.run.episodes import MOST_STEPS, Episodes
 
 class HostEvaluator:
     """Plays on environments of its own. Every one of them plays the same number of episodes (or one less), so that short ones
-    are not favoured. The environments are made with the first call, and kept until ``close``."""
+    are not favoured: ``together`` at a time (0: as many as in the training). The environments are made with the first call, and
+    kept until ``close``."""
 
-    def __init__(self, env: HostEnvironment, config: Config, episodes: int, stochastic: bool):
+    def __init__(self, env: HostEnvironment, config: Config, episodes: int, stochastic: bool, together: int = 0):
         self.env, self.config, self.episodes, self.stochastic = env, config, episodes, stochastic
-        self.together = min(episodes, config.env.num_envs)
+        self.together = min(episodes, together or config.env.num_envs)
         self.quota = np.full(self.together, episodes // self.together)
         self.quota[: episodes % self.together] += 1
         self.notify: Callable[[str], None] = lambda message: None
         self._pool: Pool | None = None
         self._step = jax.jit(self._act)
 
-    def _act(self, policy: ActorCritic, memory, observation, first, filler, action, reward, key):
+    def _act(self, policy: ActorCritic, memory, observation, first, filler, action, reward, key, t):
+        key = None if key is None else jax.random.fold_in(key, t)
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             previous = policy.nothing_before(self.together) if action is None else policy.previous(action, reward)
             observation = policy.observed(unflatten(self.env.observation_space, observation), first, previous)
@@ -55,19 +59,21 @@ class HostEvaluator:
         if pool is not None:
             pool.close()
 
-    def __call__(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
-        """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy."""
+    def __call__(self, policy: ActorCritic, seed: int, stream: int, stochastic: bool | None = None) -> Episodes:
+        """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy, and for its mode and its samples
+        (``stochastic``, if it is to be other than this evaluator's)."""
+        stochastic = self.stochastic if stochastic is None else stochastic
         pool = self._open()
-        pool.reset(0, int(np.random.SeedSequence([seed, stream]).generate_state(1)[0]))
+        source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+        pool.reset(0, source)
         slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
-        key = jax.random.fold_in(jax.random.key(seed), stream)
+        key = jax.random.fold_in(jax.random.key(seed), stream) if stochastic else None
         memory = policy.init_memory(self.together)
         t, sampled = 0, None
         while tally.running:
             observation = tuple(leaf[0].copy() for leaf in slab.observation)
-            key_act = jax.random.fold_in(key, t) if self.stochastic else None
             flags = slab.first[0].copy(), slab.filler[0].copy()
-            memory, sampled, action = self._step(policy, memory, observation, *flags, sampled, slab.reward[0].copy(), key_act)
+            memory, sampled, action = self._step(policy, memory, observation, *flags, sampled, slab.reward[0].copy(), key, t)
             slab.clear()
             slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
             pool.send(0, 0, 0)
@@ -75,7 +81,20 @@ class HostEvaluator:
             tally.count(slab)
             slab.begin_after(slab)
             t += 1
-        return tally.episodes()
+        return dataclasses.replace(tally.episodes(), **self._origins(pool, source, tally))
+
+    def _origins(self, pool: Pool, source: int, tally: _Tally) -> dict[str, list[int | None]]:
+        """The seed of each environment's first episode, and the levels of all, where single environments were stepped and none was
+        lost: what vectorises itself is given one seed for all."""
+        if isinstance(pool, VectorPool) or pool.restarts:
+            return {}
+        seeds = environment_seeds(self.together, source)
+        played = [len(rows) for rows in tally.finished]
+        origins = {"seed": [seed if k == 0 else None for seed, count in zip(seeds, played, strict=True) for k in range(count)]}
+        if self.config.env.levels:
+            draws = [LevelDraws(LevelRange.parse(self.config.env.levels), seed) for seed in seeds]
+            origins["level"] = [draw() for draw, count in zip(draws, played, strict=True) for _ in range(count)]
+        return origins
 
 
 class _Tally:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config
+from proximo.config import Config, to_mapping
 from proximo.errors import TrainingError
-from proximo.run import checkpoint, retention
+from proximo.run import checkpoint, retention, tracking
 from proximo.run.directory import FAILURE, RunLock
+from proximo.run.histograms import Histogram
 from proximo.run.progress import Window
-from proximo.run.sinks import JsonLines, Sink, TensorBoard
+from proximo.run.sinks import HISTOGRAMS, METRICS, JsonLines, Sink, TensorBoard, TrackedRun
 from proximo.types import TrainState
 
 
@@ -34,7 +36,13 @@ class Result:
 class Member:
     """One seed: its run directory, sinks, window of metrics, and best evaluation so far."""
 
-    def __init__(self, run_dir: Path, config: Config, resumed_at: int | None):
+    def __init__(
+        self,
+        run_dir: Path,
+        config: Config,
+        resumed_at: int | None,
+        warned: Callable[[str], None] = lambda message: None,
+    ):
         self.run_dir, self.config = run_dir, config
         self.checkpoints = run_dir / "checkpoints"
         self.window = Window()
@@ -42,16 +50,24 @@ class Member:
         self.last_evaluation: dict[str, Any] | None = None
         self.failure: TrainingError | None = None
         (run_dir / FAILURE).unlink(missing_ok=True)
-        self.sinks: list[Sink] = [JsonLines(run_dir / "metrics.jsonl")]
+        # First, because others read what they have missed from these files.
+        self.sinks: list[Sink] = [JsonLines(run_dir / METRICS, run_dir / HISTOGRAMS)]
         if config.run.tensorboard:
             self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
+        self.sinks += tracking.opened(config.run.track, TrackedRun(run_dir, to_mapping(config), resumed_at, warned))
 
     def write(self, step: int, row: dict[str, float]) -> None:
         for sink in self.sinks:
             sink.write(step, row)
 
+    def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
+        for sink in self.sinks:
+            sink.write_histograms(step, made)
+
     def save(self, step: int, state: TrainState) -> None:
         """Checkpoint, note the best one, drop the old ones."""
+        for sink in self.sinks:  # what a resume goes on from must be told of everywhere
+            sink.flush()
         info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
         checkpoint.save(self.checkpoints, step, state, info)
         best = int(self.best["step"]) if self.best else None
@@ -59,8 +75,11 @@ class Member:
             retention.mark_best(self.run_dir, step)
         retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
 
-    def close(self) -> None:
+    def close(self, hurry: bool = False) -> None:
+        """Close the sinks; in a ``hurry`` without waiting long for what is uploaded."""
         for sink in self.sinks:
+            if isinstance(sink, tracking.Background) and hurry:
+                sink.patience = tracking.HURRY_SECONDS
             sink.close()
 
 
@@ -74,10 +93,16 @@ def locked(run_dirs: list[Path]):
 
 
 @contextlib.contextmanager
-def opened(run_dirs: list[Path], configs: list[Config], resumed_at: int | None = None):
-    """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens."""
+def opened(
+    run_dirs: list[Path],
+    configs: list[Config],
+    resumed_at: int | None = None,
+    warned: Callable[[str], None] = lambda message: None,
+):
+    """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens. ``warned`` is told of sinks that fail."""
     with contextlib.ExitStack() as stack:
-        members = [Member(run_dir, config, resumed_at) for run_dir, config in zip(run_dirs, configs, strict=True)]
-        for member in members:
-            stack.callback(member.close)
+        members = []
+        for run_dir, config in zip(run_dirs, configs, strict=True):
+            members.append(Member(run_dir, config, resumed_at, warned))
+            stack.callback(members[-1].close)
         yield members

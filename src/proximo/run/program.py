@@ -19,7 +19,9 @@ from proximo.drivers.vector import SEEDS_AXIS
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import make_hyperparameters
+from proximo.run import histograms
 from proximo.run.evaluation import make_evaluator
+from proximo.run.histograms import Histogram
 from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import host_key, program_key, reuse
 from proximo.runtime import compile_lowered, return_freed_memory
@@ -34,6 +36,10 @@ class _Compiled:
         self.driver = DeviceDriver(config, env, seeds_axis=stacked)
         self.start = jax.jit(self.driver.init_seeds if stacked else self.driver.init)
         self.advance: dict[int, Any] = {}
+        before, behind = self.driver.look_before, self.driver.look_behind
+        axis: dict[str, Any] = {"axis_name": SEEDS_AXIS}
+        self.look_before = jax.jit(jax.vmap(before, **axis) if stacked else before)
+        self.look_behind = jax.jit(jax.vmap(behind, **axis) if stacked else behind)
 
 
 class Program:
@@ -100,6 +106,18 @@ class Program:
         state, metrics = self._advance(state, jnp.int32(num_updates))
         rows = {name: np.atleast_2d(np.asarray(x))[:, :num_updates] for name, x in jax.block_until_ready(metrics).items()}
         return state, rows
+
+    def look_before(self, state: TrainState) -> Any:
+        """What ``look_behind`` needs of the ``state`` that the next update uses up: the update's rollout, collected once more by a
+        program of its own, so that looking changes no bit of the training."""
+        return copy_of(state), *self._compiled.look_before(state)
+
+    def look_behind(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
+        """The histograms of the update behind ``look_before``, for each seed."""
+        before, rollout, rows = seen
+        rows = jax.device_get({**rows, "ratios": self._compiled.look_behind(before, state, rollout)})
+        seeds = [jax.tree.map(lambda x, i=i: x[i], rows) for i in range(before.healthy.size)] if self.stacked else [rows]
+        return [histograms.of_rows(rows) for rows in seeds]
 
     def member(self, state: TrainState, index: int) -> TrainState:
         """The state of one seed, as an ordinary run has it."""
@@ -177,6 +195,16 @@ class HostProgram:
             rows.append(metrics)
         names = dict.fromkeys(name for row in rows for name in row)
         return state, {name: np.array([[row.get(name, np.nan) for row in rows]]) for name in names}
+
+    def look_before(self, state: TrainState) -> Any:
+        """Have the rollout of the next update kept."""
+        self.driver.keeps_rollout = True
+
+    def look_behind(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
+        """The histograms of the update behind ``look_before``; none where it was cut short."""
+        self.driver.keeps_rollout = False
+        rows = self.driver.look(state.learner.policy)
+        return [] if rows is None else [histograms.of_rows(rows)]
 
     def member(self, state: TrainState, index: int) -> TrainState:
         """The state, which is that of the only seed."""

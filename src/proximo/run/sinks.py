@@ -1,27 +1,54 @@
-"""Where the numbers of a run go: JSON lines always, TensorBoard beside them."""
+"""Where the numbers of a run go: JSON lines always, TensorBoard beside them, and whatever ``track`` names."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, SupportsFloat
 
 from proximo.errors import CheckpointError
 from proximo.run.files import plain, write_atomic
+from proximo.run.histograms import Histogram
+
+FLUSH_SECONDS = 5.0
+METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 
 
-class Sink(Protocol):
-    """Takes rows of metrics. ``step`` counts environment steps, and names are grouped as in ``train/loss``."""
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run that a sink of one's own is opened for, as ``MySink(run)``."""
+
+    run_dir: Path
+    settings: dict[str, dict[str, Any]]
+    """Groups of settings by name, as in ``config.yaml``."""
+    resumed_at: int | None = None
+    """The step that a resumed run goes on from; None for a new one."""
+    warned: Callable[[str], None] = lambda message: None
+    """Shows the user a sentence."""
+
+
+class Sink:
+    """Takes a run's numbers. Only ``write`` has to be written for another tracker; ``step`` counts environment steps."""
+
+    knows_its_rows = False
+    """Whether it leaves out by itself what it has already; it is then given all rows again when the run is resumed."""
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Record ``values`` at ``step``."""
-        ...
+        """Record ``values``, whose names are grouped as in ``train/loss``; NaN where something could not be measured."""
+        raise NotImplementedError(f"{type(self).__name__} has no write(step, values).")
+
+    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
+        """Record histograms, where the run makes them and the sink can show them."""
+
+    def flush(self) -> None:
+        """A checkpoint is about to be saved: what was written must survive the end of this process."""
 
     def close(self) -> None:
-        """Write out what is buffered; nothing may be written afterwards."""
-        ...
+        """Write out what is buffered; nothing is written afterwards."""
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -58,26 +85,34 @@ def truncate_after(path: Path, step: float) -> None:
         write_atomic(path, kept)
 
 
-class JsonLines:
-    """One JSON object a row, appended to ``path``; NaN and infinity become null."""
+class JsonLines(Sink):
+    """One JSON object a row, appended to ``path``; NaN and infinity become null. Histograms go to ``histograms``."""
 
-    def __init__(self, path: Path):
-        self._path = path
+    def __init__(self, path: Path, histograms: Path | None = None):
+        self._path, self._histograms = path, histograms
         # A torn last line would swallow the first new row.
-        truncate_after(path, math.inf)
+        for file in (path, histograms):
+            if file is not None:
+                truncate_after(file, math.inf)
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Append the row."""
-        line = json.dumps(plain({"step": int(step), **values}), allow_nan=False) + "\n"
+        self._append(self._path, {"step": int(step), **values})
+
+    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
+        """Append a row of histograms: counts between equal steps from ``low`` to ``high``."""
+        if self._histograms is not None:
+            self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
+
+    @staticmethod
+    def _append(path: Path, row: Mapping[str, Any]) -> None:
+        line = json.dumps(plain(row), allow_nan=False) + "\n"
         # Opened for each row: a file held open would be the old one after truncate_after has put another in its place.
-        with open(self._path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(line)
 
-    def close(self) -> None:
-        """Nothing is held open."""
 
-
-class TensorBoard:
+class TensorBoard(Sink):
     """TensorBoard events in ``run_dir``. ``purge_step``: on resume, what stands at this step and beyond is hidden."""
 
     def __init__(self, run_dir: Path, purge_step: int | None = None):
@@ -90,6 +125,24 @@ class TensorBoard:
         for name, value in values.items():
             if math.isfinite(value):
                 self._writer.add_scalar(name, float(value), int(step))
+
+    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
+        """Add each of them as it was counted."""
+        for name, h in histograms.items():
+            self._writer.add_histogram_raw(
+                name, h.low, h.high, h.count, h.total, h.squares, h.edges[1:].tolist(), h.counts.tolist(), int(step)
+            )
+
+    def flush(self) -> None:
+        """Events wait in memory for up to two minutes otherwise: in a file's buffer, and before it in the queue of a thread, which
+        tensorboardX's own flush forgets."""
+        deadline = time.monotonic() + FLUSH_SECONDS
+        for writer in (self._writer.all_writers or {}).values():
+            waiting = getattr(getattr(writer, "event_writer", None), "_event_queue", None)
+            while waiting is not None and not waiting.empty() and time.monotonic() < deadline:
+                time.sleep(0.001)
+        time.sleep(0.01)  # for the one that has left the queue
+        self._writer.flush()
 
     def close(self) -> None:
         """Write out and close the events."""

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -104,9 +104,18 @@ class Training:
     def _until_border(self, update: int, per_update: float) -> int:
         """How many updates the next call does: about a second of them, but not beyond a row, evaluation or checkpoint."""
         wanted = max(1, int(CALL_SECONDS / per_update)) if per_update else 1
+        if self._is_looked_at(update):
+            return 1
         borders = [self.config.total_updates, update + self.program.capacity - self.window_rows]
+        if every := self.config.histograms_every:
+            borders.append((update // every + 1) * every - 1)
         borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates)]
         return max(1, min(wanted, min(borders) - update, self.program.capacity))
+
+    def _is_looked_at(self, update: int) -> bool:
+        """Whether histograms are made of the update behind ``update``."""
+        every = self.config.histograms_every
+        return bool(every) and (update + 1) % every == 0
 
     @property
     def window_rows(self) -> int:
@@ -127,6 +136,9 @@ class Training:
 
     def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
         """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
+        seen: tuple[Any, ...] = ()
+        if self._is_looked_at(update):
+            seen = (self.interrupts.call(self.program.look_before, state, computes=self.program.computes),)
         started = time.monotonic()
         state, metrics = self.interrupts.call(self.program.advance, state, wanted, computes=self.program.computes)
         count = next(iter(metrics.values())).shape[1]
@@ -141,11 +153,20 @@ class Training:
             if good < count:
                 # What comes later follows from the first source.
                 self._fail(member, BAD_SOURCES[int(bad[:, good].argmax())], update + good)
+        if seen:
+            self._write_histograms(state, (update + count) * self.config.batch_size, *seen)
         recent = [m.window.recent_return for _, m in self.healthy if m.window.recent_return is not None]
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
         return state, seconds / count, count
+
+    def _write_histograms(self, state: TrainState, step: int, seen: Any) -> None:
+        """Of the update that has led to ``state``, for each seed that it has not ended."""
+        made = self.interrupts.call(self.program.look_behind, state, seen, computes=self.program.computes)
+        for i, member in self.healthy:
+            if i < len(made):
+                member.write_histograms(step, made[i])
 
     def _fail(self, member: Member, source: str, update: int) -> None:
         """Note that NaN or infinity from ``source`` has ended a member after ``update``; its state is frozen since."""
@@ -233,7 +254,7 @@ class Training:
         """End the process although a call is still running in it."""
         self.reporter.stopped(self._stop_message(max(self.saved_at, 0)))
         for member in self.members:
-            member.close()
+            member.close(hurry=True)
         os._exit(128 + (self.interrupts.requested or 0))
 
     def _results(self, interrupted: int | None) -> list[Result]:

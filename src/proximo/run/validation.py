@@ -6,6 +6,7 @@ import re
 
 from proximo.config import LEAVES, MAX_SEED, Config
 from proximo.errors import ConfigError
+from proximo.run.tracking import names_in
 
 ANY_MEMORY = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
@@ -35,6 +36,7 @@ def validate(config: Config) -> Config:
 def _validate_run(config: Config) -> None:
     """Environment, seeds and name."""
     run = config.run
+    names_in(run.track)
     if run.seed + run.seeds - 1 > MAX_SEED:
         raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed beyond {MAX_SEED}.")
     if not config.env.id:

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.levels import LevelRange
+from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.envs.masked import Mask
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK
@@ -38,14 +38,13 @@ class Levels(gym.Wrapper):
 
     def __init__(self, env: Any, levels: LevelRange):
         super().__init__(env)
-        self.levels, self.rng = levels, np.random.default_rng()
+        self.levels, self.draw = levels, LevelDraws(levels)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """An episode of a level that is drawn now."""
         if seed is not None:
-            self.rng = np.random.default_rng(seed)
-        level = int(self.rng.integers(self.levels.start, self.levels.stop))
-        return self.env.reset(seed=level, options=options)
+            self.draw = LevelDraws(self.levels, seed)
+        return self.env.reset(seed=self.draw(), options=options)
 
 
 class ActionRepeat(gym.Wrapper):

@@ -1,0 +1,67 @@
+"""What is seen in an update is what it learned from, and how far it went."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo import ppo
+from proximo.math import losses
+from proximo.ppo import inspection
+
+from helpers import REMEMBERING, shaken, small_driver
+
+KINDS = ("burning in and observing",)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def update(request):
+    """A driver, the state before, its rollout, the state behind the update."""
+    driver = small_driver(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
+    state = driver.init(jax.random.key(0))
+    state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=shaken(state.learner.policy)))
+    state, _ = jax.jit(driver.update)(state)
+    rollout, rows = jax.jit(driver.look_before)(state)
+    learned, metrics = jax.jit(ppo.update)(state.learner, rollout)
+    return driver, state, rollout, rows, learned, metrics
+
+
+def test_the_rollout_is_the_one_that_the_update_collects(update):
+    driver, state, rollout, *_ = update
+    _, collected, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    np.testing.assert_allclose(rollout.reward, collected.reward, rtol=1e-6)
+    np.testing.assert_array_equal(rollout.action, collected.action)
+
+
+def test_returns_and_advantages_are_those_that_the_update_learns_from(update):
+    _, _, rollout, rows, _, metrics = update
+    explained = losses.explained_variance(rollout.value, rows["returns"], rollout.valid)
+    assert float(explained) == pytest.approx(float(metrics["explained_variance"]), abs=1e-4)
+    np.testing.assert_allclose(rows["returns"] - rollout.value, rows["advantages"], atol=1e-5)
+    other = losses.explained_variance(rollout.value, rows["advantages"], rollout.valid)
+    assert float(other) != pytest.approx(float(metrics["explained_variance"]), abs=1e-2)
+
+
+def test_the_ratios_are_one_before_learning_and_not_behind_it(update):
+    _, state, rollout, _, learned, _ = update
+    ratios = jax.jit(inspection.ratios)
+    np.testing.assert_allclose(ratios(state.learner, state.learner.policy, rollout), 1.0, atol=1e-5)
+    behind = ratios(state.learner, learned.policy, rollout)
+    assert float(jnp.max(jnp.abs(behind - 1))) > 1e-3
+    assert behind.shape == rollout.reward.shape
+
+
+def test_a_normaliser_that_has_moved_on_is_no_part_of_the_ratio(update):
+    _, state, rollout, *_ = update
+    policy = state.learner.policy
+    moved = dataclasses.replace(policy, normalizer=jax.tree.map(lambda x: x + 1, policy.normalizer))
+    np.testing.assert_allclose(jax.jit(inspection.ratios)(state.learner, moved, rollout), 1.0, atol=1e-5)
+
+
+def test_their_divergence_is_of_the_size_that_the_update_reports(update):
+    _, state, rollout, _, learned, metrics = update
+    behind = jax.jit(inspection.ratios)(state.learner, learned.policy, rollout)
+    kl = float(losses.masked_mean(losses.approximate_kl(jnp.log(behind)), rollout.valid))
+    assert kl > 0.3 * float(metrics["approx_kl"]), "the last minibatch stands farther off than the mean of all"
