@@ -43,6 +43,26 @@ class Walk(gym.Env):
         return self._observation(action), float(self.np_random.normal()), terminated, truncated, info
 
 
+class DrawnWalk(Walk):
+    """The same with a picture: as many white columns as steps were taken, gray behind the action taken last."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, end: float = 0.15):
+        super().__init__(end)
+        self.render_mode, self.action = render_mode, -1
+
+    def step(self, action):
+        self.action = int(action)
+        return super().step(action)
+
+    def render(self):
+        assert self.render_mode == "rgb_array"
+        frame = np.full((30, 50, 3), 40 * (self.action + 1), np.uint8)
+        frame[:, : self.now] = 255
+        return frame
+
+
 class Countdown(gym.Env):
     """The reward is 1 for each step; the episode terminates after ``length`` of them, or is cut."""
 
@@ -214,6 +234,13 @@ class Unbased:
         return np.full(1, self.now / 4, np.float32), float(action), self.now == 4, False, {}
 
 
+class UnbasedDrawn(Unbased):
+    """One that draws whatever it was made with."""
+
+    def render(self):
+        return np.full((20, 20, 3), 60 * self.now, np.uint8)
+
+
 class OwnVector(gym.vector.SyncVectorEnv):
     """A user's class that vectorises itself."""
 
@@ -226,3 +253,11 @@ class MaskedOwnVector(gym.vector.SyncVectorEnv):
 
     def __init__(self, num_envs: int, mode: str = "NextStep"):
         super().__init__([InfoMask] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+
+
+class DrawnVector(gym.vector.SyncVectorEnv):
+    """A class that vectorises itself, each of its environments with a picture."""
+
+    def __init__(self, num_envs: int, mode: str = "NextStep"):
+        made = [lambda: DrawnWalk("rgb_array")] * num_envs
+        super().__init__(made, autoreset_mode=gym.vector.AutoresetMode(mode))

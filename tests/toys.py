@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
@@ -135,3 +136,30 @@ class Broken:
         time = state + 1
         observation = jnp.where(time == params["observation"], jnp.nan, jnp.ones(2) * jnp.sin(time))
         return time, observation, jnp.where(time == params["reward"], jnp.nan, 1.0), False, False, {}
+
+
+class Drawn(RandomEnds):
+    """A picture of the time: as many white columns as steps were taken."""
+
+    render_fps = 5
+
+    def render(self, state, params):
+        frame = np.zeros((40, 60, 3), np.uint8)
+        frame[:, : int(state["time"])] = 255
+        return frame
+
+
+class BadlyDrawn(RandomEnds):
+    """Its picture is none from the first step on."""
+
+    def render(self, state, params):
+        if state["time"] >= 1:
+            raise RuntimeError("the paint has dried")
+        return np.zeros((40, 60, 3), np.uint8)
+
+
+class DrawnInGray(RandomEnds):
+    """A picture without colours, which is of a wrong shape."""
+
+    def render(self, state, params):
+        return np.zeros((40, 60), np.uint8)

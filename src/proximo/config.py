@@ -184,6 +184,7 @@ class RunConfig:
     histograms: bool = _setting(
         False, "histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
     )
+    video_every: int = _setting(0, "steps between clips of a greedy episode, in videos/ and TensorBoard; 0: none", low=0)
     matmul_precision: Literal["default", "high", "highest"] = _setting("default", "of matrix products")
 
 

@@ -98,7 +98,8 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
     reporter.finished([result()])
     assert stream.getvalue().splitlines() == [
         "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s of compiling)",
-        "Next:  proximo eval runs/e/r --episodes 100",
+        "Next:  proximo watch runs/e/r",
+        "       proximo eval runs/e/r --episodes 100",
         "       tensorboard --logdir runs/e/r   (after `pip install tensorboard`)",
     ]
 
@@ -134,7 +135,7 @@ def test_seeds_one_after_the_other_are_named_and_those_that_wait_count_in_the_ti
     reporter.finished([result(run_dir=seed) for seed in seeds])
     assert "3 seeds (serial)" in stream.getvalue()
     assert "runs/e/r/seed-2: mean return 12.3" in stream.getvalue()
-    assert "Next:  proximo eval runs/e/r --episodes 100" in stream.getvalue()
+    assert "Next:  proximo watch runs/e/r\n       proximo eval runs/e/r --episodes 100" in stream.getvalue()
 
 
 def test_vmapped_seeds_share_the_speed(plain, clock):

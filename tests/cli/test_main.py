@@ -52,7 +52,10 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["trian"], "Unknown verb 'trian' (did you mean 'train'?): expected one of train, eval, report, export, check, envs, doctor, completion."),
+        (
+            ["trian"],
+            "Unknown verb 'trian' (did you mean 'train'?): expected one of train, watch, eval, report, export, check, envs, doctor, completion.",
+        ),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),

@@ -19,6 +19,7 @@ from proximo.errors import ProximoError, TrainingError, nearest
 
 VERBS = {
     "train": "train a policy: makes a run directory",
+    "watch": "watch a trained policy play: a window, or a video",
     "eval": "play whole episodes with a trained policy",
     "report": "write a page with curves and tables about runs",
     "export": "write a policy as files that need neither proximo nor JAX",

@@ -176,7 +176,8 @@ class LineReporter(QuietReporter):
         if len(returns) > 1:
             mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
             self.console.print(f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)}", markup=False)
-        self.console.print(f"Next:  proximo eval {self.where} --episodes 100", markup=False)
+        self.console.print(f"Next:  proximo watch {self.where}", markup=False)
+        self.console.print(f"       proximo eval {self.where} --episodes 100", markup=False)
         if self.tensorboard:
             missing = "" if importlib.util.find_spec("tensorboard") else "   (after `pip install tensorboard`)"
             self.console.print(f"       tensorboard --logdir {self.where}{missing}", markup=False)

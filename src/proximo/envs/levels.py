@@ -40,6 +40,9 @@ class LevelsJax:
         self.env, self.levels = env, levels
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.default_params, self.step = env.default_params, env.step
+        for name in ("render", "render_fps"):
+            if hasattr(env, name):
+                setattr(self, name, getattr(env, name))
 
     def level(self, key: Any) -> Any:
         """The level of an episode that begins with ``key``."""

@@ -75,6 +75,9 @@ class MaskedJax:
         self.env, self.mask = env, mask
         self.default_params, self.action_space = env.default_params, env.action_space
         self.observation_space = mask.space(env.observation_space)
+        for name in ("render", "render_fps"):
+            if hasattr(env, name):
+                setattr(self, name, getattr(env, name))
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         """Of the environment itself."""

@@ -18,7 +18,7 @@ from proximo.checks import quick_check
 from proximo.config import Config, override
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.ppo import make_hyperparameters
-from proximo.run import checkpoint, directory, retention, tracking
+from proximo.run import checkpoint, clips, directory, retention, tracking
 from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
 from proximo.run.member import FAILURE, Member, Result, locked, opened
@@ -181,8 +181,8 @@ def _train_groups(
                 break
             group, step = slice(i, i + size), None if steps is None else steps[i]
             with opened(run_dirs[group], configs[group], step, reporter.warned) as members:
-                training = Training(program, members, interrupts, reporter, path)
-                results += _train_members(training, step)
+                with contextlib.closing(Training(program, members, interrupts, reporter, path)) as training:
+                    results += _train_members(training, step)
                 failures += [member.failure for member in members if member.failure is not None]
     if results:
         reporter.finished(results)
@@ -220,6 +220,7 @@ def _rewind(member: Member, step: int, reporter: Reporter) -> None:
     dropped = retention.discard_after(member.checkpoints, step)
     for name in (METRICS, HISTOGRAMS):
         truncate_after(member.run_dir / name, step)
+    clips.discard_after(member.run_dir, step)
     if dropped:
         reporter.warned(
             f"{member.run_dir} goes on from step {step}: its later checkpoints ({', '.join(map(str, dropped))}) are dropped."

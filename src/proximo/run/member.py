@@ -64,6 +64,11 @@ class Member:
         for sink in self.sinks:
             sink.write_histograms(step, made)
 
+    def show(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """A clip, as an animated gif of (height, width) pixels, to the sinks."""
+        for sink in self.sinks:
+            sink.write_clip(step, gif, size)
+
     def save(self, step: int, state: TrainState) -> None:
         """Checkpoint, note the best one, drop the old ones."""
         for sink in self.sinks:  # what a resume goes on from must be told of everywhere

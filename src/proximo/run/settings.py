@@ -16,7 +16,7 @@ from proximo.run.validation import ONLY_WITH, validate
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
     "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
-    "num_workers", "step_timeout", "max_restarts", "track", "histograms",
+    "num_workers", "step_timeout", "max_restarts", "track", "histograms", "video_every",
 }  # fmt: skip
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000

@@ -44,6 +44,9 @@ class Sink:
     def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         """Record histograms, where the run makes them and the sink can show them."""
 
+    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """Show an episode, where the run records some and the sink can: ``gif()`` is an animated gif of (height, width) pixels."""
+
     def flush(self) -> None:
         """A checkpoint is about to be saved: what was written must survive the end of this process."""
 
@@ -143,6 +146,13 @@ class TensorBoard(Sink):
                 time.sleep(0.001)
         time.sleep(0.01)  # for the one that has left the queue
         self._writer.flush()
+
+    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """Show an animated gif of (height, width) pixels among the images: what ``add_video`` writes, which wants moviepy to make it."""
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        image = Summary.Image(height=size[0], width=size[1], colorspace=3, encoded_image_string=gif())
+        self._writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag="videos/episode", image=image)]), step)
 
     def close(self) -> None:
         """Write out and close the events."""

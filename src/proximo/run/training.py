@@ -14,6 +14,7 @@ import numpy as np
 from proximo.drivers.learning import BAD_SOURCES
 from proximo.errors import TrainingError
 from proximo.run import checkpoint
+from proximo.run.clips import Clips
 from proximo.run.directory import FAILURE
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
@@ -42,8 +43,14 @@ class Training:
         self.saved_at = -1
         self.unsaved_evaluation = False
         self.warned_of_unfinished = False
+        self.clips = Clips(self.config, program.env, reporter.warned) if self.config.run.video_every else None
         if isinstance(program, HostProgram):
             program.notify(reporter.warned)
+
+    def close(self) -> None:
+        """Finish what is written beside the training."""
+        if self.clips is not None:
+            self.clips.close()
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
@@ -109,7 +116,8 @@ class Training:
         borders = [self.config.total_updates, update + self.program.capacity - self.window_rows]
         if every := self.config.histograms_every:
             borders.append((update // every + 1) * every - 1)
-        borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates)]
+        clips = (self.video_updates,) if self.clips is not None else ()
+        borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates, *clips)]
         return max(1, min(wanted, min(borders) - update, self.program.capacity))
 
     def _is_looked_at(self, update: int) -> bool:
@@ -133,6 +141,11 @@ class Training:
         """Updates between checkpoints."""
         every = self.config.run.checkpoint_every
         return max(1, round(every / self.config.batch_size)) if every else self.eval_updates
+
+    @property
+    def video_updates(self) -> int:
+        """Updates between clips."""
+        return max(1, round(self.config.run.video_every / self.config.batch_size))
 
     def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
         """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
@@ -190,7 +203,7 @@ class Training:
             self.reporter.warned(f"{member.failure} The other seeds go on.")
 
     def _at_border(self, state: TrainState, update: int) -> None:
-        """Write the row, evaluate, save: whatever falls on this update."""
+        """Write the row, evaluate, save, record a clip: whatever falls on this update."""
         if not self.healthy:
             return
         step, last = update * self.config.batch_size, update == self.config.total_updates
@@ -201,6 +214,14 @@ class Training:
         improved = self._evaluate(state, step) if evaluate else False
         if save or improved:
             self._save(state, update)
+        if self.clips is not None and (last or update % self.video_updates == 0):
+            self._record(self.clips, state, step)
+
+    def _record(self, clips: Clips, state: TrainState, step: int) -> None:
+        """A clip of every member."""
+        for i, member in self.healthy:
+            policy = self.program.member(state, i).learner.policy
+            self.interrupts.call(clips.record, member, policy, step, computes=self.program.computes)
 
     def _write_rows(self, step: int, members: list[Member] | None = None) -> None:
         """A row of what has happened since the last one, for each seed (or for ``members``)."""

@@ -53,8 +53,12 @@ class HostEnvironment:
     observation_space: Space
     action_space: Space
     rules: Rules
-    make: Callable[[], Any] | None = None
+    make: Callable[..., Any] | None = None
     make_vector: Callable[[int], Any] | None = None
+    render_modes: tuple[str, ...] = ()
+    """What the plain environment declares that it can draw for: ``make(render_mode=...)``."""
+    render_fps: float = 0.0
+    """Frames per second that it declares; 0: none."""
 
     def hold(self, num_envs: int, options: PoolOptions) -> None:
         """Raise ``ConfigError`` for options that these environments cannot serve."""

@@ -31,10 +31,10 @@ EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari"
 
 
 @contextlib.contextmanager
-def making(env_id: str) -> Iterator[None]:
+def making(env_id: str, what: str = "Making") -> Iterator[None]:
     """While an environment is made: what it raises becomes an ``EnvError``, which names the extra that installs what it lacks."""
     try:
-        with users_code(f"Making {env_id}"):
+        with users_code(f"{what} {env_id}"):
             yield
     except EnvError as error:
         missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
@@ -81,16 +81,27 @@ def names() -> list[str]:
 
 @dataclass(frozen=True)
 class Plain:
-    """Makes one environment, with all that is put around it. It travels to worker processes."""
+    """Makes one environment, with all that is put around it: ``make()``, or ``make(render_mode="rgb_array")`` to look at it. It travels
+    to worker processes."""
 
-    make: Callable[[], Any]
+    make: Callable[..., Any]
     env_id: str
     preprocessing: Preprocessing
     mask_size: int
 
-    def __call__(self) -> Any:
-        env = self.preprocessing.wrap(self.make(), self.env_id)
+    def __call__(self, render_mode: str | None = None) -> Any:
+        made = self.make() if render_mode is None or not _takes(self.make, "render_mode") else self.make(render_mode=render_mode)
+        env = self.preprocessing.wrap(made, self.env_id)
         return MaskFromInfo(env, self.mask_size) if self.mask_size else env
+
+
+def _takes(make: Callable[..., Any], name: str) -> bool:
+    """Whether ``make`` takes the keyword; a class of a user's own need not, and may still render."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except ValueError:  # some built-in types have none
+        return False
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def from_id(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: Mask | None = None) -> HostEnvironment:
@@ -122,8 +133,8 @@ def _offers(make_vector: Callable[[int], Any], env: HostEnvironment) -> bool:
     return spaces == (env.observation_space, env.action_space)
 
 
-def _make_masked(make: Callable[[], Any], mask: Mask) -> Any:
-    return WithoutVelocity(make(), mask)
+def _make_masked(make: Callable[..., Any], mask: Mask, **rendering: Any) -> Any:
+    return WithoutVelocity(make(**rendering), mask)
 
 
 def _make_masked_vector(make_vector: Callable[[int], Any], mask: Mask, num_envs: int) -> Any:
@@ -175,11 +186,14 @@ def from_factory(
             hold_lives(info, env_id)
         seen = MaskFromInfo(env, mask_size) if mask_size else env
         observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
+        told = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
     rules = Rules(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
     plain = Plain(make, env_id, preprocessing, mask_size)
-    return HostEnvironment(env_id, observation_space, action_space, rules, plain, None if mask_size else make_vector)
+    vector = None if mask_size else make_vector
+    modes, fps = tuple(told.get("render_modes") or ()), float(told.get("render_fps") or 0)
+    return HostEnvironment(env_id, observation_space, action_space, rules, plain, vector, modes, fps)
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:

@@ -58,10 +58,16 @@ def _parameters(name: str, given: dict[str, Any], env_id: str) -> dict[str, Any]
     }
 
 
-def make_env(name: str, parameters: dict[str, Any]) -> gym.Env:
-    """One environment, in this process."""
+def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = None) -> gym.Env:
+    """One environment, in this process. Where a picture is asked for, it is the one for people: larger, with the goal marked and
+    what the agent does not see."""
     _registered()
-    return MemoryGym(gym.make(f"{name}-v0", disable_env_checker=True), parameters)
+    render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
+    if render_mode == "human":  # a window after all
+        for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+            if os.environ.get(driver) == "dummy":
+                del os.environ[driver]
+    return MemoryGym(gym.make(f"{name}-v0", render_mode=render_mode, disable_env_checker=True), parameters)
 
 
 class MemoryGym(gym.Wrapper):
@@ -74,17 +80,25 @@ class MemoryGym(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A level of ``seed``, by the parameters."""
         self.steps = 0
-        return self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
+        result = self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
+        self._show()
+        return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Of the environment itself. In Mortar Mayhem the last step is when all commands were to be done, no limit of time."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.steps += 1
+        self._show()
         limit = getattr(self.env.unwrapped, "max_episode_steps", -1)
         timed = "Mayhem" not in type(self.env.unwrapped).__name__ or "Endless" in type(self.env.unwrapped).__name__
         if terminated and timed and self.steps == limit and not info.get("success"):
             terminated, truncated = False, True
         return observation, reward, terminated, truncated, {**info, **_success(info)}
+
+    def _show(self) -> None:
+        """In a window Memory Gym draws only when it is told to, where Gymnasium's environments do so by themselves."""
+        if self.env.render_mode == "human":
+            self.env.render()
 
 
 def _success(info: dict[str, Any]) -> dict[str, bool]:

@@ -88,12 +88,12 @@ def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings
     return settings
 
 
-def make_env(name: str, settings: MiniGridSettings) -> gym.Env:
-    """One environment, in this process."""
+def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = None) -> gym.Env:
+    """One environment, in this process. What is rendered is the whole level, with the cells that the agent sees brightened."""
     import minigrid  # noqa: F401  (registers the ids)
     from minigrid.wrappers import RGBImgPartialObsWrapper
 
-    env = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.view, disable_env_checker=True)
+    env = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
     if settings.levels != "all":
         env = Levels(env, held_out=settings.levels == "held_out")
     if name.startswith("Memory") and settings.actions <= 3:

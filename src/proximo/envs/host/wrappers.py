@@ -101,7 +101,9 @@ class Adopted(gym.Env):
     """An environment without Gymnasium's base class, which its wrappers ask for."""
 
     def __init__(self, env: Any):
-        self.observation_space, self.action_space, self.metadata = env.observation_space, env.action_space, {}
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
         self.inner = env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -111,6 +113,10 @@ class Adopted(gym.Env):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Its own step."""
         return self.inner.step(action)
+
+    def render(self) -> Any:
+        """Its own picture. Raises ``NotImplementedError`` where it has none."""
+        return self.inner.render() if hasattr(self.inner, "render") else super().render()
 
     def close(self) -> None:
         """Its own close, where it has one."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import masked
+from proximo.envs.jax.drawing import FPS, drawing_of
 from proximo.envs.settings import replace_params
 from proximo.errors import EnvError, nearest
 from proximo.spaces import from_any
@@ -71,6 +72,8 @@ class GymnaxEnvironment:
         self.default_params = replace_params(params, settings, f"gymnax:{name}")
         self.observation_space = from_any(self.env.observation_space(params), "observation")
         self.action_space = from_any(self.env.action_space(params), "action")
+        if draw := drawing_of(name, self.env):
+            self.render, self.render_fps = draw, FPS.get(name, 12)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """gymnax gives the observation first."""

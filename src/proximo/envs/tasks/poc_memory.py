@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from proximo.envs.settings import replace_params
+from proximo.envs.tasks import drawing
 from proximo.spaces import Box, Discrete
 
 CELLS_TO_END = 5
@@ -46,6 +48,7 @@ class PocMemory:
 
     observation_space = Box((3,), -1.0, 1.0)
     action_space = Discrete(2)
+    render_fps = 4
 
     def __init__(self, settings: dict[str, Any] | None = None):
         self.default_params = replace_params(PocMemoryParams(), settings or {}, "proximo:PocMemory")
@@ -69,6 +72,10 @@ class PocMemory:
         state = PocMemoryState(cell, state.left_goal, state.time + 1)
         truncated = (state.time >= params.max_steps) & ~terminated
         return state, self._observe(state, params), reward, terminated, truncated, {"success": success}
+
+    def render(self, state: PocMemoryState, params: PocMemoryParams) -> np.ndarray:
+        """The line, the goals, what is to be remembered, and the return so far."""
+        return drawing.poc_memory(state, params, CELLS_TO_END)
 
     def _observe(self, state: PocMemoryState, params: PocMemoryParams) -> Float[Array, "3"]:
         goal = jnp.where(state.time <= params.show_steps, state.left_goal, 0.0)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key
+import numpy as np
+from jaxtyping import Array, Int, Key
 
 from proximo.envs.settings import replace_params
+from proximo.envs.tasks import drawing
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
@@ -23,11 +25,14 @@ class RepeatPreviousParams(eqx.Module):
 
 
 class RepeatPreviousState(NamedTuple):
-    """``shown`` has the last ``lag + 1`` symbols, the newest last."""
+    """``shown`` has the last ``lag + 2`` symbols, the newest last: the first was asked for in the last step, the second is next."""
 
-    shown: Int[Array, " lag_and_one"]
+    shown: Int[Array, " lag_and_two"]
     time: Int[Array, ""]
-    wrong: Bool[Array, ""]
+    answer: Int[Array, ""]
+    """Of the last step; -1 before the first."""
+    right: Int[Array, ""]
+    """Answers so far that were."""
 
 
 class RepeatPrevious:
@@ -39,6 +44,8 @@ class RepeatPrevious:
     after ``max_steps``; ``info["success"]`` where nothing was wrong. Rules of our own; the idea is POPGym's (Morad et al. 2023,
     arXiv:2303.01859), which shows a shuffled deck.
     """
+
+    render_fps = 2
 
     def __init__(self, settings: dict[str, Any] | None = None):
         self.default_params = replace_params(RepeatPreviousParams(), settings or {}, "proximo:RepeatPrevious")
@@ -53,16 +60,20 @@ class RepeatPrevious:
     def reset(self, key: Key[Array, ""], params: RepeatPreviousParams) -> tuple[RepeatPreviousState, Int[Array, ""]]:
         """The first symbol."""
         symbol = jax.random.randint(key, (), 0, params.symbols)
-        shown = jnp.zeros(params.lag + 1, jnp.int32).at[-1].set(symbol)
-        return RepeatPreviousState(shown, jnp.int32(0), jnp.array(False)), symbol
+        shown = jnp.zeros(params.lag + 2, jnp.int32).at[-1].set(symbol)
+        return RepeatPreviousState(shown, jnp.int32(0), jnp.int32(-1), jnp.int32(0)), symbol
 
     def step(self, key: Key[Array, ""], state: RepeatPreviousState, action: Array, params: RepeatPreviousParams) -> tuple:
         """Judge the answer, show the next symbol."""
-        judged = state.time >= params.lag
-        right = action == state.shown[0]
-        reward = jnp.where(judged & right, 1.0 / (params.max_steps - params.lag), 0.0)
+        right = (state.time >= params.lag) & (action == state.shown[1])
+        questions = params.max_steps - params.lag
         symbol = jax.random.randint(key, (), 0, params.symbols)
         shown = jnp.append(state.shown[1:], symbol)
-        state = RepeatPreviousState(shown, state.time + 1, state.wrong | (judged & ~right))
+        state = RepeatPreviousState(shown, state.time + 1, action.astype(jnp.int32), state.right + right)
         truncated = state.time >= params.max_steps
-        return state, symbol, reward, jnp.array(False), truncated, {"success": truncated & ~state.wrong}
+        success = truncated & (state.right == questions)
+        return state, symbol, jnp.where(right, 1.0 / questions, 0.0), jnp.array(False), truncated, {"success": success}
+
+    def render(self, state: RepeatPreviousState, params: RepeatPreviousParams) -> np.ndarray:
+        """The row of symbols, the one asked for, the last answer."""
+        return drawing.repeat_previous(state, params)

@@ -1,0 +1,217 @@
+"""``proximo watch``: a run by any of its names, an environment untrained, into a file or a window; bad input in one sentence."""
+
+import json
+import os
+import shutil
+import sys
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+import proximo
+from commands import train_words
+from proximo.cli import main, window
+
+
+@pytest.fixture(autouse=True)
+def no_display(monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run, and a group of two seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(train_words(folder, "r", "proximo:PocMemory", total_steps=320)) == 0
+    for seed in (0, 1):
+        shutil.copytree(folder / "proximo-PocMemory" / "r", folder / "proximo-PocMemory" / "g" / f"seed-{seed}")
+    return folder
+
+
+def watched(capsys, runs, *words):
+    assert main(["watch", *words, "--runs-dir", str(runs), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert "Traceback" not in err
+    return json.loads(out)
+
+
+def mistake(capsys, *words):
+    assert main(["watch", *map(str, words)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("proximo: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("proximo: ").rstrip()
+
+
+def frames(path):
+    return imageio_ffmpeg.count_frames_and_secs(str(path))[0]
+
+
+def test_json_is_one_object_of_what_was_played_and_written(runs, capsys):
+    result = watched(capsys, runs, "r@best", "--episodes", "2")
+    assert list(result) == ["run", "step", "env", "agent", "seed", "episodes", "files", "frames", "fps"]
+    assert (result["env"], result["agent"], result["fps"]) == ("proximo:PocMemory", "greedy", 4)
+    assert result["files"] == [f"{runs}/proximo-PocMemory/r/videos/watch-{result['step']}.mp4"]
+    lengths = [episode["length"] for episode in result["episodes"]]
+    assert result["frames"] == sum(lengths) + 2 == frames(result["files"][0])
+
+
+def test_the_episodes_are_those_that_eval_judges(runs, capsys):
+    result = watched(capsys, runs, "r", "--episodes", "4", "--seed", "3", "--gif")
+    judged = proximo.evaluate("r", 4, seed=3, runs_dir=str(runs))
+    assert [episode["length"] for episode in result["episodes"]] == judged.length.tolist()
+    np.testing.assert_allclose([episode["return"] for episode in result["episodes"]], judged.episode_return, rtol=1e-5)
+    assert [episode["success"] for episode in result["episodes"]] == judged.success.tolist()
+
+
+def test_a_line_for_each_episode_and_the_file(runs, capsys):
+    assert main(["watch", "r", "--runs-dir", str(runs), "--episodes", "2", "--max-steps", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{runs}/proximo-PocMemory/r on proximo:PocMemory at step ")
+    assert lines[0].endswith(", greedy")
+    assert lines[1].startswith("episode 1: return ")
+    assert all(line.endswith(", length 3, no success, cut after 3 steps") for line in lines[1:3])
+    assert lines[3].endswith(".mp4 (8 frames, 4 a second)")
+
+
+def test_of_a_group_the_first_seed_is_shown_or_the_one_that_is_named(runs, capsys):
+    assert main(["watch", "g", "--runs-dir", str(runs), "--gif", "--episodes", "1"]) == 0
+    assert capsys.readouterr().out.startswith("seed-0 is shown (seed-1 by their own names)\n")
+    assert watched(capsys, runs, "g/seed-1", "--gif")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
+
+
+@pytest.mark.parametrize(("words", "names"), [(["--gif"], ["a.gif"]), (["--gif", "--video"], ["a.mp4", "a.gif"])])
+def test_the_formats_that_are_asked_for_are_written(runs, capsys, words, names):
+    endings = [path.rpartition(".")[2] for path in watched(capsys, runs, "r", "--episodes", "1", *words)["files"]]
+    assert endings == [name.rpartition(".")[2] for name in names]
+
+
+def test_out_names_the_file(runs, capsys, tmp_path):
+    path = tmp_path / "deep" / "x.gif"
+    assert watched(capsys, runs, "r", "--episodes", "1", "--out", str(path))["files"] == [str(path)]
+    assert path.exists()
+
+
+def test_before_any_training_an_environment_is_watched_at_random(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = watched(capsys, tmp_path, "gym_toys:DrawnWalk", "--agent", "random", "--fps", "9")
+    assert (result["run"], result["step"], result["agent"], result["fps"]) == (None, None, "random", 9)
+    assert result["files"] == ["gym_toys-DrawnWalk-random.mp4"]
+    assert frames(tmp_path / "gym_toys-DrawnWalk-random.mp4") == result["frames"]
+
+
+def test_a_random_agent_differs_from_the_policy_of_the_same_run(runs, capsys):
+    policy, chance = (watched(capsys, runs, "r", "--gif", "--episodes", "3", *words) for words in ([], ["--agent", "random"]))
+    assert policy["episodes"] != chance["episodes"]
+    assert chance["files"][0].endswith("r/videos/watch-random.gif")
+
+
+def test_levels_and_parameters_are_those_asked_for(runs, capsys):
+    settings = ["--gif", "--episodes", "5"]
+    usual, other = (
+        watched(capsys, runs, "r", *settings, *words) for words in ([], ["--levels", "7:8", "--env-settings", "freeze_steps=9"])
+    )
+    kinds = [{(e["return"], e["length"]) for e in result["episodes"]} for result in (usual, other)]
+    assert len(kinds[1]) == 1 < len(kinds[0])
+    assert other["episodes"][0]["length"] > 9 > min(e["length"] for e in usual["episodes"])
+
+
+def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
+    at = ["--runs-dir", runs]
+    assert mistake(capsys, "nothing", *at).startswith("No run 'nothing': ")
+    assert mistake(capsys, "r@999", *at).startswith(f"{runs}/proximo-PocMemory/r has no checkpoint of step 999")
+    assert "so it is no run" in mistake(capsys, tmp_path, *at)
+    assert "`proximo watch proximo:PocMemory --agent random` shows it untrained" in mistake(capsys, "proximo:PocMemory", *at)
+    unknown = mistake(capsys, "CartPol-v1", "--agent", "random", *at)
+    assert unknown.startswith("'CartPol-v1' is neither an environment nor a run in ")
+    assert "CartPole-v1" in unknown
+    assert "cannot be watched" in mistake(capsys, "toys:RandomEnds", "--agent", "random", *at)
+    assert mistake(capsys, "r", *at, "--episodes", "0") == "episodes = 0: expected 1 … 10000."
+    assert mistake(capsys, "r", *at, "--fps", "0") == "fps = 0: expected more than 0, and 240 at most."
+    assert mistake(capsys, "r", *at, "--out", "x.avi") == "--out x.avi: expected a name that ends in .mp4 or .gif."
+    assert "names one file, and .gif was asked for" in mistake(capsys, "r", *at, "--out", "x.mp4", "--gif")
+    assert mistake(capsys, "r", *at, "--stochastic", "--agent", "random").startswith("--stochastic is for a policy")
+
+
+def test_what_is_not_installed_and_a_missing_encoder_are_one_sentence(runs, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    lacking = mistake(capsys, "minigrid:MemoryS7", "--agent", "random", "--runs-dir", runs)
+    assert lacking == "minigrid:MemoryS7 needs a library that is not installed: pip install 'proximo[minigrid]'."
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    words = ["r", "--runs-dir", runs]
+    assert main(["watch", *map(str, words)]) == 2
+    assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
+
+
+def test_help_waits_for_no_jax(capsys):
+    with pytest.raises(SystemExit):
+        main(["watch", "--help"])
+    text = capsys.readouterr().out
+    assert "--agent" in text
+    assert text.count("\n") < 40
+
+
+class Screen:
+    """Stands for a display: frames and titles are kept."""
+
+    def __init__(self, fps):
+        self.fps, self.closed, self.shown = fps, False, []
+        Screen.last = self
+
+    def show(self, frame, title):
+        self.shown.append((frame, title))
+        self.closed = len(self.shown) >= 6
+
+    def close(self):
+        self.ended = True
+
+
+def test_with_a_display_a_window_shows_the_rows_until_it_is_closed(runs, capsys, monkeypatch):
+    monkeypatch.setattr(window, "has_display", lambda: True)
+    monkeypatch.setattr("proximo.cli.show.Window", Screen)
+    result = watched(capsys, runs, "r", "--fps", "60", "--episodes", "5")
+    screen = Screen.last
+    assert (result["files"], result["frames"], screen.fps, len(screen.shown), screen.ended) == ([], 6, 60, 6, True)
+    assert screen.shown[2][1].startswith("proximo:PocMemory · episode 1 · step 2 · return ")
+    assert watched(capsys, runs, "r", "--video", "--episodes", "1")["files"]
+
+
+def test_the_window_itself_shows_what_it_is_given(monkeypatch):
+    """By SDL's driver without a screen."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    shown = window.Window(200.0)
+    frame = np.zeros((100, 200, 3), np.uint8)
+    frame[:, 100:] = (250, 100, 10)
+    shown.show(frame, "a title")
+    import pygame
+
+    width, height = pygame.display.get_surface().get_size()
+    assert width == 2 * height >= 200
+    assert pygame.display.get_surface().get_at((width - 5, 5))[:3] == (250, 100, 10)
+    assert pygame.display.get_surface().get_at((5, 5))[:3] == (0, 0, 0)
+    assert pygame.display.get_caption()[0] == "a title"
+    pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_ESCAPE))
+    shown.show(frame, "a title")
+    assert shown.closed
+    shown.close()
+
+
+def test_an_environment_with_a_window_of_its_own_opens_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(window, "has_display", lambda: True)
+    result = watched(capsys, tmp_path, "CartPole-v1", "--agent", "random", "--episodes", "1", "--max-steps", "4")
+    assert (result["files"], result["frames"]) == ([], 5)
+
+
+def test_there_is_no_display_without_a_screen(monkeypatch):
+    assert not window.has_display()
+    monkeypatch.setenv("DISPLAY", ":993")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert not window.has_display()
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    assert not window.has_display()  # nobody listens there
+    assert "DISPLAY" in os.environ
