@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from proximo import __version__
@@ -21,6 +21,7 @@ VERBS = {
     "train": "train a policy: makes a run directory",
     "watch": "watch a trained policy play: a window, or a video",
     "eval": "play whole episodes with a trained policy",
+    "tune": "search for settings, and write them as a preset",
     "report": "write a page with curves and tables about runs",
     "export": "write a policy as files that need neither proximo nor JAX",
     "check": "look whether an environment is fit for training",
@@ -51,6 +52,24 @@ class Parser(argparse.ArgumentParser):
 def first_clause(text: str, ends: str = ";:\n") -> str:
     """The beginning of a help text, where there is no room for all of it."""
     return re.split(f"[{ends}]", text)[0]
+
+
+class _Help(argparse.Action):
+    """Prints a help text and ends: that of ``short()`` for ``--help``, which fits a screen, or all of it."""
+
+    def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
+        super().__init__(*arguments, **options, nargs=0)
+        self.short = short
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        (parser if option_string == "--help-all" else self.short()).print_help()
+        parser.exit()
+
+
+def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
+    """``--help`` of the parser that ``short`` makes, and ``--help-all``, for verbs that take every setting."""
+    parser.add_argument("-h", "--help", action=_Help, short=short, help=text)
+    parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
 
 
 def _parser() -> Parser:

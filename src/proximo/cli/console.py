@@ -57,7 +57,8 @@ def _number(x: float | None) -> str:
     return "–" if x is None else f"{x:,.1f}" if abs(x) < 10_000 else f"{x:,.0f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
@@ -150,7 +151,7 @@ class LineReporter(QuietReporter):
         """Where the training stands."""
         parts = [self.group] if self.group else []
         parts += [f"step {self.steps:,} of {self.total:,}", f"return {_number(self.recent)}", f"{self.speed:,.0f} steps/s"]
-        parts += [f"{_duration(self.seconds_left)} left", f"evaluated {_number(self.evaluation)}"]
+        parts += [f"{duration(self.seconds_left)} left", f"evaluated {_number(self.evaluation)}"]
         return " · ".join(parts)
 
     @property
@@ -168,7 +169,7 @@ class LineReporter(QuietReporter):
         for r in results:
             text = f"{r.run_dir}: " if len(results) > 1 else ""
             self.console.print(
-                f"{text}mean return {_number(r.mean_return)} after {r.steps:,} steps in {_duration(r.seconds)} "
+                f"{text}mean return {_number(r.mean_return)} after {r.steps:,} steps in {duration(r.seconds)} "
                 f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
                 markup=False,
             )
@@ -229,7 +230,7 @@ class LiveReporter(LineReporter):
     def _table(self) -> Table:
         table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
         done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
-        left = _duration(self.seconds_left) if self.speed else "–"
+        left = duration(self.seconds_left) if self.speed else "–"
         table.add_row(
             " ".join(filter(None, (self.group, self._state))),
             done,

@@ -9,8 +9,8 @@ from typing import Any
 from proximo.cli import Parser
 
 
-def run(arguments: list[str]) -> int:
-    """Write a policy as files that need neither proximo nor JAX."""
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(
         prog="proximo export", description="Write a policy as files that need neither proximo nor JAX.", allow_abbrev=False
     )
@@ -26,7 +26,12 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("--batch", type=int, metavar="N", help="for N environments only; the default is for any number")
     parser.add_argument("--runs-dir", default="runs", help="folder of all runs (default runs)")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """Write a policy as files that need neither proximo nor JAX."""
+    options = make_parser().parse_args(arguments)
 
     from proximo.errors import ConfigError
 

@@ -14,7 +14,7 @@ from proximo.cli import Parser
 
 def run(arguments: list[str]) -> int:
     """Write the report, print where it is and its final table."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
 
     from proximo.report import write_report
     from proximo.run.files import plain
@@ -33,7 +33,8 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(
         prog="proximo report",
         description="One page to open from a file, a PNG and a CSV about a run or many: curves with intervals, tables, settings.",

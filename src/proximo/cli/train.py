@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from proximo.cli import Parser, UsageError, first_clause, quiet_stdout
+from proximo.cli import Parser, UsageError, add_help, first_clause, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
 from proximo.schedule_text import ScheduleText
 
@@ -81,14 +81,6 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     return options, settings
 
 
-class _Help(argparse.Action):
-    """Prints a help text and ends: the short one for ``--help``, whose every line fits a screen, or all of it."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        (parser if option_string == "--help-all" else make_parser(COMMON)).print_help()
-        parser.exit()
-
-
 def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     """The flags of the verb: the settings ``shown``, and what else it takes."""
     short = len(shown) < len(LEAVES)
@@ -102,8 +94,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
     )
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show the most used settings")
-    parser.add_argument("--help-all", action=_Help, nargs=0, help="show all settings")
+    add_help(parser, "show the most used settings", lambda: make_parser(COMMON))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: path, name, last, or last@STEP")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")

@@ -17,7 +17,7 @@ EPISODES = 3
 
 def run(arguments: list[str]) -> int:
     """Play episodes, in a window or into a file."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     paths = _asked_paths(options)
 
     from proximo.cli.show import Show, Stop
@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
     return 130 if stop.asked else 0
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The flags of the verb."""
     parser = Parser(
         prog="proximo watch",
         description="Watch a trained policy play: in a window, or without a display as an mp4.",

@@ -31,11 +31,11 @@ _CONFIG_HEADER = (
 )
 
 
-def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None]) -> Path:
+def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None], flag: str = "--runs-dir") -> Path:
     """Make ``runs_dir/<env>/<name>/`` with the files that ``fill(folder)`` writes, all of it or nothing.
 
     An empty ``name`` becomes date and time; ``env_id`` is made fit for a folder's name. Raises ``RunDirectoryError`` when a
-    run of that name exists, or the folder cannot be made.
+    run of that name exists, or the folder cannot be made; ``flag`` is the one that names another ``runs_dir``.
     """
     parent = runs_dir / re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".")
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -56,7 +56,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None])
         sync_folder(parent)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)
-        raise RunDirectoryError(f"Cannot make {run_dir} ({error.strerror}): choose another --runs-dir.") from error
+        raise RunDirectoryError(f"Cannot make {run_dir} ({error.strerror}): choose another {flag}.") from error
     return run_dir
 
 

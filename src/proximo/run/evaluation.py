@@ -19,8 +19,8 @@ from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import precision, reuse
 from proximo.types import Memory
 
-# Streams of random keys: what selects a checkpoint during training is never what judges it afterwards.
-SELECTION_STREAM, JUDGEMENT_STREAM = 1, 2
+# Streams of random keys: what selects a checkpoint during training, or settings in `tune`, is never what judges afterwards.
+SELECTION_STREAM, JUDGEMENT_STREAM, TUNING_STREAM = 1, 2, 3
 MOST_TOGETHER = 512
 
 

@@ -33,18 +33,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """The groups of settings in a YAML file. Raises ``ConfigError`` when it cannot be read."""
+def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
+    """The mapping in a YAML file (the groups of settings of a ``--config``), without its ``provenance``. Raises ``ConfigError`` when
+    it cannot be read."""
     try:
         mapping = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
-        raise ConfigError(f"Cannot read --config {path} ({error.strerror}).") from error
+        raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if mapping is None:  # nothing but comments
         return {}
     if not isinstance(mapping, dict):
-        raise ConfigError(f"{path}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
+        raise ConfigError(f"{path}: expected {expected}, found {type(mapping).__name__}.")
     mapping.pop("provenance", None)
     return mapping
 

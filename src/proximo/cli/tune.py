@@ -1,0 +1,132 @@
+"""``proximo tune``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proximo.cli import Parser, UsageError, add_help, quiet_stdout
+from proximo.cli.train import add_setting
+from proximo.config import LEAVES, unknown
+from proximo.errors import ConfigError, lacking
+
+OF_RUN = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
+"""Of the settings of a run those that a trial, which leaves no run, has too."""
+SEARCH = ("trials", "seeds", "together", "evaluations", "pruner", "finalists")
+WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json")
+REPORTED_SEEDS = 10
+LIBRARIES = ("optuna", "matplotlib")
+
+
+def run(arguments: list[str]) -> int:
+    """Parse, search, say what was found."""
+    options, settings = parse(arguments)
+    if any(importlib.util.find_spec(library) is None for library in LIBRARIES):
+        raise lacking("`proximo tune`", "tune")
+    # Imported only now: help and mistakes in flags must not wait for JAX.
+    from proximo.cli.tune_console import make_reporter, say
+    from proximo.run.files import plain
+    from proximo.tune.api import resume, tune
+
+    with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet) as reporter, quiet_stdout(options.json):
+        if options.resume is not None:
+            result = resume(
+                options.resume, trials=options.trials, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter
+            )
+        else:
+            plan = _plan(options, settings, reporter)
+            if options.show_space:
+                print(yaml.safe_dump(plan.space.as_mapping(), sort_keys=False, default_flow_style=None), end="")
+                return 0
+            result = tune(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
+    if options.json:
+        print(json.dumps(plain(result.summary()), allow_nan=False))
+    elif not options.quiet:
+        say(result)
+    return 128 + result.interrupted if result.interrupted else 0
+
+
+def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) -> Any:
+    from proximo.run import make_config
+    from proximo.tune.planning import make_plan
+
+    named = {"name": options.name} if options.name else {}
+    config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
+    if "seed" in settings and config.run.seed < REPORTED_SEEDS:
+        reporter.warned(
+            f"seed = {config.run.seed}: settings that were chosen on seeds 0 … {REPORTED_SEEDS - 1} should be reported on others."
+        )
+    search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
+    return make_plan(config, settings, options.space, **search)
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+    """(options of the verb, settings given as flags). Raises ``ConfigError`` for an unknown setting."""
+    parser = make_parser()
+    options, unread = parser.parse_known_args(arguments)
+    for word in unread:
+        name = word.removeprefix("--").partition("=")[0].replace("-", "_").removeprefix("no_")
+        if word.startswith("--") and name in LEAVES:
+            raise UsageError(f"{word} is nothing that `proximo tune` takes: trials leave no runs; see `proximo tune --help`.")
+        if word.startswith("--"):
+            raise unknown(word[2:].partition("=")[0])
+        raise UsageError(f"Unexpected {word!r}: one environment, then flags, as in `proximo tune CartPole-v1 --trials 20`.")
+    if options.seconds is not None and not options.seconds > 0:
+        raise ConfigError(f"seconds = {options.seconds:g}: expected more than 0.")
+    settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
+    if options.resume is not None:
+        given = [f"--{name.replace('_', '-')}" for name in settings]
+        given += [
+            name if name == "env" else f"--{name.replace('_', '-')}"
+            for name, value in vars(options).items()
+            if name not in WITH_RESUME and not name.startswith("setting_") and value != parser.get_default(name)
+        ]
+        if given:
+            raise UsageError(
+                f"--resume goes on with a study as it is: only --trials and --seconds may change, not {', '.join(given)}."
+            )
+    return options, settings
+
+
+def make_parser(settings: bool = True) -> Parser:
+    """The flags of the verb, those of ``settings`` included."""
+    parser = Parser(
+        prog="proximo tune",
+        description="Search for settings. The base: default < preset of the environment < --config; settings given as flags stay fixed.",
+        usage="proximo tune ENV [--trials N] [--seconds S] [--space FILE] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
+        epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    add_help(parser, "show what belongs to the search", lambda: make_parser(settings=False))
+    add = parser.add_argument
+    add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
+    add("--trials", type=int, metavar="N", help="settings to try, those of the base included (default 64)")
+    add("--seconds", type=float, metavar="S", help="end within so many seconds, final round included (default: no limit)")
+    add("--seeds", type=int, metavar="K", help="trainings of each trial, whose mean is its score (default 2)")
+    add("--together", type=int, metavar="M", help="trials in one compiled program (default 8; on the host 1)")
+    add("--space", type=Path, metavar="FILE", help="YAML of what is searched, as `num_steps: [64, 128]`")
+    add("--show-space", action="store_true", help="print what would be searched, as YAML, and train nothing")
+    add("--evaluations", type=int, metavar="R", help="evaluations of a trial, at which it may be pruned (default 4)")
+    add("--pruner", choices=("median", "halving", "none"), help="which trials are ended early (default median)")
+    add("--finalists", type=int, metavar="F", help="best trials that are trained anew on other seeds in the end (default 3)")
+    add("--config", type=Path, metavar="FILE", help="YAML of settings to start from, such as a run's config.yaml")
+    add("--no-preset", action="store_true", help="do not start from the environment's preset")
+    add("--name", default="", help="name of the study (default: date and time)")
+    add("--tune-dir", type=Path, default=Path("tune"), metavar="DIR", help="folder of all studies (default tune)")
+    add("--resume", metavar="STUDY", help="go on with a study: a path, a name, or last")
+    add("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
+    add("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
+    if not settings:
+        return parser
+    section = parser.add_argument_group("settings, fixed for all trials")
+    for leaf in LEAVES.values():
+        if leaf.name != "id" and (leaf.group != "run" or leaf.name in OF_RUN):
+            add_setting(section, leaf)
+    return parser

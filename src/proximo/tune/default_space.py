@@ -1,0 +1,60 @@
+"""What is searched where nobody has declared anything else: the numbers of PPO that decide, around the base's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from proximo.config import Config, override
+from proximo.errors import ConfigError
+from proximo.run.validation import validate
+from proximo.spaces import Box, from_any, tree
+from proximo.tune.dimension import Choices
+from proximo.tune.space import Space, of, read_space
+
+DEFAULT: dict[str, Any] = {
+    "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True, "schedule": ["constant", "linear"]},
+    "gamma": {"low": 0.9, "high": 0.9999, "one_minus": True},
+    "gae_lambda": {"low": 0.8, "high": 0.995, "one_minus": True},
+    "clip_eps": {"low": 0.1, "high": 0.4},
+    "ent_coef": {"low": 1e-4, "high": 0.1, "log": True, "zero": True},
+    "vf_coef": {"low": 0.25, "high": 1.0},
+    "max_grad_norm": {"low": 0.3, "high": 5.0, "log": True},
+    "num_steps": [32, 64, 128, 256, 512],
+    "num_epochs": [2, 4, 10, 20],
+    "num_minibatches": [1, 2, 4, 8, 16],
+    "normalize_advantage": ["none", "batch", "minibatch"],
+    "normalize_observation": [False, True],
+    "normalize_reward": [False, True],
+}
+"""The first seven are traced: a compiled program serves any number of them. The others each need a program of their own."""
+
+
+def default_space(base: Config, env: Any) -> Space:
+    """The space for ``base`` on ``env``: widened so that the base lies in it, without values that cannot be trained beside the
+    base's others, and without a normaliser where no observation would pass it."""
+    space = read_space(DEFAULT, base, "the default search space", in_jax=True)
+    if not _has_floats(env):
+        space = space.without(["normalize_observation"])
+    return Space(tuple(_fitting(d, base) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
+
+
+def _has_floats(env: Any) -> bool:
+    """Whether any part of the observation is made of floating-point numbers, which alone are normalised."""
+    leaves = jax.tree.leaves(
+        tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, from_any(env.observation_space, "observation"))
+    )
+    return any(leaves)
+
+
+def _fitting(choices: Choices, base: Config) -> Choices:
+    def fits(value: Any) -> bool:
+        try:
+            validate(override(base, {choices.name: value}))
+        except ConfigError:
+            return False
+        return True
+
+    values = tuple(value for value in choices.values if fits(value))
+    return Choices(choices.name, values or (of(base, choices.name),))

@@ -1,0 +1,210 @@
+"""One searched setting: a list of values or a range, as Optuna's distributions and back as a value of the setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from proximo.coercion import coerce
+from proximo.config import LEAVES
+from proximo.schedule_text import ScheduleText
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Parameters = dict[str, Any]
+"""What Optuna draws, by the names under which it keeps them: of a range on 1 - γ the name is ``1-gamma``."""
+ZERO_SHARE = 0.25
+"""With ``zero``, the range is continued downwards by so much of its length on the logarithmic scale, and all drawn there is 0."""
+SHAPES = ("constant", "linear", "base")
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A list of values: three numbers or more are drawn by their rank, so that the sampler knows which are near each other."""
+
+    name: str
+    values: tuple[Any, ...]
+    """As Optuna can hold them: numbers in order, flags and text (of ``hidden_sizes`` the text of a flag, ``64,64``)."""
+
+    @property
+    def _ranked(self) -> bool:
+        return len(self.values) > 2 and are_numbers(self.values)
+
+    @property
+    def _key(self) -> str:
+        return f"{self.name}.rank" if self._ranked else self.name
+
+    def distributions(self) -> Mapping[str, BaseDistribution]:
+        """The one distribution, by its name."""
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        if self._ranked:
+            return {self._key: IntDistribution(0, len(self.values) - 1)}
+        return {self._key: CategoricalDistribution(self.values)}
+
+    def value(self, parameters: Parameters) -> Any:
+        """The setting, of what was drawn."""
+        drawn = parameters[self._key]
+        return self.values[drawn] if self._ranked else drawn
+
+    def parameters(self, value: Any) -> Parameters | None:
+        """What would have to be drawn for ``value`` of the setting; None where it is not in the list."""
+        found = [i for i, v in enumerate(self.values) if coerce(LEAVES[self.name], v) == value]
+        return {self._key: found[0] if self._ranked else self.values[found[0]]} if found else None
+
+    def examples(self) -> list[Any]:
+        """Values among which are all that can change what is compiled."""
+        return list(self.values)
+
+    def widened(self, value: Any) -> Choices:
+        """With ``value`` of the setting in it."""
+        if self.parameters(value) is not None:
+            return self
+        values = [*self.values, plain(value)]
+        return dataclasses.replace(self, values=tuple(sorted(values) if are_numbers(values) else values))
+
+    def as_yaml(self) -> Any:
+        """As it stands in a file."""
+        return list(self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included.
+
+    ``log``: on a logarithmic scale; ``one_minus``: 1 - value is; ``zero``: 0 too. ``shapes`` are for settings that may be
+    schedules: a ``constant``, ``linear`` to 0, or as the ``base`` has it (whose numbers are scaled).
+    """
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    one_minus: bool = False
+    zero: bool = False
+    step: float | None = None
+    shapes: tuple[str, ...] = ()
+    base: ScheduleText | None = None
+    """The setting's schedule in the base."""
+
+    @property
+    def _key(self) -> str:
+        return f"1-{self.name}" if self.one_minus else self.name
+
+    @property
+    def _shape_key(self) -> str:
+        return f"{self.name}.schedule"
+
+    @property
+    def _ends(self) -> tuple[Any, Any]:
+        """Of what is drawn."""
+        if self.one_minus:
+            return _rounded(1 - self.high), _rounded(1 - self.low)
+        if self.zero:
+            return _rounded(self.low * (self.low / self.high) ** ZERO_SHARE), self.high
+        return self.low, self.high
+
+    def distributions(self) -> Mapping[str, BaseDistribution]:
+        """Of the number and, where there are several shapes, of these."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        low, high = self._ends
+        log = self.log or self.one_minus
+        number: BaseDistribution = FloatDistribution(low, high, log=log, step=self.step)
+        if LEAVES[self.name].type is int:
+            number = IntDistribution(int(low), int(high), log=log, step=int(self.step or 1))
+        found: dict[str, BaseDistribution] = {self._key: number}
+        return found | ({self._shape_key: CategoricalDistribution(self.shapes)} if len(self.shapes) > 1 else {})
+
+    def value(self, parameters: Parameters) -> Any:
+        """The setting, of what was drawn, with four digits: a number, or the text of a schedule."""
+        drawn = parameters[self._key]
+        if LEAVES[self.name].type is int:
+            return int(drawn)
+        number = round(1 - _rounded(drawn), 12) if self.one_minus else _rounded(drawn)
+        number = 0.0 if self.zero and drawn < self.low else min(max(number, self.low), self.high)
+        if LEAVES[self.name].type is not ScheduleText:
+            return number
+        shape = parameters.get(self._shape_key, self.shapes[0])
+        if shape == "base" and self.base is not None:
+            return _scaled(self.base, number)
+        return f"linear({number:g}, 0)" if shape == "linear" else number
+
+    def parameters(self, value: Any) -> Parameters | None:
+        """What would have to be drawn for ``value`` of the setting; None where that cannot be drawn."""
+        found: Parameters = {}
+        if isinstance(value, ScheduleText):
+            shape = self._shape_of(value)
+            if shape is None:
+                return None
+            found, value = ({self._shape_key: shape} if len(self.shapes) > 1 else {}), value.initial
+        low, high = self._ends
+        if self.zero and value == 0:
+            return {self._key: math.sqrt(low * self.low), **found}
+        drawn = 1 - value if self.one_minus else value
+        if not self.low <= value <= self.high or (self.step and (value - self.low) % self.step):
+            return None
+        return {self._key: min(max(drawn, low), high), **found}
+
+    def _shape_of(self, value: ScheduleText) -> str | None:
+        kinds = {"constant": isinstance(value.plain(), float), "linear": (value.final, value.power, value.fraction) == (0, 1, 1)}
+        kinds["linear"] &= not kinds["constant"]
+        return next((shape for shape in self.shapes if kinds.get(shape, value == self.base)), None)
+
+    def examples(self) -> list[Any]:
+        """Values among which are all that can change what is compiled."""
+        numbers = [self.low, self.high, *([0.0] if self.zero else [])]
+        return [int(n) for n in numbers] if LEAVES[self.name].type is int else numbers
+
+    def widened(self, value: Any) -> Range:
+        """With ``value`` of the setting in it, as far as the scale allows."""
+        new = self
+        if isinstance(value, ScheduleText):
+            if self._shape_of(value) is None:
+                new = dataclasses.replace(new, shapes=("base", *self.shapes), base=value)
+            value = value.initial
+        if (new.log and value <= 0) or (new.one_minus and value >= 1):
+            return new
+        return dataclasses.replace(new, low=min(new.low, value), high=max(new.high, value))
+
+    def as_yaml(self) -> Any:
+        """As it stands in a file."""
+        flags = {name: True for name in ("log", "one_minus", "zero") if getattr(self, name)}
+        step = {} if self.step is None else {"step": self.step}
+        own = ScheduleText == LEAVES[self.name].type and self.shapes != ("base",)
+        return {"low": self.low, "high": self.high, **flags, **step, **({"schedule": list(self.shapes)} if own else {})}
+
+
+Dimension = Choices | Range
+
+
+def are_numbers(values: Any) -> bool:
+    """Whether all are numbers, and none a flag."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def plain(value: Any) -> Any:
+    """A setting's value as Optuna, CSV and YAML can hold it: a number, a flag or text."""
+    if isinstance(value, ScheduleText):
+        return value.plain()
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+
+
+def _rounded(x: float) -> float:
+    return float(f"{x:.{DIGITS}g}")
+
+
+def _scaled(schedule: ScheduleText, initial: float) -> Any:
+    """``schedule`` with another ``initial``, and its end scaled alike."""
+    if isinstance(schedule.plain(), float):
+        return initial
+    final = _rounded(schedule.final * initial / schedule.initial)
+    kind = schedule.text.replace(" ", "").partition("(")[0]
+    power = f", {schedule.power:g}" if kind == "polynomial" else ""
+    fraction = f", {schedule.fraction:g}" if schedule.fraction != 1 else ""
+    return f"{kind}({initial:g}, {final:g}{power}{fraction})"

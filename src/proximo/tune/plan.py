@@ -1,0 +1,113 @@
+"""What a study is to do, and the folder that it is kept in: ``tune/<env>/<name>/``."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proximo.config import Config, from_mapping, to_mapping
+from proximo.errors import CheckpointError, ConfigError, nearest
+from proximo.run.files import write_atomic
+from proximo.tune.space import Space, read_space
+
+FORMAT = 1
+FIRST_SEED = 100
+"""Trials are trained on seeds from here up: those from 0 on are left for the report."""
+PLAN, JOURNAL = "study.yaml", "journal.log"
+PRUNERS = ("median", "halving", "none")
+_LIMITS = {"trials": (1, 100_000), "seeds": (1, 100), "together": (1, 1000), "evaluations": (1, 100), "finalists": (0, 100)}
+_HEADER = "# What this study does: proximo tune --resume goes on with it. Trials stand in trials.csv and journal.log.\n"
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Settings of the base (trial 0), the space around it, and how it is searched. Raises ``ConfigError`` for wrong numbers."""
+
+    base: Config
+    space: Space
+    trials: int = 64
+    """All of them, the base included."""
+    seeds: int = 2
+    """Trainings of a trial; its score is the mean over them."""
+    together: int = 8
+    """Trials in one compiled program (environments of the host: 1)."""
+    pruner: str = "median"
+    evaluations: int = 4
+    """Of a trial, evenly spaced; it may be pruned at each but the last."""
+    finalists: int = 3
+    """Best trials that are trained anew on other seeds in the end, beside the base."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _LIMITS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
+        if self.pruner not in PRUNERS:
+            raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
+        if not self.base.run.eval_episodes:
+            raise ConfigError("eval_episodes = 0: trials are judged by evaluations; expected 1 or more.")
+
+    @property
+    def trial_seeds(self) -> list[int]:
+        """The seeds that every trial is trained on, and evaluated by."""
+        return [self.base.run.seed + i for i in range(self.seeds)]
+
+    @property
+    def final_seeds(self) -> list[int]:
+        """Those of the final round: as many as fill the program that the search has compiled."""
+        first = self.base.run.seed + self.seeds
+        return [first + i for i in range(self.seeds * self.together)]
+
+    def write(self, folder: Path) -> None:
+        """Into ``folder``, atomically."""
+        search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
+        content = {"format": FORMAT, "search": search, "space": self.space.as_mapping(), "base": to_mapping(self.base)}
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / PLAN, _HEADER + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def read_plan(folder: Path) -> StudyPlan:
+    """The plan of a study. Raises ``CheckpointError`` where it is missing, damaged, or of a newer format."""
+    path = folder / PLAN
+    try:
+        content: Any = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {folder} the folder of a study?") from error
+    except yaml.YAMLError as error:
+        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
+    try:
+        if content["format"] > FORMAT:
+            raise CheckpointError(
+                f"{path} is of format {content['format']}, and this version of proximo knows {FORMAT}: update it."
+            )
+        base = from_mapping(content["base"], Config(), str(path))
+        return StudyPlan(base, read_space(content["space"], base, str(path), in_jax=False), **content["search"])
+    except (TypeError, KeyError, AttributeError, ConfigError) as error:
+        raise CheckpointError(f"{path} is damaged, or was edited: {' '.join(str(error).split())}") from error
+
+
+def find_study(text: str, tune_dir: Path) -> Path:
+    """The folder that ``text`` means: a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError``."""
+    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}"))
+    if text == "last":
+        if not known:
+            raise CheckpointError(f"There is no study in {tune_dir}: start one with `proximo tune ENV`, or set --tune-dir.")
+        return max(known, key=lambda folder: (folder / JOURNAL if (folder / JOURNAL).exists() else folder / PLAN).stat().st_mtime)
+    for path in (Path(text), tune_dir / text):
+        if text and (path / PLAN).is_file():
+            return path
+    matches = [path for path in known if path.name == text]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = ", ".join(str(path.relative_to(tune_dir)) for path in matches)
+        raise CheckpointError(f"The name {text!r} fits {len(matches)} studies: {listed}. Give the environment too.")
+    names = {path.name for path in known} | {str(path.relative_to(tune_dir)) for path in known} | {"last"}
+    raise CheckpointError(
+        f"No study {text!r}: looked for a folder of that path, and for that name among the {len(known)} studies in "
+        f"{tune_dir}{nearest(text, names)}."
+    )

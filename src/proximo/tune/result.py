@@ -1,0 +1,105 @@
+"""What a study leaves behind: the table of its trials, and the preset that ``train --config`` takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proximo.config import LEAVES, Config, to_mapping
+from proximo.run.files import write_atomic
+from proximo.run.system import system_info
+from proximo.tune.plan import StudyPlan
+from proximo.tune.record import Record, best_of, write_csv
+from proximo.tune.space import shown, with_settings
+
+PRESET, TABLE = "preset.yaml", "trials.csv"
+_VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
+_KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
+"""Of the group ``run`` a preset has what changes numbers; seeds, names and folders are the user's."""
+
+
+def settings_of(plan: StudyPlan, trial: Record) -> Config:
+    """All settings of a trial."""
+    return plan.base if trial.number == 0 else with_settings(plan.base, trial.settings)
+
+
+def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
+    """``trials.csv``, and the best so far as ``preset.yaml``."""
+    write_csv(folder / TABLE, trials, plan.space.names)
+    best = best_of(trials)
+    if best is not None:
+        write_preset(folder / PRESET, folder, plan, trials, best)
+
+
+def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> None:
+    """Every setting of environment, learner and network, so that neither a later default nor the environment's own preset changes
+    what the trial had."""
+    groups = to_mapping(settings_of(plan, best))
+    groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
+    content = {"provenance": _provenance(folder, plan, trials, best), **groups}
+    header = f"# Found by `proximo tune`. Train with it: proximo train --config {path}\n"
+    write_atomic(path, header + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> dict[str, Any]:
+    base, versions = trials[0], system_info()["versions"]
+    first, seeds = plan.trial_seeds[0], plan.trial_seeds[-1]
+    return {
+        "study": str(folder),
+        "trial": best.number,
+        "trials": {state: sum(t.state == state for t in trials) for state in ("done", "pruned", "failed")},
+        "searched": list(plan.space.names),
+        "seeds": f"{first}-{seeds}",
+        "score": best.score,
+        "base_score": base.score,
+        **(
+            {"final_seeds": f"{plan.final_seeds[0]}-{plan.final_seeds[-1]}", "final_score": best.final_score}
+            if best.final
+            else {}
+        ),
+        **({"base_final_score": base.final_score} if base.final else {}),
+        "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {name: versions[name] for name in _VERSIONS if versions.get(name, "not installed") != "not installed"},
+    }
+
+
+def summary(folder: Path, plan: StudyPlan, trials: list[Record]) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    best, base = best_of(trials), trials[0] if trials else None
+    counts = {state: sum(t.state == state for t in trials) for state in ("done", "pruned", "failed", "running")}
+    return {
+        "study": str(folder),
+        "env": plan.base.env.id,
+        "trials": counts,
+        "best": None if best is None else _told(best),
+        "base": None if base is None else _told(base),
+        "preset": str(folder / PRESET) if best is not None else None,
+        "command": f"proximo train --config {folder / PRESET}" if best is not None else None,
+    }
+
+
+def _told(trial: Record) -> dict[str, Any]:
+    return {
+        "trial": trial.number,
+        "score": trial.score,
+        "final_score": trial.final_score,
+        "seed_scores": trial.seed_scores,
+        "final_scores": trial.final,
+        "settings": trial.settings,
+    }
+
+
+def changes(plan: StudyPlan, trial: Record) -> list[tuple[str, str, str]]:
+    """(name, the base's value, the trial's) of the searched settings, those that differ first."""
+    config = settings_of(plan, trial)
+    before, after = shown(plan.base, plan.space.names), shown(config, plan.space.names)
+    order = sorted(plan.space.names, key=lambda name: (before[name] == after[name], LEAVES[name].group))
+    return [(name, _written(before[name]), _written(after[name])) for name in order]
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,92 @@
+"""Which settings are tried next: Optuna's TPE, asked for batches of trials that one compiled program serves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
+from optuna.trial import Trial, TrialState
+
+from proximo.tune.dimension import Parameters
+from proximo.tune.space import Space
+
+EXPLORING_BATCHES = 3
+"""After the base's, so many batches draw what is compiled at random, whatever their trials' scores; later every fourth does."""
+EXPLORE_EVERY = 4
+STARTUP_TRIALS = 10
+DRAWS = 200
+
+# It announces every study and trial: what is to be told, the reporter tells.
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def make_sampler(seed: int, number: int, fixed: Parameters) -> BaseSampler:
+    """TPE for trial ``number``, with some parameters ``fixed``. It is made anew for each trial, so that what it draws follows
+    from the trials before and the seed alone, whether the study was interrupted or not.
+
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) with running trials as bad ones, so that a batch spreads. Groups of
+    conditional parameters are not needed: every trial has every parameter.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        tpe = TPESampler(
+            seed=_seed(seed, number),
+            multivariate=True,
+            constant_liar=True,
+            n_startup_trials=STARTUP_TRIALS,
+        )
+        return PartialFixedSampler(fixed, tpe)
+
+
+def _seed(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def draw(trial: Trial, space: Space) -> Parameters:
+    """All parameters of ``trial``; those that were drawn before it was interrupted stay as they are."""
+    found: Parameters = {}
+    for name, d in space.distributions().items():
+        if isinstance(d, CategoricalDistribution):
+            found[name] = trial.suggest_categorical(name, d.choices)
+        elif isinstance(d, IntDistribution):
+            found[name] = trial.suggest_int(name, d.low, d.high, step=d.step, log=d.log)
+        elif isinstance(d, FloatDistribution):
+            found[name] = trial.suggest_float(name, d.low, d.high, step=d.step, log=d.log)
+    return found
+
+
+def compiled_part(
+    study: optuna.Study, space: Space, shaping: Collection[str], seed: int, number: int, batch: int, fits: Callable[[Any], bool]
+) -> Parameters:
+    """What the trials of a batch have in common: the parameters of the settings in ``shaping``, which change what is compiled.
+
+    They are those of the best trial that the sampler can think of, drawn in a copy of the study, so that draws whose settings do not
+    fit together (``fits`` tells) leave no trials behind. ``number`` is the first trial's.
+    """
+    names = {key for d in space.dimensions if d.name in shaping for key in d.distributions()}
+    copy = optuna.create_study(direction="maximize")
+    copy.add_trials([t for t in study.get_trials(deepcopy=False) if t.state.is_finished()])
+    explores = batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == 0
+    copy.sampler = RandomSampler(seed=_seed(seed, number)) if explores else make_sampler(seed, number, {})
+    parameters: Parameters = {}
+    for _ in range(DRAWS):
+        trial = copy.ask()
+        parameters = draw(trial, space)
+        if fits(space.settings(parameters)):
+            break
+        copy.tell(trial, state=TrialState.FAIL)
+    return {key: value for key, value in parameters.items() if key in names}
+
+
+def make_pruner(kind: str) -> optuna.pruners.BasePruner:
+    """The median of the trials before, or asynchronous successive halving (Li et al. 2018, arXiv:1810.05934), over evaluations 1, 2, 4 …"""
+    if kind == "halving":
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+    if kind == "none":
+        return optuna.pruners.NopPruner()
+    return optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)

@@ -1,0 +1,200 @@
+"""The study: batches of trials asked for, trained, judged and told, until trials or time are used up; then a final round."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import Trial
+
+from proximo.config import Config, override
+from proximo.errors import ConfigError
+from proximo.run.reuse import environment, program_key
+from proximo.run.validation import validate
+from proximo.tune.dimension import Parameters
+from proximo.tune.evaluated import Reached, Watch
+from proximo.tune.judging import OUT_OF_TIME, Judging, Trainer
+from proximo.tune.plan import StudyPlan
+from proximo.tune.progress import Reporter
+from proximo.tune.record import FINAL, Record, best_of, finalists, open_study, records
+from proximo.tune.sampling import compiled_part, draw, make_pruner, make_sampler
+from proximo.tune.space import shown, with_settings
+from proximo.tune.trials import make_batch
+
+BATCH = "batch"
+"""A trial's attribute: the first trial of those that it was asked for with."""
+NO_MEMORY = "the memory did not suffice"
+LEAST_SHARE = 0.03
+"""Of a batch, before its speed is believed."""
+
+
+class OutOfTimeError(Exception):
+    """A batch would not end in time."""
+
+
+def shaping(plan: StudyPlan) -> set[str]:
+    """The searched settings whose values change the compiled program: those of a batch have to share them."""
+    env = environment(plan.base)
+
+    def key(name: str, value: Any) -> Any:
+        return program_key(override(plan.base, {name: value}), env, True)  # type: ignore[arg-type]
+
+    return {d.name for d in plan.space.dimensions if len({key(d.name, value) for value in d.examples()}) > 1}
+
+
+class Study:
+    """A study in ``folder``. ``deadline`` is on ``time.monotonic``'s clock; the final round's time is kept back from it."""
+
+    def __init__(self, folder: Path, plan: StudyPlan, watch: Watch, reporter: Reporter, deadline: float = math.inf):
+        self.folder, self.plan, self.watch, self.reporter, self.deadline = folder, plan, watch, reporter, deadline
+        self.study = open_study(folder, make_pruner(plan.pruner))
+        self.shaping = shaping(plan)
+        self.base_parameters = plan.space.parameters(plan.base)
+        self.started = time.monotonic()
+        self._seconds: list[float] = []
+
+    @property
+    def trials(self) -> list[Record]:
+        """All of them, as they stand."""
+        return records(self.study)
+
+    def search(self) -> None:
+        """Batches, until trials or time are used up. Raises ``StoppedError``, with the trials of the batch left as running."""
+        while batch := self._next_batch():
+            started = time.monotonic()
+            self._train(batch)
+            self._seconds.append(time.monotonic() - started)
+
+    def final_round(self) -> None:
+        """Train the best trials and the base anew on seeds that the search has not used; the best of these wins."""
+        plan = self.plan
+        for trial in finalists(self.trials, plan.finalists):
+            key = f"{FINAL}{trial.number}"
+            if key in self.study.user_attrs or time.monotonic() + trial.full_seconds > self.deadline:
+                continue
+            self.reporter.final_round(trial, len(plan.final_seeds))
+            found: list[Reached] = []
+            config = self._config(trial.number, trial.settings)
+            batch = make_batch([config], plan.final_seeds, 1, self.watch)
+
+            def judge(number: int, now: dict[int, Reached], found: list[Reached] = found) -> Collection[int]:
+                found.append(now[0])
+                return () if now[0].failure or now[0].final else now
+
+            batch.train(1, judge)
+            self.study.set_user_attr(key, list(found[-1].returns))
+
+    def _config(self, number: int, settings: dict[str, Any]) -> Config:
+        return self.plan.base if number == 0 else with_settings(self.plan.base, settings)
+
+    def _next_batch(self) -> dict[int, Trial]:
+        """The trials to be trained now, by number: those that an interruption has left, and with them as many new ones as fit.
+        Empty when the study is over."""
+        trials = self.study.get_trials(deepcopy=False)
+        left = [t.number for t in trials if not t.state.is_finished()]
+        first = min(left, default=len(trials))
+        if not left and (first >= self.plan.trials or (first and self._time_is_up())):
+            return {}
+        begun = trials[first].user_attrs.get(BATCH, first) if left else first
+        size = self.plan.together if first or self.base_parameters is not None else 1
+        numbers = left + list(range(len(trials), min(self.plan.trials, begun + size)))
+        shared = self._shared(first)
+        return {number: self._ask(number, begun, shared) for number in numbers}
+
+    def _shared(self, first: int) -> Parameters:
+        """The parameters that a batch has in common: those of its first trial, where that was drawn before an interruption."""
+        names = {key for d in self.plan.space.dimensions if d.name in self.shaping for key in d.distributions()}
+        if first == 0:
+            return {key: value for key, value in (self.base_parameters or {}).items() if key in names}
+        trials = self.study.get_trials(deepcopy=False)
+        drawn = trials[first].params if first < len(trials) else {}
+        if names <= set(drawn):
+            return {key: drawn[key] for key in names}
+        return compiled_part(
+            self.study, self.plan.space, self.shaping, self.plan.base.run.seed, first, first // self.plan.together, self._fits
+        )
+
+    def _fits(self, settings: dict[str, Any]) -> bool:
+        try:
+            validate(with_settings(self.plan.base, settings))
+        except ConfigError:
+            return False
+        return True
+
+    def _ask(self, number: int, begun: int, shared: Parameters) -> Trial:
+        """Trial ``number`` with all that is drawn for it; asked for now, or by a process that was interrupted."""
+        plan, trials = self.plan, self.study.get_trials(deepcopy=False)
+        fixed = shared if number else self.base_parameters or {}
+        self.study.sampler = make_sampler(plan.base.run.seed, number, fixed)
+        # Optuna has no public way to take up a trial that was begun, but for its constructor.
+        trial = Trial(self.study, trials[number]._trial_id) if number < len(trials) else self.study.ask()
+        trial.set_user_attr(BATCH, begun)
+        drawn = draw(trial, plan.space) if number or self.base_parameters is not None else {}
+        trial.set_user_attr("settings", plan.space.settings(drawn) if number else shown(plan.base, plan.space.names))
+        return trial
+
+    def _train(self, batch: dict[int, Trial]) -> None:
+        settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
+        configs = {number: self._config(number, settings[number]) for number in batch}
+        judge = Judging(
+            batch,
+            settings,
+            deadline=lambda: self.search_deadline,
+            finished=self._tell,
+            width=self.plan.together,
+            base_in_space=self.base_parameters is not None,
+        )
+        for number in [n for n in batch if n and not self._fits(settings[n])]:
+            judge.finish(number, "failed", Reached((), "its settings do not fit together"))
+            del configs[number]
+        if not configs:
+            return
+        numbers = list(configs)
+        shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
+        self.reporter.batch(numbers, shared)
+        width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
+        trainer = make_batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+        judge.begin(numbers, trainer)
+        self.watch.advanced = lambda share: self._advanced(share, trainer, cuts=0 not in numbers)
+        try:
+            trainer.train(self.plan.evaluations, judge)
+        except OutOfTimeError:
+            for number in sorted(judge.live):
+                judge.finish(number, "pruned", Reached((), OUT_OF_TIME))
+        except Exception as error:
+            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            for number in sorted(judge.live):
+                judge.finish(number, "failed", Reached((), NO_MEMORY))
+
+    def _advanced(self, share: float, trainer: Trainer, cuts: bool) -> None:
+        """Tell how far a batch is, and end it (``cuts``) where it cannot come to its end before the final round has to begin."""
+        self.reporter.advanced(share)
+        if cuts and share > LEAST_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
+            raise OutOfTimeError
+
+    def _tell(self, trial: Record) -> None:
+        self.reporter.finished(trial, best_of(self.trials), self.seconds_left())
+
+    def _time_is_up(self) -> bool:
+        """Whether another batch would most likely not end before the final round has to begin."""
+        usual = sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
+        return time.monotonic() + usual > self.search_deadline
+
+    @property
+    def search_deadline(self) -> float:
+        """When the final round has to begin."""
+        return self.deadline - sum(t.full_seconds for t in finalists(self.trials, self.plan.finalists))
+
+    def seconds_left(self) -> float | None:
+        """By the time that trials took so far; None before the first one."""
+        trials = self.trials
+        done = [t.seconds for t in trials if t.state != "running"]
+        if not done:
+            return None
+        finals = sum(t.full_seconds for t in finalists(trials, self.plan.finalists))
+        rest = sum(done) / len(done) * (self.plan.trials - len(done)) + finals
+        return max(0.0, min(rest, self.deadline - time.monotonic()))

@@ -1,0 +1,238 @@
+"""``proximo tune``: what stands on stdout and on stderr, and every mistake in one sentence before anything is trained."""
+
+import importlib.util
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commands import flags
+from proximo.cli import main
+from proximo.cli import tune as verb
+from proximo.run import make_config
+from proximo.run.program import Program
+from proximo.tune import study as study_module
+from proximo.tune.space import read_space
+
+ENV = "toys:Forbidden"
+SMALL = {
+    "num_envs": 8, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8, "towers": "shared",
+    "total_steps": 512, "eval_episodes": 64,
+}  # fmt: skip
+"""The program of tests/tune/studies.py, so that it is compiled once."""
+SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\nnum_steps: [16, 32]\ngamma: [0.9, 0.99]\n"
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def words(tmp_path, space, *more, **settings):
+    """A study of four trials, three of them together; ``num_steps`` is a flag and so leaves the space."""
+    given = {"trials": 4, "seeds": 1, "together": 3, "evaluations": 1, "finalists": 1, **SMALL, **settings}
+    return ["tune", ENV, "--no-preset", *flags(space=space, tune_dir=tmp_path / "tune", name="s", **given), *more]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The folder of a study that is over, and what was printed as JSON."""
+    folder = tmp_path_factory.mktemp("tune")
+    (folder / "space.yaml").write_text(SPACE)
+    with pytest.MonkeyPatch.context() as patch:
+        out = []
+        patch.setattr("builtins.print", lambda *text, **_: out.append(text))
+        assert main([*words(folder, folder / "space.yaml"), "--json"]) == 0
+    return folder / "tune" / "toys-Forbidden" / "s", json.loads(out[-1][0])
+
+
+def test_json_is_one_object_with_the_best_beside_the_base(done):
+    folder, found = done
+    assert found["study"] == str(folder)
+    assert found["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
+    assert found["base"]["trial"] == 0
+    assert set(found["best"]["settings"]) == {"learning_rate", "gamma"}, "num_steps was given as a flag"
+    assert found["command"] == f"proximo train --config {folder}/preset.yaml"
+
+
+def test_the_preset_trains(done, tmp_path, capsys):
+    folder, _ = done
+    assert main(["train", "--config", str(folder / "preset.yaml"), "--runs-dir", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == SMALL["total_steps"]
+
+
+def test_the_folder_holds_the_study_and_no_runs_are_left(done):
+    folder, _ = done
+    found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert found == {"study.yaml", "command.txt", "journal.log", "trials.csv", "preset.yaml", "history.png"}
+    assert not list(folder.parents[2].glob("runs*"))
+
+
+def test_a_study_goes_on_with_more_trials(done, tmp_path, capsys):
+    shutil.copytree(done[0], tmp_path / "tune" / "e" / "s")
+    assert main(["tune", "--resume", "last", "--trials", "6", "--tune-dir", str(tmp_path / "tune"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["trials"]["done"] == 6
+    assert "6, 4 of them over" in err
+    assert out.count("\n") == 1
+
+
+def test_words_end_with_what_to_do_next(done, tmp_path, capsys):
+    shutil.copytree(done[0], tmp_path / "tune" / "e" / "s")
+    assert main(["tune", "--resume", "s", "--tune-dir", str(tmp_path / "tune")]) == 0
+    out = capsys.readouterr().out
+    assert "4 trials: 4 done" in out
+    assert "learning_rate" in out
+    assert out.endswith(f"Next:  proximo train --config {tmp_path}/tune/e/s/preset.yaml\n")
+
+
+def test_ctrl_c_keeps_what_is_over_and_says_how_to_go_on(tmp_path, space, capsys, monkeypatch):
+    train, batches = study_module.Study._train, []
+
+    def interrupted(self, batch):
+        batches.append(batch)
+        if len(batches) == 2:
+            signal.raise_signal(signal.SIGINT)
+        train(self, batch)
+
+    monkeypatch.setattr(study_module.Study, "_train", interrupted)
+    assert main(words(tmp_path, space)) == 130
+    out = capsys.readouterr().out
+    folder = tmp_path / "tune" / "toys-Forbidden" / "s"
+    assert f"Stopped; the 3 trials that are over stand. Go on with: proximo tune --resume {folder}" in out
+    assert make_config(file=folder / "preset.yaml").env.id == ENV
+    monkeypatch.undo()
+    assert main(["tune", "--resume", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
+
+
+def test_quiet_prints_nothing(tmp_path, space, capfd):
+    assert main([*words(tmp_path, space, trials=1, finalists=0), "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def nothing_trains(monkeypatch):
+    for name in ("start", "_compile"):
+        monkeypatch.setattr(Program, name, lambda *_: pytest.fail("computed before the mistake was found"))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
+        (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
+        ([ENV, "--trials", "0"], "trials = 0: expected a whole number, 1 … 100,000."),
+        ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),
+        ([ENV, "--seconds", "0"], "seconds = 0: expected more than 0."),
+        ([ENV, "--learning-rat", "1"], "Unknown setting 'learning-rat' (did you mean 'learning_rate'?)."),
+        ([ENV, "--runs-dir", "x"], "--runs-dir is nothing that `proximo tune` takes: trials leave no runs; see `proximo tune --help`."),
+        ([ENV, "--no-tensorboard"], "--no-tensorboard is nothing that `proximo tune` takes"),
+        ([ENV, "two"], "Unexpected 'two': one environment, then flags"),
+        ([ENV, "--space", "none.yaml"], "Cannot read --space none.yaml (No such file or directory)."),
+        ([ENV, "--config", "none.yaml"], "Cannot read --config none.yaml (No such file or directory)."),
+        ([ENV, "--gamma", "2"], "gamma = '2': expected at most 1."),
+        ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
+        ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
+        (["gym_toys:Countdown", "--together", "4"], "together = 4: gym_toys:Countdown is stepped on the host, where trials train one"),
+        (["--resume", "nothing"], "No study 'nothing': looked for a folder of that path"),
+        (["--resume", "last"], "There is no study in "),
+        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds may change, not --gamma, --seeds."),
+        ([ENV, "--resume", "last"], "only --trials and --seconds may change, not env."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_before_anything_is_trained(nothing_trains, tmp_path, capsys, given, sentence):
+    assert main(["tune", *given, "--tune-dir", str(tmp_path / "tune")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1), (out, err)
+    assert sentence in err
+    assert not (tmp_path / "tune").exists()
+
+
+def test_a_name_that_is_taken_is_left_alone(done, nothing_trains, capsys):
+    folder = done[0]
+    assert main(words(folder.parents[2], folder.parents[2] / "space.yaml")) == 2
+    assert f"{folder} exists already: continue it with `--resume {folder}`, or choose another --name." in capsys.readouterr().err
+
+
+def test_a_study_in_use_is_left_alone(done, nothing_trains, capsys):
+    from proximo.run.directory import RunLock
+
+    with RunLock(done[0]):
+        assert main(["tune", "--resume", str(done[0])]) == 2
+    assert "is in use by process" in capsys.readouterr().err
+
+
+def test_a_damaged_journal_is_one_sentence(done, tmp_path, nothing_trains, capsys):
+    shutil.copytree(done[0], tmp_path / "s")
+    text = (tmp_path / "s" / "journal.log").read_text().splitlines(keepends=True)
+    (tmp_path / "s" / "journal.log").write_text("".join([*text[:3], "{torn\n", *text[3:]]))
+    assert main(["tune", "--resume", str(tmp_path / "s")]) == 2
+    err = capsys.readouterr().err
+    assert "journal.log is damaged (" in err
+    assert err.count("\n") == 1
+
+
+def test_a_missing_library_is_one_sentence_that_names_the_extra(monkeypatch, capsys):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else real(name, *rest))
+    assert main(["tune", ENV]) == 2
+    assert (
+        capsys.readouterr().err == "proximo: `proximo tune` needs a library that is not installed: pip install 'proximo[tune]'.\n"
+    )
+
+
+def test_mistakes_in_flags_wait_neither_for_jax_nor_for_optuna():
+    program = "import sys\nfrom proximo.cli import main\nmain(['tune', 'x', '--gama', '1'])\nsys.exit(any(m in sys.modules for m in ('jax', 'optuna')))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
+
+
+def test_the_space_that_is_shown_is_a_space(nothing_trains, tmp_path, capsys):
+    assert main(["tune", "gymnax:CartPole-v1", "--show-space", "--gamma", "0.9", "--tune-dir", str(tmp_path / "t")]) == 0
+    shown = capsys.readouterr().out
+    assert "gamma" not in yaml.safe_load(shown)
+    (tmp_path / "s.yaml").write_text(shown)
+    again = ["tune", "gymnax:CartPole-v1", "--show-space", "--space", str(tmp_path / "s.yaml"), "--tune-dir", str(tmp_path / "t")]
+    assert main(again) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(shown)
+    assert not (tmp_path / "t").exists()
+
+
+def test_seeds_that_are_kept_for_the_report_are_told(tmp_path, capsys):
+    options, settings = verb.parse(["gymnax:CartPole-v1", "--seed", "3", "--show-space"])
+    assert settings == {"seed": "3"}
+    assert main(["tune", "gymnax:CartPole-v1", "--seed", "3", "--show-space", "--quiet"]) == 0
+    assert "seed = 3: settings that were chosen on seeds 0 … 9 should be reported on others." in capsys.readouterr().err
+    assert options.show_space
+
+
+def test_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
+    """On a smaller study of a smaller environment."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for given, smaller in (("gymnax:CartPole-v1", ENV), ("trials=4", "trials=2"), ("20_000", "2_048")):
+        assert given in block
+        block = block.replace(given, smaller)
+    exec(compile(block, "docs/tune.md", "exec"), {})
+    assert "preset.yaml" in capsys.readouterr().out
+
+
+def test_every_command_and_every_space_of_the_docs_is_read():
+    page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
+    lines = re.findall(r"^    proximo tune (.*?)(?:  +#.*)?$", page, re.MULTILINE)
+    assert len(lines) >= 4
+    for line in lines:
+        verb.parse(line.split())
+    (declared,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    base = make_config("CartPole-v1", {}, preset=False)
+    assert len(read_space(yaml.safe_load(declared), base, "docs/tune.md", in_jax=False).dimensions) == 7

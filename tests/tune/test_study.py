@@ -1,0 +1,272 @@
+"""A study: the base first, batches that share what is compiled, and nothing lost or repeated by an interruption."""
+
+import time
+
+import pytest
+
+from proximo.tune import study as module
+from proximo.tune.evaluated import Reached, StoppedError
+from proximo.tune.plan import read_plan
+from proximo.tune.progress import Reporter
+from proximo.tune.record import best_of, finalists
+from proximo.tune.study import Study, shaping
+
+from studies import Watching, config, plan
+
+TRACED = "learning_rate: {low: 1e-6, high: 1e-1, log: true, zero: true}\ngamma: {low: 0.5, high: 0.99, one_minus: true}\n"
+MIXED = TRACED + "num_epochs: [1, 2]\n"
+WIDE = (
+    TRACED
+    + "target_kl: [0, 0.01]\nclip_value_eps: {low: 0.1, high: 0.3}\nent_coef: {low: 1e-3, high: 0.1, log: true, zero: true}\n"
+)
+
+
+def searched(folder, plan, stop_at=None, **options):
+    """The study, searched until its end or until the call that is interrupted."""
+    folder.mkdir(exist_ok=True)
+    study = Study(folder, plan, Watching(stop_at), Reporter(), **options)
+    try:
+        study.search()
+        study.final_round()
+    except StoppedError:
+        assert stop_at is not None
+    return study
+
+
+def told(study):
+    """What is known of every trial, without its seconds."""
+    return [(t.number, t.state, t.settings, t.score, t.evaluations, t.final) for t in study.trials]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Seven trials in three batches, two of their settings compiled for, and a final round."""
+    folder = tmp_path_factory.mktemp("study")
+    p = plan(folder, MIXED, trials=7, finalists=2)
+    return searched(folder / "s", p), p
+
+
+def test_the_base_is_trial_0_with_its_own_settings(whole):
+    study, p = whole
+    first = study.trials[0]
+    assert (first.number, first.state) == (0, "done")
+    assert first.settings == {"learning_rate": 0, "gamma": 0.99, "num_epochs": 2}
+    assert study._config(0, {}) == p.base
+
+
+def test_all_trials_are_trained_and_a_batch_shares_what_is_compiled(whole):
+    study, _ = whole
+    trials = study.trials
+    assert [t.number for t in trials] == list(range(7))
+    assert {t.state for t in trials} == {"done"}
+    assert study.shaping == {"num_epochs"}
+    for start in (0, 3, 6):
+        batch = trials[start : start + 3]
+        assert len({t.settings["num_epochs"] for t in batch}) == 1
+        assert len({tuple(t.settings.values()) for t in batch}) == len(batch), "and nothing else"
+
+
+def test_the_final_round_is_on_other_seeds_for_the_best_and_the_base(whole):
+    study, p = whole
+    trials = study.trials
+    assert not set(p.trial_seeds) & set(p.final_seeds)
+    assert len(p.final_seeds) == p.seeds * p.together
+    in_it = {t.number for t in trials if t.final}
+    assert in_it == {t.number for t in finalists(trials, 2)}
+    assert 0 in in_it
+    assert len(in_it) == 3
+    assert all(len(t.final) == 3 for t in trials if t.final)
+    assert best_of(trials).final_score == max(t.final_score for t in trials if t.final)
+
+
+def test_the_search_finds_what_learns(whole):
+    study, _ = whole
+    trials = study.trials
+    assert best_of(trials).score > trials[0].score + 1
+
+
+@pytest.mark.parametrize("stop_at", [2, 7, 14, 22])
+def test_a_study_that_was_interrupted_goes_on_as_if_it_had_not_been(whole, tmp_path, stop_at):
+    study, p = whole
+    broken = searched(tmp_path / "s", p, stop_at)
+    states = [t.state for t in broken.trials]
+    assert "running" in states or any(t.final for t in broken.trials)
+    assert len(told(broken)) <= 7
+    assert told(searched(tmp_path / "s", p)) == told(study)
+
+
+def test_one_that_was_killed_while_it_asked_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch):
+    study, p = whole
+    asked = Study._ask
+
+    def killed(self, number, begun, shared):
+        trial = asked(self, number, begun, shared)
+        if number == 4:
+            raise KeyboardInterrupt
+        return trial
+
+    monkeypatch.setattr(Study, "_ask", killed)
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "s", p)
+    monkeypatch.undo()
+    journal = tmp_path / "s" / "journal.log"
+    journal.write_bytes(journal.read_bytes()[:-10])  # the write was torn too
+    (tmp_path / "s" / "journal.log.lock").symlink_to("journal.log")
+    assert told(searched(tmp_path / "s", p)) == told(study)
+
+
+def test_another_seed_of_the_study_draws_other_settings(whole, tmp_path):
+    from dataclasses import replace
+
+    _, p = whole
+    other = replace(p, base=replace(p.base, run=replace(p.base.run, seed=200)), trials=3, finalists=0)
+    assert [t[2] for t in told(searched(tmp_path / "s", other))[1:]] != [t[2] for t in told(whole[0])[1:3]]
+
+
+def test_a_study_may_be_given_more_trials(tmp_path):
+    p = plan(tmp_path, TRACED, trials=2)
+    searched(tmp_path / "s", p)
+    from dataclasses import replace
+
+    more = searched(tmp_path / "s", replace(p, trials=5)).trials
+    assert [t.state for t in more] == ["done"] * 5
+
+
+def test_a_base_outside_the_space_is_trial_0_all_the_same(tmp_path, monkeypatch):
+    widths = []
+
+    def scripted(configs, seeds, width, watch):
+        widths.append((len(configs), width))
+        return Scripted(configs)
+
+    monkeypatch.setattr(module, "make_batch", scripted)
+    p = plan(tmp_path, "learning_rate: {low: 1e-3, high: 1e-1, log: true}\n", trials=4)
+    study = searched(tmp_path / "s", p)
+    trials = study.trials
+    assert study.base_parameters is None
+    assert [t.state for t in trials] == ["done"] * 4
+    assert trials[0].settings == {"learning_rate": 0}
+    assert trials[0].score is not None
+    assert all(1e-3 <= t.settings["learning_rate"] <= 1e-1 for t in trials[1:])
+    assert widths == [(1, 1), (3, 3)], "others may need another program"
+
+
+def test_a_trial_that_fails_is_told_and_the_study_goes_on(tmp_path):
+    p = plan(tmp_path, "learning_rate: [0, 1e38]\ngamma: [0.9, 0.99]\n", trials=6)
+    trials = searched(tmp_path / "s", p).trials
+    broken = [t for t in trials if t.settings["learning_rate"] == 1e38]
+    assert broken
+    assert {t.state for t in broken} == {"failed"}
+    assert all("NaN or infinity" in t.reason and t.score is None for t in broken)
+    assert {t.state for t in trials if t not in broken} == {"done"}
+
+
+def test_memory_that_does_not_suffice_fails_the_batch_and_nothing_else(tmp_path, monkeypatch):
+    p = plan(tmp_path, TRACED, trials=6)
+
+    class Trainer:
+        width, full_seconds, asked = 3, 0.0, 0
+
+        def train(self, evaluations, judge):
+            Trainer.asked += 1
+            if Trainer.asked == 1:
+                raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+            judge(2, {i: Reached((1.0 + i,), final=True) for i in range(3)})
+
+    monkeypatch.setattr(module, "make_batch", lambda *_: Trainer())
+    trials = searched(tmp_path / "s", p).trials
+    assert [(t.state, t.reason) for t in trials[:3]] == [("failed", "the memory did not suffice")] * 3
+    assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
+
+
+def test_another_error_is_not_swallowed(tmp_path, monkeypatch):
+    class Trainer:
+        def train(self, evaluations, judge):
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(module, "make_batch", lambda *_: Trainer())
+    with pytest.raises(RuntimeError, match="a bug"):
+        searched(tmp_path / "s", plan(tmp_path, TRACED))
+
+
+class Scripted:
+    """A trainer whose trials reach their number, or less; ``evaluations`` of them."""
+
+    width, full_seconds, order = 3, 10.0, 1
+
+    def __init__(self, configs, *_):
+        self.count = len(configs)
+
+    def train(self, evaluations, judge):
+        live = range(self.count)
+        for number in range(1, evaluations + 1):
+            live = judge(number, {i: Reached((float(self.order * i),), final=number == evaluations) for i in live})
+
+
+@pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
+def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch, pruner, pruned):
+    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(Scripted, "order", -1)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, together=10, pruner=pruner, evaluations=4)).trials
+    states = [t.state for t in trials]
+    assert ("pruned" in states) == pruned
+    assert trials[0].state == "done"
+    assert all(len(t.evaluations) < 4 and t.score is not None for t in trials if t.state == "pruned")
+    assert best_of(trials).score == 0
+
+
+def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path, monkeypatch):
+    """A final round of the base and two others takes 30 seconds of the scripted trainer."""
+    monkeypatch.setattr(module, "make_batch", Scripted)
+    p = plan(tmp_path, TRACED, trials=30, finalists=2)
+    study = searched(tmp_path / "s", p, deadline=time.monotonic() + 31)
+    assert study.search_deadline == pytest.approx(study.deadline - 30)
+    assert sum(bool(t.final) for t in study.trials) == 3
+    late = searched(tmp_path / "t", p, deadline=time.monotonic() - 1)
+    assert [t.state for t in late.trials] == ["done", "pruned", "pruned"], "the base is always trained to its end"
+    assert {t.reason for t in late.trials} == {"", "time was up"}
+    assert not any(t.final for t in late.trials), "what cannot end in time is not begun"
+
+
+def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_path, monkeypatch):
+    shares = []
+
+    class Slow(Scripted):
+        """A hundred seconds of training, of which nobody waits for one."""
+
+        full_seconds = 100.0
+
+        def __init__(self, configs, seeds, width, watch):
+            super().__init__(configs)
+            self.watch = watch
+
+        def train(self, evaluations, judge):
+            for share in (0.01, 0.05, 0.5, 1.0):
+                shares.append(share)
+                self.watch.advanced(share)
+            super().train(evaluations, judge)
+
+    monkeypatch.setattr(module, "make_batch", Slow)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 60).trials
+    assert shares == [0.01, 0.05, 0.5, 1.0, 0.01, 0.05], "the base's batch is, and the next one is ended when its speed is known"
+    assert [(t.state, t.reason) for t in trials[3:]] == [("pruned", "time was up")] * 3
+
+
+def test_what_shapes_the_program_is_found_by_its_key(tmp_path):
+    assert shaping(plan(tmp_path, WIDE)) == {"target_kl"}
+
+
+def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "make_batch", Scripted)
+    p = plan(tmp_path, "num_envs: [2, 8]\nnum_minibatches: [2, 64]\n" + TRACED, trials=30)
+    trials = searched(tmp_path / "s", p).trials
+    drawn = {(t.settings["num_envs"], t.settings["num_minibatches"]) for t in trials}
+    assert drawn == {(2, 2), (8, 2), (8, 64)}
+    assert {t.state for t in trials} == {"done"}
+
+
+def test_the_plan_is_read_as_it_was_written(whole, tmp_path):
+    _, p = whole
+    p.write(tmp_path)
+    assert read_plan(tmp_path) == p
+    assert read_plan(tmp_path).base == config().__class__(**vars(p.base))
