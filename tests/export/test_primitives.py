@@ -101,18 +101,31 @@ CONTROL = {
     "calls": lambda x, **_: jax.checkpoint(jax.jit(lambda x: jax.nn.relu(x) + jax.lax.stop_gradient(x)))(x),
     "platforms": lambda x, **_: jax.lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x + 2),
 }
-KEYS = jax.random.split(jax.random.key(0), 5)
+
+
+def layer(make):
+    """A layer of Equinox with NumPy's numbers: fresh ones are compiled for seconds."""
+    rng = np.random.default_rng(7)
+    template = eqx.filter_eval_shape(lambda: make(key=jax.random.key(0)))
+    return jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape) / 2, x.dtype) if eqx.is_array(x) or hasattr(x, "shape") else x, template
+    )
+
+
+MLP = layer(lambda key: eqx.nn.MLP(K, 3, 8, 2, key=key))
+CELL = layer(lambda key: eqx.nn.GRUCell(K, K, key=key))
+ATTENTION = layer(lambda key: eqx.nn.MultiheadAttention(2, 4, key=key))
+CONVOLUTION = layer(lambda key: eqx.nn.Conv2d(4, 5, 3, padding=1, key=key))
+EMBEDDING = layer(lambda key: eqx.nn.Embedding(9, 4, key=key))
 LAYERS = {
-    "MLP": lambda x, **_: jax.vmap(eqx.nn.MLP(K, 3, 8, 2, key=KEYS[0]))(x),
+    "MLP": lambda x, **_: jax.vmap(MLP)(x),
     "normalised": lambda x, **_: jax.vmap(eqx.nn.LayerNorm(K))(x),
-    "recurrent": lambda x, **_: jax.vmap(eqx.nn.GRUCell(K, K, key=KEYS[1]))(x, x),
-    "attention": lambda x, **_: jax.vmap(lambda z: eqx.nn.MultiheadAttention(2, 4, key=KEYS[2])(z, z, z))(
-        x[:, :, None] * jnp.ones(4)
-    ),
+    "recurrent": lambda x, **_: jax.vmap(CELL)(x, x),
+    "attention": lambda x, **_: jax.vmap(lambda z: ATTENTION(z, z, z))(x[:, :, None] * jnp.ones(4)),
     "picture": lambda image, **_: jax.vmap(
-        lambda z: eqx.nn.AvgPool2d(2)(eqx.nn.MaxPool2d(2)(eqx.nn.Conv2d(4, 5, 3, padding=1, key=KEYS[3])(z.transpose(2, 0, 1))))
+        lambda z: eqx.nn.AvgPool2d(2)(eqx.nn.MaxPool2d(2, 2)(CONVOLUTION(z.transpose(2, 0, 1))))
     )(image),
-    "embedded": lambda i, **_: jax.vmap(eqx.nn.Embedding(9, 4, key=KEYS[4]))(jnp.abs(i) % 9),
+    "embedded": lambda i, **_: jax.vmap(EMBEDDING)(jnp.abs(i) % 9),
 }
 """A user's own network is made of such."""
 ALL = {**ELEMENTWISE, **STRUCTURE, **INDEXING, **CONTROL, **LAYERS}
@@ -229,6 +242,20 @@ def test_what_is_unknown_is_named():
         return {"sorted": jnp.sort(given[0], -1), "cumulative": jax.lax.cummax(given[0], axis=1)}
 
     with pytest.raises(sizes.NotExportedError, match=r"it uses cummax, sort, which the export does not know"):
+        program(function)
+
+
+def test_random_numbers_inside_are_named_and_those_that_nobody_needs_are_not():
+    key = jax.random.key(0)
+
+    def function(x, *_):
+        spare = jax.random.normal(key, x.shape)
+        return {"y": x, "z": spare} if noisy else {"y": x}
+
+    noisy = False
+    assert program(function).outputs.keys() == {"y", "action"}
+    noisy = True
+    with pytest.raises(sizes.NotExportedError, match=r"it uses .*random_bits.*, which the export does not know"):
         program(function)
 
 

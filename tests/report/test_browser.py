@@ -43,9 +43,9 @@ def test_every_chart_is_drawn_without_an_error(report, tmp_path, width):
     assert complaints == []
     charts = re.findall(r'<figure class="chart.*?</figure>', text, re.DOTALL)
     assert f'data-drawn="{len(charts)}"' in text
-    assert len(charts) == 18
+    assert len(charts) == 22
     assert all('class="line g0' in chart for chart in charts)
-    assert sum('class="band g1"' in chart for chart in charts) == 9
+    assert sum('class="band g1"' in chart for chart in charts) == 11
     assert "<title>9 runs on 2 environments</title>" in text
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from proximo.tune.planning import make_plan
 from proximo.tune.record import open_study
-from proximo.tune.sampling import compiled_part, draw, make_pruner, make_sampler
+from proximo.tune.sampling import draw, explores, make_pruner, make_sampler, shared_part
 
 from studies import config
 
@@ -48,19 +48,22 @@ def test_a_draw_depends_on_seed_number_and_trials_only(tmp_path, space):
 
 def test_what_is_compiled_is_drawn_where_it_was_good_and_leaves_no_trial(tmp_path, space):
     study = filled(tmp_path / "a", space, 40, lambda p: float(p["num_steps.rank"] == 2) + p["normalize_reward"])
-    shaping = {"num_steps", "normalize_reward"}
-    found = [compiled_part(study, space, shaping, 100, n, batch=5, fits=lambda s: True) for n in range(40, 60)]
-    assert all(set(parameters) == {"num_steps.rank", "normalize_reward"} for parameters in found)
+    names = {"num_steps.rank", "normalize_reward"}
+    found = [shared_part(study, space, names, 100, n, at_random=False, fits=lambda s: True) for n in range(40, 60)]
+    assert all(set(parameters) == names for parameters in found)
     assert sum(p == {"num_steps.rank": 2, "normalize_reward": True} for p in found) > 10
     assert len(study.trials) == 40
-    random = [compiled_part(study, space, shaping, 100, n, batch=4, fits=lambda s: True) for n in range(40, 60)]
-    assert sum(p == {"num_steps.rank": 2, "normalize_reward": True} for p in random) < 8, "every fourth batch explores"
+    random = [shared_part(study, space, names, 100, n, at_random=True, fits=lambda s: True) for n in range(40, 60)]
+    assert sum(p == {"num_steps.rank": 2, "normalize_reward": True} for p in random) < 8
+    assert [batch for batch in range(1, 13) if explores(batch)] == [1, 2, 3, 7, 11]
 
 
 def test_what_does_not_fit_is_drawn_anew(tmp_path, space):
     study = filled(tmp_path / "a", space, 12, rate)
     for number in range(12, 20):
-        found = compiled_part(study, space, {"num_steps"}, 100, number, batch=number, fits=lambda s: s["num_steps"] == 16)
+        found = shared_part(
+            study, space, {"num_steps.rank"}, 100, number, at_random=number % 2 == 0, fits=lambda s: s["num_steps"] == 16
+        )
         assert found == {"num_steps.rank": 0}
 
 

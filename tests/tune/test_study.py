@@ -265,6 +265,21 @@ def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch
     assert {t.state for t in trials} == {"done"}
 
 
+def test_trials_that_train_one_by_one_are_drawn_whole_so_that_they_fit(tmp_path, monkeypatch):
+    """Where a batch shares what is compiled, a number that does not fit beside it fails its trial alone."""
+    monkeypatch.setattr(module, "make_batch", Scripted)
+    space = "optimizer: [adam, adamw]\nweight_decay: [0, 0.01]\n" + TRACED
+    alone = searched(tmp_path / "a", plan(tmp_path, space, trials=16, together=1)).trials
+    drawn = {(t.settings["optimizer"], t.settings["weight_decay"]) for t in alone}
+    assert drawn == {("adam", 0.0), ("adamw", 0.0), ("adamw", 0.01)}
+    assert {t.state for t in alone} == {"done"}
+    batches = searched(tmp_path / "b", plan(tmp_path, space, trials=30)).trials
+    unfit = [t for t in batches if (t.settings["optimizer"], t.settings["weight_decay"]) == ("adam", 0.01)]
+    assert unfit
+    assert {(t.state, t.reason) for t in unfit} == {("failed", "its settings do not fit together")}
+    assert {t.state for t in batches if t not in unfit} == {"done"}
+
+
 def test_the_plan_is_read_as_it_was_written(whole, tmp_path):
     _, p = whole
     p.write(tmp_path)

@@ -107,7 +107,7 @@ class _Flattener:
     def inline(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Atom]) -> list[Atom]:
         """The outputs of ``jaxpr``, an open one, for ``arguments``."""
         known: dict[Any, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
-        known |= {var: Constant(np.asarray(x)) for var, x in zip(jaxpr.constvars, constants, strict=True)}
+        known |= {var: self._constant(x) for var, x in zip(jaxpr.constvars, constants, strict=True)}
 
         def read(atom: Any) -> Atom:
             return _known(atom) if isinstance(atom, core.Literal) else known[atom]
@@ -116,6 +116,12 @@ class _Flattener:
             outputs = self._apply(equation, [read(x) for x in equation.invars])
             known |= dict(zip(equation.outvars, outputs, strict=True))
         return [read(x) for x in jaxpr.outvars]
+
+    def _constant(self, x: Any) -> Atom:
+        """A known array; a random key is none, and nothing that is exported may depend on it."""
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return self._add("random_key", [], [x], {})[0]
+        return Constant(np.asarray(x))
 
     def _call(self, body: Any, arguments: Sequence[Atom]) -> list[Atom]:
         return self.inline(body.jaxpr, body.consts, arguments) if hasattr(body, "consts") else self.inline(body, (), arguments)

@@ -60,19 +60,28 @@ def draw(trial: Trial, space: Space) -> Parameters:
     return found
 
 
-def compiled_part(
-    study: optuna.Study, space: Space, shaping: Collection[str], seed: int, number: int, batch: int, fits: Callable[[Any], bool]
-) -> Parameters:
-    """What the trials of a batch have in common: the parameters of the settings in ``shaping``, which change what is compiled.
+def explores(batch: int) -> bool:
+    """Whether a batch draws what is compiled at random."""
+    return batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
 
-    They are those of the best trial that the sampler can think of, drawn in a copy of the study, so that draws whose settings do not
-    fit together (``fits`` tells) leave no trials behind. ``number`` is the first trial's.
+
+def shared_part(
+    study: optuna.Study,
+    space: Space,
+    names: Collection[str],
+    seed: int,
+    number: int,
+    at_random: bool,
+    fits: Callable[[Any], bool],
+) -> Parameters:
+    """The parameters ``names``, which the trials of a batch have in common; ``number`` is its first trial.
+
+    They are those of the best trial that the sampler can think of (or of one ``at_random``), drawn in a copy of the study, so that draws
+    whose settings do not fit together, which ``fits`` tells, leave no trials behind.
     """
-    names = {key for d in space.dimensions if d.name in shaping for key in d.distributions()}
     copy = optuna.create_study(direction="maximize")
     copy.add_trials([t for t in study.get_trials(deepcopy=False) if t.state.is_finished()])
-    explores = batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == 0
-    copy.sampler = RandomSampler(seed=_seed(seed, number)) if explores else make_sampler(seed, number, {})
+    copy.sampler = RandomSampler(seed=_seed(seed, number)) if at_random else make_sampler(seed, number, {})
     parameters: Parameters = {}
     for _ in range(DRAWS):
         trial = copy.ask()

@@ -20,7 +20,7 @@ from proximo.tune.judging import OUT_OF_TIME, Judging, Trainer
 from proximo.tune.plan import StudyPlan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import FINAL, Record, best_of, finalists, open_study, records
-from proximo.tune.sampling import compiled_part, draw, make_pruner, make_sampler
+from proximo.tune.sampling import draw, explores, make_pruner, make_sampler, shared_part
 from proximo.tune.space import shown, with_settings
 from proximo.tune.trials import make_batch
 
@@ -105,17 +105,19 @@ class Study:
         return {number: self._ask(number, begun, shared) for number in numbers}
 
     def _shared(self, first: int) -> Parameters:
-        """The parameters that a batch has in common: those of its first trial, where that was drawn before an interruption."""
-        names = {key for d in self.plan.space.dimensions if d.name in self.shaping for key in d.distributions()}
+        """The parameters that a batch has in common, those that change the program (all, where trials train one by one): of its first
+        trial, where that was drawn before an interruption."""
+        space, alone = self.plan.space, self.plan.together == 1
+        names = {key for d in space.dimensions if alone or d.name in self.shaping for key in d.distributions()}
         if first == 0:
             return {key: value for key, value in (self.base_parameters or {}).items() if key in names}
         trials = self.study.get_trials(deepcopy=False)
         drawn = trials[first].params if first < len(trials) else {}
         if names <= set(drawn):
             return {key: drawn[key] for key in names}
-        return compiled_part(
-            self.study, self.plan.space, self.shaping, self.plan.base.run.seed, first, first // self.plan.together, self._fits
-        )
+        together = self.plan.together
+        at_random = together > 1 and explores(first // together)
+        return shared_part(self.study, self.plan.space, names, self.plan.base.run.seed, first, at_random, self._fits)
 
     def _fits(self, settings: dict[str, Any]) -> bool:
         try:
