@@ -55,8 +55,9 @@ class Show:
         for warning in self.subject.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         if seeds:
-            others = f" ({', '.join(seeds[1:])} by their own names)" if len(seeds) > 1 else ""
-            print(f"{seeds[0]} is shown{others}")
+            first, *rest = seeds
+            others = f" ({', '.join(rest)} by their own names)" if rest else ""
+            print(f"{first} is shown{others}")
         print(self.subject, flush=True)
 
     def _rows(self, window: bool = False) -> Iterator[Row]:

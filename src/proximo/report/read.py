@@ -120,7 +120,7 @@ def _seconds(rows: list[dict[str, Any]]) -> list[float]:
     found, earlier, latest, last_step = [], 0.0, math.nan, None
     for row in rows:
         own, speed = row.get("time/seconds"), row.get("time/steps_per_second")
-        if _number(own) and _number(speed):
+        if own is not None and speed is not None and _number(own) and _number(speed):
             if last_step is not None and row["step"] - own * speed > last_step - 0.5:
                 earlier = latest
             latest, last_step = earlier + own, row["step"]

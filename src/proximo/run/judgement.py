@@ -72,7 +72,7 @@ def judge(
     """``evaluate`` for each of ``hows``, on the same environment seeds, with what was played."""
     prepare_jax()
     _hold(episodes, seed, num_envs)
-    env, config = _judging(policy, levels, env_settings or {})
+    env, config = judging_environment(policy, levels, env_settings or {})
     played: dict[How, Episodes] = {}
     doubts = _doubts(policy.config, config, levels is not None)
     with contextlib.closing(make_evaluator(env, config, episodes, False, num_envs or _together(env, config))) as evaluator:
@@ -121,7 +121,9 @@ def _doubts(trained: Config, judged: Config, levels: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _judging(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[JaxEnvironment | HostEnvironment, Config]:
+def judging_environment(
+    policy: Policy, levels: str | None, env_settings: dict[str, Any]
+) -> tuple[JaxEnvironment | HostEnvironment, Config]:
     """The environment to be judged by, and its settings."""
     if levels is None and not env_settings:
         return policy.env, policy.config

@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.run.csv_table import CsvTable
@@ -63,7 +63,7 @@ def _own(name: str) -> Callable[[TrackedRun], Sink]:
         raise ConfigError(
             f"track = {name!r}: expected a class with write(step, values) (docs/tracking.md has an example), found {what}."
         )
-    return found
+    return cast("Callable[[TrackedRun], Sink]", found)
 
 
 def opened(track: str, run: TrackedRun) -> list[Sink]:

@@ -13,8 +13,9 @@ from proximo.errors import CheckpointError, ConfigError, EnvError
 from proximo.run import directory
 from proximo.run.clips import fps_of, videos
 from proximo.run.evaluation import JUDGEMENT_STREAM
+from proximo.run.judgement import judging_environment
 from proximo.run.playing import Agent, PolicyAgent, Row, episodes_of, random_agent
-from proximo.run.policy import _judging, load_policy
+from proximo.run.policy import load_policy
 from proximo.run.reuse import environment
 from proximo.run.settings import make_config
 from proximo.runtime import prepare_jax
@@ -93,7 +94,7 @@ def trained(
     members = directory.members(path)
     run_dir = members[0] if members else path
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
-    env, config = _judging(policy, levels, env_settings or {})
+    env, config = judging_environment(policy, levels, env_settings or {})
     acts = "sampled" if stochastic else "greedy"
     return Subject(
         env, config, PolicyAgent(policy, stochastic), acts, run_dir, policy.step, tuple(m.name for m in members), policy.warnings

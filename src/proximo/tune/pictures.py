@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -79,7 +79,7 @@ def draw_importance(path: Path, found: dict[str, float], title: str) -> Path:
     return _saved(figure, path)
 
 
-def _figure(width: float, height: float, grid: str) -> tuple[Any, Any]:
+def _figure(width: float, height: float, grid: Literal["both", "x", "y"]) -> tuple[Any, Any]:
     # No pyplot: it would choose a window where there is a display.
     from matplotlib.figure import Figure
 
