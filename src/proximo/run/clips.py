@@ -14,11 +14,12 @@ from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.run.evaluation import SELECTION_STREAM
+from proximo.run.frames import videos
 from proximo.run.gif import gif_of
 from proximo.run.member import Member
 from proximo.run.playing import PolicyAgent, Row, play, stage_of
 from proximo.run.policy import Policy
-from proximo.run.stage import Stage, draws, no_renderer
+from proximo.run.stage import Stage, draws, fps_of, no_renderer
 from proximo.run.video import Mp4
 
 MOST_STEPS = 600
@@ -83,15 +84,6 @@ class Clips:
                 stage.close()
         except (Exception, SystemExit) as error:
             self._give_up(error)
-
-
-def fps_of(env: JaxEnvironment | HostEnvironment) -> float:
-    """Frames per second that an environment is shown with: its own, else such that one can follow."""
-    told = getattr(env, "render_fps", 0.0)
-    return float(min(max(told, 1.0), 60.0)) if told else DEFAULT_FPS
-
-
-DEFAULT_FPS = 30.0
 
 
 class _Encoder:
@@ -173,11 +165,6 @@ def _shrunk(frame: np.ndarray) -> np.ndarray:
     scale = min(1.0, GIF_PIXELS / max(frame.shape[:2]))
     size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
     return np.array(Image.fromarray(frame).resize(size, Image.Resampling.BOX))
-
-
-def videos(run_dir: Path) -> Path:
-    """Where the videos of a run lie."""
-    return run_dir / "videos"
 
 
 def discard_after(run_dir: Path, step: int) -> None:

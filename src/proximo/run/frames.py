@@ -19,6 +19,11 @@ class VideoError(ProximoError):
     """A video cannot be written."""
 
 
+def videos(run_dir: Path) -> Path:
+    """Where the videos of a run lie."""
+    return run_dir / "videos"
+
+
 def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
     """``frame`` in the (height, width) that a file has: even, as h264 wants it, and enlarged where it is small. Without ``size`` the one
     that is right for it."""

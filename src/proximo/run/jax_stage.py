@@ -50,14 +50,13 @@ class JaxStage:
 
     def step(self, action: np.ndarray) -> Step:
         with jax.default_matmul_precision(self.config.run.matmul_precision):
-            self._state, self._observation, reward, terminated, truncated, success = self._functions.step(
+            self._state, self._observation, *rest = self._functions.step(
                 self._chunk, np.int32(self._time), self._place, self._state, action, self._observation, self._params
             )
+        reward, terminated, truncated, success = (np.asarray(x).item() for x in rest)
         self._time += 1
-        limit = self.config.env.max_episode_steps
-        over = bool(truncated[0]) or (0 < limit <= self._time and not terminated[0])
-        told = bool(success[0]) if self._functions.tells else None
-        return Step(self._observation, float(reward[0]), bool(terminated[0]), over, told)
+        over = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
+        return Step(self._observation, reward, terminated, over, success if self._functions.tells else None)
 
     def picture(self) -> Draw:
         env_id, state, params = self.config.env.id, self._state, self.env.default_params

@@ -18,6 +18,7 @@ Observed = Any
 """A pytree of arrays with a leading axis of 1."""
 Draw = Callable[[], np.ndarray | None]
 """A picture, uint8 [height, width, 3], drawn when it is called, by whichever thread; None where the environment shows itself in a window."""
+DEFAULT_FPS = 30.0
 SMALLEST_PICTURE = 16
 """Pixels that an observation must have along each side to be shown as a picture."""
 
@@ -61,6 +62,12 @@ def draws(env: JaxEnvironment | HostEnvironment) -> bool:
     if isinstance(env, HostEnvironment) and env.make is not None:
         return True
     return hasattr(env, "render") or image_of(from_any(env.observation_space, "observation")) is not None
+
+
+def fps_of(env: JaxEnvironment | HostEnvironment) -> float:
+    """Frames per second that an environment is shown with: its own, else such that one can follow."""
+    told = getattr(env, "render_fps", 0.0)
+    return float(min(max(told, 1.0), 60.0)) if told else DEFAULT_FPS
 
 
 def no_renderer(env_id: str) -> EnvError:

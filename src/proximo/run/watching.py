@@ -11,13 +11,14 @@ from proximo.config import MAX_SEED, Config, override
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError, EnvError
 from proximo.run import directory
-from proximo.run.clips import fps_of, videos
 from proximo.run.evaluation import JUDGEMENT_STREAM
+from proximo.run.frames import videos
 from proximo.run.judgement import judging_environment
 from proximo.run.playing import Agent, PolicyAgent, Row, episodes_of, random_agent
 from proximo.run.policy import load_policy
 from proximo.run.reuse import environment
 from proximo.run.settings import make_config
+from proximo.run.stage import fps_of
 from proximo.runtime import prepare_jax
 
 MOST_EPISODES = 10_000
