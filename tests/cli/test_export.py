@@ -10,7 +10,7 @@ import pytest
 import proximo
 from commands import GRU, train_words
 from proximo.cli import main
-from proximo.export import latency, runtime
+from proximo.export import latency, parity, runtime
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,12 @@ def runs(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     monkeypatch.setattr(latency, "BUDGET", 0.0)
+
+
+@pytest.fixture
+def shorter(monkeypatch):
+    monkeypatch.setattr(latency, "SIZES", (1,))
+    monkeypatch.setattr(parity, "STEPS", 10)
 
 
 def exported(runs, *words):
@@ -41,7 +47,7 @@ def test_a_run_becomes_a_folder_of_five_files(runs, capsys):
     assert json.loads((folder / "metadata.json").read_text())["environment"] == "proximo:PocMemory"
 
 
-def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys):
+def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys, shorter):
     """In the environment itself, episode after episode."""
     assert exported(runs, "r@best", "--format", "numpy", "--out", str(tmp_path / "out")) == 0
     policy = proximo.load_policy("r@best", str(runs))
@@ -56,14 +62,14 @@ def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys):
         first = rng.random(3) < 0.2
 
 
-def test_noise_is_asked_for(runs, tmp_path, capsys):
+def test_noise_is_asked_for(runs, tmp_path, capsys, shorter):
     assert exported(runs, "r", "--stochastic", "--out", str(tmp_path / "out")) == 0
     metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
     assert metadata["inputs"][-1]["name"] == "noise"
     assert "gumbel" in metadata["inputs"][-1]["meaning"]
 
 
-def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs, tmp_path, capsys, monkeypatch):
+def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs, tmp_path, capsys, monkeypatch, shorter):
     monkeypatch.setattr("proximo.export.folder.onnx_is_there", lambda: False)
     monkeypatch.setattr("proximo.export.onnx_is_there", lambda: False)
     assert exported(runs, "r", "--out", str(tmp_path / "a")) == 0

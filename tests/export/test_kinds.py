@@ -134,7 +134,7 @@ def test_a_forgotten_reset_is_refused():
 
 
 def test_ties_are_no_errors_and_other_choices_are():
-    policy = made(actions=Discrete(3), memory="gru", observe_action=True)
+    policy = made(actions=Discrete(3), observe_action=True)
     acting = Acting(policy, stochastic=False)
     readout = policy.network.actor.readout.output
     level = dataclasses.replace(readout, weight=readout.weight * 0, bias=readout.bias * 0)

@@ -84,6 +84,16 @@ def test_a_pointer_reads_the_last_values_with_their_intervals(report, tmp_path):
     assert "memory=lstm" in tip(text)
 
 
+def test_a_tooltip_stays_within_its_chart(report, tmp_path):
+    said = """setTimeout(() => {
+        const [tip, chart] = ['.tip', 'svg'].map((name) => document.querySelector('figure.chart ' + name).getBoundingClientRect());
+        document.title = ['top', 'left'].map((side) => tip[side] >= chart[side] - 1) + ',' +
+            ['bottom', 'right'].map((side) => tip[side] <= chart[side] + 1);
+    }, 600);"""
+    text, _ = opened(report, tmp_path, 700, before=moved() + ";" + said)
+    assert "<title>true,true,true,true</title>" in text
+
+
 def test_wall_time_is_the_other_axis_and_a_group_can_be_hidden(report, tmp_path):
     text, complaints = opened(report, tmp_path, before=moved("seconds", "document.querySelector('button.chip').click();"))
     assert complaints == []

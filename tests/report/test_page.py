@@ -8,9 +8,10 @@ import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import figure, page, panels, tidy
+from proximo.report.build import not_drawn
 from proximo.report.clips import last_clips
 from proximo.report.curves import all_curves
-from proximo.report.grouping import sections_of
+from proximo.report.grouping import Section, sections_of
 from proximo.report.markup import Markup, tag
 from proximo.report.read import read_runs
 
@@ -172,3 +173,17 @@ def test_the_picture_grows_with_the_environments(tmp_path):
     paths = [made_group(tmp_path / "g"), made_run(tmp_path / "r", env="gymnax:Acrobot-v1")]
     one, two = (int.from_bytes(drawn(tmp_path, paths[:n])[20:24]) for n in (1, 2))
     assert two > 1.8 * one
+
+
+@pytest.mark.parametrize(("metric", "charts"), [("train/entropy", 1), ("train/loss", 0)])
+def test_a_run_whose_first_episode_goes_on_has_a_page_and_a_picture(tmp_path, metric, charts):
+    run_dir = made_run(tmp_path / "r")
+    write_rows(run_dir, [{"step": 1024, metric: 0.5, "rollout/return_mean": None}])
+    assert rendered([run_dir]).count('<figure class="chart') == charts
+    assert drawn(tmp_path, [run_dir])[:4] == b"\x89PNG"
+
+
+def test_environments_that_the_picture_leaves_out_are_told():
+    sections = [Section(f"env-{i}", [], []) for i in range(14)]
+    assert not_drawn(sections) == ["report.png has the first 12 environments; the page has env-12, env-13 too."]
+    assert not_drawn(sections[:12]) == []

@@ -51,7 +51,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
         png=folder / "report.png",
         csv=folder / "report.csv",
         sections=sections,
-        warnings=[clip.says for found in clips for clip in found if clip.content is None],
+        warnings=[clip.says for found in clips for clip in found if clip.content is None] + not_drawn(sections),
     )
     drawn = [all_curves(section, most_points(len(runs))) for section in sections]
     content = page.render(sections, drawn, clips, datetime.now())
@@ -63,3 +63,9 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     except OSError as error:
         raise RunDirectoryError(f"Cannot write the report into {folder} ({error.strerror}): choose another --out.") from error
     return report
+
+
+def not_drawn(sections: Sequence[Section]) -> list[str]:
+    """A sentence where the picture has not all environments."""
+    left = [section.environment for section in sections[figure.MOST_SECTIONS :]]
+    return [f"report.png has the first {figure.MOST_SECTIONS} environments; the page has {', '.join(left)} too."] if left else []

@@ -20,7 +20,7 @@ AXES = ("step", "seconds")
 
 
 class Metric(NamedTuple):
-    """One chart: the name in metrics.jsonl, a title, what it is, and the values between which it is worth drawing."""
+    """One chart: the name in metrics.jsonl, a title, what it is, and the value below which it is cut."""
 
     name: str
     title: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,11 @@ def _legend_rows(section: Section) -> int:
 
 def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) -> None:
     part.suptitle(section.environment, fontweight="bold", parse_math=False)
-    learning = next(metric for metric in LEARNING if metric.name == measure_of(section))
+    # Before the first episode has ended there may be diagnostics only.
+    learning = next((metric for metric in curves if metric.name == measure_of(section)), next(iter(curves), None))
+    if learning is None:
+        part.text(0.5, 0.5, "nothing measured yet", ha="center")
+        return
     small = [metric for metric in curves if metric not in LEARNING][:SMALL]
     mosaic = [["steps"] * SMALL + ["time"] * SMALL]
     if small:
@@ -51,6 +56,10 @@ def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) ->
     _curves(axes["time"], learning, main, "seconds")
     for i, metric in enumerate(small):
         _curves(axes[f"small {i}"], metric, curves[metric], "step", small=True)
+    _legend(part, main, handles)
+
+
+def _legend(part: Any, main: Sequence[Curves], handles: Sequence[Any]) -> None:
     labels = [drawn.group.label if len(drawn.lines) < 2 else f"{drawn.group.label} ({len(drawn.lines)} runs)" for drawn in main]
     named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if handle is not None]
     if len(named) > MOST_NAMED:
@@ -83,8 +92,9 @@ def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: 
 
 def _scale(drawn: Sequence[Curves]) -> tuple[float, str]:
     """Seconds in the unit that fits the longest run, and its name on the axis."""
-    last = max((line.x[AXES[1]][-1] for group in drawn for line in group.lines), default=0.0)
-    seconds, name = (1.0, "seconds") if not last >= 180 else (60.0, "minutes") if last < 3 * 3600 else (3600.0, "hours")
+    ends = [line.x[AXES[1]][-1] for group in drawn for line in group.lines]
+    last = max((end for end in ends if math.isfinite(end)), default=0.0)
+    seconds, name = (1.0, "seconds") if last < 180 else (60.0, "minutes") if last < 3 * 3600 else (3600.0, "hours")
     return seconds, f"{name} of training"
 
 

@@ -16,7 +16,8 @@ function lineUnder(view, px, py) {
   return best;
 }
 
-function tooltip(view, x, rows, px) {
+// Beside the cursor, in the half of the chart where the curves are not.
+function tooltip(view, x, rows, px, py) {
   view.tip.replaceChildren();
   const head = document.createElement("b");
   head.textContent = state.axis === "step" ? exact(x) + " steps" : clock(x);
@@ -32,6 +33,9 @@ function tooltip(view, x, rows, px) {
   view.tip.hidden = false;
   const width = view.tip.offsetWidth, right = px + 14 + width < view.width;
   view.tip.style.left = Math.max(0, right ? px + 14 : Math.min(px - 14 - width, view.width - width)) + "px";
+  const above = py > view.height / 2, bottom = view.height - margin.bottom - view.tip.offsetHeight - 4;
+  const top = view.svg.getBoundingClientRect().top - view.figure.getBoundingClientRect().top;
+  view.tip.style.top = top + (above ? margin.top : Math.max(margin.top, bottom)) + "px";
 }
 
 function hover(view, px, py) {
@@ -60,7 +64,8 @@ function hover(view, px, py) {
   const at = view.px(stands);
   add(cursor, "line", { x1: at, x2: at, y1: margin.top, y2: view.height - margin.bottom, class: "cursor" });
   view.at = at;
-  tooltip(view, stands, rows, at);
+  const heights = rows.filter((row) => !row.strong).map((row) => view.py(row.value));
+  tooltip(view, stands, rows, at, heights.reduce((sum, height) => sum + height, 0) / Math.max(1, heights.length));
 }
 
 function place(view, event) {
@@ -135,7 +140,10 @@ if (chosen) state.axis = chosen.value;
 const observer = new ResizeObserver((entries) => {
   for (const entry of entries) {
     const view = views.find((candidate) => candidate.figure === entry.target);
-    if (view.width !== entry.target.clientWidth && entry.target.clientWidth) draw(view);
+    if (view.width !== entry.target.clientWidth && entry.target.clientWidth) {
+      hide(view);
+      draw(view);
+    }
   }
   document.body.dataset.drawn = views.filter((view) => view.width).length;
 });
