@@ -20,7 +20,7 @@ def runs(tmp_path_factory):
     """A run on a task that tells success, and is played best by no fixed action; and a group of two."""
     folder = tmp_path_factory.mktemp("runs")
     assert main(train_words(folder, "r", "proximo:PocMemory")) == 0
-    assert main(train_words(folder, "two", "proximo:PocMemory", seeds=2)) == 0
+    assert main(train_words(folder, "two", "proximo:PocMemory", seeds=2, seeds_mode="serial")) == 0
     return folder
 
 

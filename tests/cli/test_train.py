@@ -154,7 +154,7 @@ def test_the_help_shows_the_most_used_settings_with_their_defaults_and_where_the
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "proximo train --help-all" in text
+    assert "All settings: --help-all." in text
     for name in train.COMMON:
         assert f"--{name.replace('_', '-')} " in text
     assert "(default 1000000)" in text

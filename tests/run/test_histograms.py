@@ -1,16 +1,21 @@
 """Histograms: what they count, where they go, and that no bit of a training depends on them."""
 
 import json
+import os
+import signal
+import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from commands import BATCH, GRU, copied, final_state, rows, trained
+from commands import BATCH, copied, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.run import checkpoint
 from proximo.run.histograms import BINS, MOST_VALUES, Histogram, of_rows
+from proximo.run.program import Program
 from proximo.run.sinks import TensorBoard, read_rows
+from proximo.run.training import LOOK_GRACE_SECONDS
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
@@ -92,7 +97,7 @@ def test_tensorboard_gets_them_as_they_were_counted(tmp_path):
 
 SETTINGS = {
     "seeds together": {"seeds": 2},
-    "host, the learner behind": {"env": "gym_toys:Walk", "num_workers": 0, "learner_lag": 1, **GRU},
+    "host, the learner behind": {"env": "gym_toys:Walk", "num_workers": 0, "learner_lag": 1},
 }
 
 
@@ -149,3 +154,21 @@ def test_actions_are_those_that_the_environment_gets():
         }
     )
     assert made["histograms/actions"].counts.tolist() == [1, 3]
+
+
+def test_a_look_that_an_interruption_cuts_short_costs_nothing_that_was_learned(tmp_path, monkeypatch, capsys):
+    """The first look compiles, which may outlast the patience that an interrupted training has."""
+    real, asked = Program.look_before, []
+
+    def slow(self, state):
+        if not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(LOOK_GRACE_SECONDS + 1)
+        return real(self, state)
+
+    monkeypatch.setattr(Program, "look_before", slow)
+    words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
+    assert main(words) == 128 + signal.SIGTERM
+    assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
+    assert asked

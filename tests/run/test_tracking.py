@@ -5,6 +5,7 @@ import re
 import sqlite3
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -142,6 +143,21 @@ def test_a_sink_that_never_returns_is_left_behind_in_the_end(tmp_path):
     sink.close()
     assert told == ["own_sinks:Kept has not taken everything within 0 s: the rest may be missing there."]
     never.set()
+
+
+def test_sinks_that_take_their_time_in_the_end_take_it_together(tmp_path):
+    class Late(Kept):
+        def close(self):
+            time.sleep(0.3)
+            super().close()
+
+    sinks = [opened(tmp_path / str(i), Late) for i in range(5) if (tmp_path / str(i)).mkdir() is None]
+    started = time.monotonic()
+    for step in ("end", "close"):
+        for sink in sinks:
+            getattr(sink, step)()
+    assert Late.closed == 5
+    assert time.monotonic() - started < 1.4
 
 
 def test_a_sink_that_fails_is_told_of_once_and_gets_nothing_more(tmp_path):

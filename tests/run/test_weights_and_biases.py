@@ -135,6 +135,15 @@ def test_without_a_key_it_is_offline_and_says_so(server, tmp_path, monkeypatch):
     ]
 
 
+def test_the_seeds_of_a_group_say_so_once(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "has_key", lambda: False)
+    told = []
+    for seed in range(3):
+        opened(tmp_path / "g" / f"seed-{seed}", told=told)
+    (sentence,) = told
+    assert f"{tmp_path / 'g'} is tracked offline; `wandb sync {tmp_path / 'g' / 'seed-*'}/wandb/latest-run`" in sentence
+
+
 def test_without_a_server_it_is_offline_and_says_why(server, tmp_path):
     server.reachable = False
     told = []

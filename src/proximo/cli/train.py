@@ -88,7 +88,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
         prog="proximo train",
         description="Train a policy. Settings: default < preset < --config < flag.",
         usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
-        epilog="All settings: `--help-all`. As a preset has them: `proximo train ENV --show-config`." if short else None,
+        epilog="All settings: --help-all. With the values of a preset: ENV --show-config." if short else None,
         allow_abbrev=False,
         add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),

@@ -80,6 +80,12 @@ class Member:
             retention.mark_best(self.run_dir, step)
         retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
 
+    def end(self) -> None:
+        """Let those sinks that close in the background begin with it."""
+        for sink in self.sinks:
+            if isinstance(sink, tracking.Background):
+                sink.end()
+
     def close(self, hurry: bool = False) -> None:
         """Close the sinks; in a ``hurry`` without waiting long for what is uploaded."""
         for sink in self.sinks:
@@ -110,4 +116,5 @@ def opened(
         for run_dir, config in zip(run_dirs, configs, strict=True):
             members.append(Member(run_dir, config, resumed_at, warned))
             stack.callback(members[-1].close)
+        stack.callback(lambda: [member.end() for member in members])  # first of all: they take their time together
         yield members

@@ -199,6 +199,7 @@ class HostProgram:
     def look_before(self, state: TrainState) -> Any:
         """Have the rollout of the next update kept."""
         self.driver.keeps_rollout = True
+        return ()
 
     def look_behind(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
         """The histograms of the update behind ``look_before``; none where it was cut short."""

@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -57,7 +58,7 @@ def _own(name: str) -> Callable[[TrackedRun], Sink]:
             f"track = {name!r}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must lie on "
             "Python's path, or where you stand."
         ) from error
-    found: Any = getattr(module, class_name, None)
+    found = getattr(module, class_name, None)
     if not callable(found) or not callable(getattr(found, "write", None)):
         what = f"nothing of that name{nearest(class_name, vars(module))}" if found is None else repr(found)
         raise ConfigError(
@@ -91,6 +92,7 @@ class Background(Sink):
     def __init__(self, name: str, make: Callable[[TrackedRun], Sink], run: TrackedRun):
         self.name, self.run, self.patience = name, run, PATIENCE_SECONDS
         self._failed = False
+        self._ended_at: float | None = None
         self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._record = _Record(run.run_dir / f".tracked-{name.replace(':', '-')}.json", fresh=run.resumed_at is None)
         # Read now: what is written from here on comes by the queue.
@@ -110,10 +112,17 @@ class Background(Sink):
         """Hand the request over: it is not waited for, what is missed is written when the run is resumed."""
         self._put("flush")
 
+    def end(self) -> None:
+        """Nothing comes any more. From now on it has so long as its patience lasts, beside all others that have ended."""
+        if self._ended_at is None:
+            self._ended_at = time.monotonic()
+            self._queue.put(None)
+
     def close(self) -> None:
         """Wait until all is written, but not for ever."""
-        self._queue.put(None)
-        self._thread.join(self.patience)
+        self.end()
+        assert self._ended_at is not None
+        self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
         if self._thread.is_alive() and not self._failed:
             self.run.warned(f"{self.name} has not taken everything within {self.patience:.0f} s: the rest may be missing there.")
 

@@ -27,6 +27,7 @@ from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
 SNAPSHOT_SECONDS = 3.0
+LOOK_GRACE_SECONDS = 1.0
 
 
 class Training:
@@ -149,9 +150,7 @@ class Training:
 
     def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
         """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
-        seen: tuple[Any, ...] = ()
-        if self._is_looked_at(update):
-            seen = (self.interrupts.call(self.program.look_before, state, computes=self.program.computes),)
+        seen = self._look(self.program.look_before, state) if self._is_looked_at(update) else None
         started = time.monotonic()
         state, metrics = self.interrupts.call(self.program.advance, state, wanted, computes=self.program.computes)
         count = next(iter(metrics.values())).shape[1]
@@ -166,17 +165,24 @@ class Training:
             if good < count:
                 # What comes later follows from the first source.
                 self._fail(member, BAD_SOURCES[int(bad[:, good].argmax())], update + good)
-        if seen:
-            self._write_histograms(state, (update + count) * self.config.batch_size, *seen)
+        if seen is not None:
+            self._write_histograms(state, (update + count) * self.config.batch_size, seen)
         recent = [m.window.recent_return for _, m in self.healthy if m.window.recent_return is not None]
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
         return state, seconds / count, count
 
+    def _look(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``function`` sees of a state; None where an interruption cuts it short, which must cost nothing that was learned."""
+        try:
+            return self.interrupts.call(function, *arguments, grace=LOOK_GRACE_SECONDS, computes=self.program.computes)
+        except AbandonedError:
+            return None
+
     def _write_histograms(self, state: TrainState, step: int, seen: Any) -> None:
         """Of the update that has led to ``state``, for each seed that it has not ended."""
-        made = self.interrupts.call(self.program.look_behind, state, seen, computes=self.program.computes)
+        made = self._look(self.program.look_behind, state, seen) or []
         for i, member in self.healthy:
             if i < len(made):
                 member.write_histograms(step, made[i])

@@ -9,6 +9,7 @@ import netrc
 import os
 import re
 import secrets
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -21,6 +22,10 @@ from proximo.run.sinks import Sink, TrackedRun
 AXIS = "environment_steps"
 START_SECONDS = 30
 FILE = "wandb.json"
+_SEED = re.compile(r"seed-\d+")
+_TOLD: set[Path] = set()
+"""Groups of seeds that were said to be tracked offline."""
+_LOCK = threading.Lock()
 KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
@@ -53,12 +58,9 @@ class WeightsAndBiases(Sink):
         mode = os.environ.get("WANDB_MODE") or None
         if mode is None and not has_key():
             mode = "offline"
-            run.warned(
-                f"Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY): {run.run_dir} is tracked offline; "
-                f"`wandb sync {run.run_dir / 'wandb' / 'latest-run'}` uploads it."
-            )
-        alone = not re.fullmatch(r"seed-\d+", run.run_dir.name)
-        name, env = run.run_dir if alone else run.run_dir.parent, settings["env"]["id"]
+            self._tell_offline(run, "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)")
+        alone, env = not _SEED.fullmatch(run.run_dir.name), settings["env"]["id"]
+        name = run.run_dir if alone else run.run_dir.parent
         options: dict[str, Any] = {
             "id": self._id,
             "resume": "allow" if mode in (None, "online") else None,
@@ -75,14 +77,24 @@ class WeightsAndBiases(Sink):
         except Exception as error:
             if mode in ("offline", "disabled"):
                 raise
-            run.warned(
-                f"Weights & Biases cannot be reached ({' '.join(str(error).split())}): {run.run_dir} is tracked offline; "
-                f"`wandb sync {run.run_dir / 'wandb' / 'latest-run'}` uploads it."
-            )
+            self._tell_offline(run, f"Weights & Biases cannot be reached ({' '.join(str(error).split())})")
             started = wandb.init(mode="offline", settings=wandb.Settings(**quiet), **{**options, "resume": None})
         started.define_metric(AXIS, hidden=True)
         started.define_metric("*", step_metric=AXIS)
         return started
+
+    @staticmethod
+    def _tell_offline(run: TrackedRun, why: str) -> None:
+        """Once for all seeds of a group, whose runs begin side by side."""
+        seed = _SEED.fullmatch(run.run_dir.name) is not None
+        place = run.run_dir.parent if seed else run.run_dir
+        folder = place / "seed-*" if seed else place
+        if seed:
+            with _LOCK:
+                if place in _TOLD:
+                    return
+                _TOLD.add(place)
+        run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Add the finite numbers to the row of ``step``, with the clips that have come up since."""
