@@ -66,17 +66,24 @@ def test_all_trials_are_trained_and_a_batch_shares_what_is_compiled(whole):
         assert len({tuple(t.settings.values()) for t in batch}) == len(batch), "and nothing else"
 
 
-def test_the_final_round_is_on_other_seeds_for_the_best_and_the_base(whole):
+def test_the_final_round_is_on_other_seeds_for_the_best(whole):
     study, p = whole
     trials = study.trials
     assert not set(p.trial_seeds) & set(p.final_seeds)
     assert len(p.final_seeds) == p.seeds * p.together
     in_it = {t.number for t in trials if t.final}
     assert in_it == {t.number for t in finalists(trials, 2)}
-    assert 0 in in_it
-    assert len(in_it) == 3
+    assert len(in_it) == 2
+    assert 0 not in in_it, "the base learns nothing"
     assert all(len(t.final) == 3 for t in trials if t.final)
     assert best_of(trials).final_score == max(t.final_score for t in trials if t.final)
+
+
+def test_a_base_that_may_be_the_best_is_in_the_final_round(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(Scripted, "order", -1)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6, finalists=2)).trials
+    assert [t.number for t in trials if t.final] == [0, 1, 4]
 
 
 def test_the_search_finds_what_learns(whole):
@@ -218,6 +225,7 @@ def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch
 def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path, monkeypatch):
     """A final round of the base and two others takes 30 seconds of the scripted trainer."""
     monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(Scripted, "order", -1)
     p = plan(tmp_path, TRACED, trials=30, finalists=2)
     study = searched(tmp_path / "s", p, deadline=time.monotonic() + 31)
     assert study.search_deadline == pytest.approx(study.deadline - 30)
@@ -250,6 +258,25 @@ def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_pa
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 60).trials
     assert shares == [0.01, 0.05, 0.5, 1.0, 0.01, 0.05], "the base's batch is, and the next one is ended when its speed is known"
     assert [(t.state, t.reason) for t in trials[3:]] == [("pruned", "time was up")] * 3
+
+
+def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeypatch):
+    class Telling(Scripted):
+        full_seconds = 10.0
+
+        def __init__(self, configs, seeds, width, watch):
+            super().__init__(configs)
+            self.watch = watch
+
+        def train(self, evaluations, judge):
+            self.watch.advanced(0.5)
+            super().train(evaluations, judge)
+
+    monkeypatch.setattr(module, "make_batch", Telling)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, finalists=2), deadline=time.monotonic() + 24).trials
+    assert len(trials) == 6
+    assert {t.reason for t in trials[3:]} == {"time was up"}
+    assert sum(bool(t.final) for t in trials) == 2
 
 
 def test_what_shapes_the_program_is_found_by_its_key(tmp_path):

@@ -9,7 +9,7 @@ from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, TUNING_ST
 from proximo.run.program import make_program
 from proximo.run.reuse import environment
 from proximo.tune import trials as module
-from proximo.tune.evaluated import bad_source, borders, reached
+from proximo.tune.evaluated import Pace, bad_source, borders, reached
 from proximo.tune.host_trials import HostTrial
 from proximo.tune.trials import DeviceBatch, make_batch, settings_of_trials
 
@@ -113,10 +113,18 @@ def test_places_of_pruned_trials_are_given_up_only_where_that_pays(monkeypatch):
     places, whole = train()
     assert len(places) == 3, "eight updates are done before anything is compiled"
     monkeypatch.setattr(module, "LEAST_COMPILE_SECONDS", 0.0)
-    monkeypatch.setattr(DeviceBatch, "seconds_per_update", property(lambda self: 1e9, lambda self, value: None), raising=False)
+    monkeypatch.setattr(Pace, "seconds_per_update", 1e9)
     places, narrow = train()
     assert places == [(2, 100)]
     assert narrow.score == pytest.approx(whole.score, abs=0.2)
+
+
+def test_the_pace_is_the_mean_and_not_that_of_a_last_short_call():
+    pace = Pace()
+    assert pace.seconds_per_update == 0
+    pace.add(10.0, 100)
+    pace.add(1.0, 1)
+    assert pace.seconds_per_update == pytest.approx(11 / 101)
 
 
 def test_evaluations_are_spaced_evenly_and_the_last_is_the_end():

@@ -42,8 +42,17 @@ def test_the_winner_is_that_of_the_final_round():
     only_base = [t[0], *without[1:]]
     assert best_of(only_base).number == 4, "a final round that only the base was in decides nothing"
     assert best_of([t[2], t[3]]) is None
-    assert [x.number for x in finalists(t, 1)] == [4, 0]
     assert finalists(t, 0) == []
+
+
+def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_of_it():
+    """Its seeds have 2 and 4; trial 4 had 5.5, and has 4.1 in the final round."""
+    t = trials()
+    assert [x.number for x in finalists(t, 1)] == [4]
+    t[0] = Record(0, "done", BASE, 3.0, [2.0, 4.2], final=[])
+    assert [x.number for x in finalists(t, 1)] == [4, 0]
+    assert [x.number for x in finalists(t, 2)] == [4, 1], "trial 1 has 4.6 there"
+    assert [x.number for x in finalists([Record(0, "failed", BASE, None), *t[1:]], 1)] == [4]
 
 
 @pytest.mark.parametrize("env", ["toys:Forbidden", "gymnax:Acrobot-v1"])

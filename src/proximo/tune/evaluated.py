@@ -76,6 +76,22 @@ def bad_source(metrics: dict[str, np.ndarray], place: int) -> str:
     return BAD_SOURCES[int(bad[:, int(bad.any(axis=0).argmax())].argmax())] if bad.any() else ""
 
 
+class Pace:
+    """Seconds that an update takes, the mean over all until now."""
+
+    def __init__(self) -> None:
+        self._seconds, self._updates = 0.0, 0
+
+    def add(self, seconds: float, updates: int) -> None:
+        """Some updates are done."""
+        self._seconds, self._updates = self._seconds + seconds, self._updates + updates
+
+    @property
+    def seconds_per_update(self) -> float:
+        """0 before the first one."""
+        return self._seconds / self._updates if self._updates else 0.0
+
+
 def updates_of_a_call(seconds_per_update: float) -> int:
     """As many as take about a second; one, before that is known."""
     return max(1, int(CALL_SECONDS / seconds_per_update)) if seconds_per_update else 1

@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.run.evaluation import TUNING_STREAM
 from proximo.run.program import HostProgram, make_program
 from proximo.run.reuse import environment
-from proximo.tune.evaluated import Judge, Reached, Watch, bad_source, borders, reached, updates_of_a_call
+from proximo.tune.evaluated import Judge, Pace, Reached, Watch, bad_source, borders, reached, updates_of_a_call
 from proximo.types import TrainState
 
 
@@ -24,12 +24,12 @@ class HostTrial:
         program = make_program(config, environment(config), stacked=False)
         assert isinstance(program, HostProgram)
         self.program = program
-        self.seconds_per_update = 0.0
+        self.pace = Pace()
 
     @property
     def full_seconds(self) -> float:
         """Seconds that all seeds train for, as far as it is known."""
-        return self.seconds_per_update * self.config.total_updates * len(self.seeds)
+        return self.pace.seconds_per_update * self.config.total_updates * len(self.seeds)
 
     def train(self, evaluations: int, judge: Judge) -> None:
         """To the end of all seeds, or until ``judge`` lets it go on no more."""
@@ -63,11 +63,11 @@ class HostTrial:
         """The state, and what was not finite."""
         total = self.config.total_updates
         while done < border:
-            count = min(updates_of_a_call(self.seconds_per_update), border - done, self.program.capacity)
+            count = min(updates_of_a_call(self.pace.seconds_per_update), border - done, self.program.capacity)
             started = time.monotonic()
             state, metrics = self.watch.call(self.program.advance, state, count, computes=self.program.computes)
             count = next(iter(metrics.values())).shape[1]
-            self.seconds_per_update = (time.monotonic() - started) / count
+            self.pace.add(time.monotonic() - started, count)
             done += count
             self.watch.advanced((index + done / total) / len(self.seeds))
             if source := bad_source(metrics, 0):

@@ -125,9 +125,13 @@ def best_of(trials: list[Record]) -> Record | None:
 
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
-    """The ``count`` best trials, and behind them the base; none where ``count`` is 0."""
-    done = sorted((t for t in trials if t.state == "done" and t.number), key=lambda t: -(t.score or 0.0))
-    return done[:count] + [t for t in trials[:1] if t.state == "done"] if count else []
+    """Who is in the final round: the ``count`` best trials, and behind them the base, unless even its best seed is below what the best of
+    them reaches on the mean (of the final round, where it has been there)."""
+    best = sorted((t for t in trials if t.state == "done" and t.number), key=lambda t: -(t.score or 0.0))[:count]
+    if not best or trials[0].state != "done":
+        return best
+    mark = max((t.final_score if t.final else t.score) or 0.0 for t in best)
+    return best + [t for t in trials[:1] if max(t.seed_scores) >= mark]
 
 
 def write_csv(path: Path, trials: list[Record], names: tuple[str, ...]) -> None:

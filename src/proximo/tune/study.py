@@ -69,23 +69,31 @@ class Study:
             self._seconds.append(time.monotonic() - started)
 
     def final_round(self) -> None:
-        """Train the best trials and the base anew on seeds that the search has not used; the best of these wins."""
-        plan = self.plan
-        for trial in finalists(self.trials, plan.finalists):
-            key = f"{FINAL}{trial.number}"
-            if key in self.study.user_attrs or time.monotonic() + trial.full_seconds > self.deadline:
+        """Train the best trials anew on seeds that the search has not used, and the base where it may still be better; the best of
+        these wins."""
+        tried: set[int] = set()
+        while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
+            trial = left[0]
+            tried.add(trial.number)
+            if self._was_in_final(trial) or time.monotonic() + trial.full_seconds > self.deadline:
                 continue
-            self.reporter.final_round(trial, len(plan.final_seeds))
-            found: list[Reached] = []
-            config = self._config(trial.number, trial.settings)
-            batch = make_batch([config], plan.final_seeds, 1, self.watch)
+            self.reporter.final_round(trial, len(self.plan.final_seeds))
+            self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_of_final(trial))
 
-            def judge(number: int, now: dict[int, Reached], found: list[Reached] = found) -> Collection[int]:
-                found.append(now[0])
-                return () if now[0].failure or now[0].final else now
+    def _was_in_final(self, trial: Record) -> bool:
+        return f"{FINAL}{trial.number}" in self.study.user_attrs
 
-            batch.train(1, judge)
-            self.study.set_user_attr(key, list(found[-1].returns))
+    def _returns_of_final(self, trial: Record) -> list[float]:
+        """The trial's scores by seed; none where NaN ended one of them."""
+        found: list[Reached] = []
+
+        def judge(number: int, now: dict[int, Reached]) -> Collection[int]:
+            found.append(now[0])
+            return () if now[0].failure or now[0].final else now
+
+        self.watch.advanced = self.reporter.advanced
+        make_batch([self._config(trial.number, trial.settings)], self.plan.final_seeds, 1, self.watch).train(1, judge)
+        return list(found[-1].returns)
 
     def _config(self, number: int, settings: dict[str, Any]) -> Config:
         return self.plan.base if number == 0 else with_settings(self.plan.base, settings)
@@ -189,7 +197,10 @@ class Study:
     @property
     def search_deadline(self) -> float:
         """When the final round has to begin."""
-        return self.deadline - sum(t.full_seconds for t in finalists(self.trials, self.plan.finalists))
+        return self.deadline - self._final_seconds(self.trials)
+
+    def _final_seconds(self, trials: list[Record]) -> float:
+        return sum(t.full_seconds for t in finalists(trials, self.plan.finalists) if not self._was_in_final(t))
 
     def seconds_left(self) -> float | None:
         """By the time that trials took so far; None before the first one."""
@@ -197,6 +208,5 @@ class Study:
         done = [t.seconds for t in trials if t.state != "running"]
         if not done:
             return None
-        finals = sum(t.full_seconds for t in finalists(trials, self.plan.finalists))
-        rest = sum(done) / len(done) * (self.plan.trials - len(done)) + finals
+        rest = sum(done) / len(done) * (self.plan.trials - len(done)) + self._final_seconds(trials)
         return max(0.0, min(rest, self.deadline - time.monotonic()))

@@ -16,7 +16,7 @@ from proximo.ppo import make_hyperparameters
 from proximo.run.evaluation import TUNING_STREAM
 from proximo.run.program import Program, make_program
 from proximo.run.reuse import environment
-from proximo.tune.evaluated import Judge, Reached, Watch, bad_source, borders, reached, updates_of_a_call
+from proximo.tune.evaluated import Judge, Pace, Reached, Watch, bad_source, borders, reached, updates_of_a_call
 from proximo.tune.host_trials import HostTrial
 from proximo.types import TrainState
 
@@ -45,13 +45,13 @@ class DeviceBatch:
         filled = [*range(len(configs)), *[0] * (width - len(configs))]
         self.places = [(trial, seed) for trial in filled for seed in seeds]
         self.failures: dict[int, str] = {}
-        self.seconds_per_update = 0.0
+        self.pace = Pace()
         """Of the whole width."""
 
     @property
     def full_seconds(self) -> float:
         """Seconds that the whole width trains for from beginning to end, as far as it is known."""
-        return self.seconds_per_update * self.configs[0].total_updates
+        return self.pace.seconds_per_update * self.configs[0].total_updates
 
     def train(self, evaluations: int, judge: Judge) -> None:
         """To the end, or until ``judge`` lets no trial go on."""
@@ -74,11 +74,11 @@ class DeviceBatch:
     def _advance(self, state: TrainState, done: int, border: int) -> TrainState:
         while done < border:
             share = len(self.places) / (self.width * len(self.seeds))
-            wanted = updates_of_a_call(self.seconds_per_update * share)
+            wanted = updates_of_a_call(self.pace.seconds_per_update * share)
             count = min(wanted, border - done, self.program.capacity)
             started = time.monotonic()
             state, metrics = self.watch.call(self.program.advance, state, count)
-            self.seconds_per_update = (time.monotonic() - started) / count / share
+            self.pace.add((time.monotonic() - started) / share, count)
             done += count
             self._note_failures(metrics)
             self.watch.advanced(done / self.configs[0].total_updates)
@@ -107,7 +107,7 @@ class DeviceBatch:
         new = now
         while len(live) <= new // 2:
             new //= 2
-        saved = self.seconds_per_update * (self.configs[0].total_updates - done) * (now - new) / self.width
+        saved = self.pace.seconds_per_update * (self.configs[0].total_updates - done) * (now - new) / self.width
         if new == now or saved < 2 * max(self.program.compile_seconds, LEAST_COMPILE_SECONDS):
             return state
         chosen = [self.places.index((trial, seed)) for trial in sorted(live) for seed in self.seeds]
