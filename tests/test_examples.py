@@ -48,7 +48,7 @@ def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, cap
     said = capsys.readouterr().out
     assert "own_environment:Drift: Box(2,) float32 → Box(1,) float32" in said
     assert main(["eval", "last", "--episodes", "3"]) == 0
-    assert "over 3 greedy episodes" in capsys.readouterr().out
+    assert "3 episodes each" in capsys.readouterr().out
 
 
 @pytest.mark.learning

@@ -95,7 +95,7 @@ def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
         ([], "The following arguments are required: RUN; see `proximo report --help`."),
         (
             ["gruu"],
-            "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?).",
+            "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
         ),
         (["gru", "--by", "memry"], "Unknown setting 'memry' for --by (did you mean 'memory'?)."),
         (["gru@best"], "'gru@best': a report shows runs as a whole; leave out what stands behind @."),

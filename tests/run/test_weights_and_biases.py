@@ -13,6 +13,8 @@ from proximo.run.histograms import Histogram
 from proximo.run.sinks import TrackedRun
 from proximo.run.weights_and_biases import AXIS, WeightsAndBiases, has_key
 
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
 SETTINGS = {"env": {"id": "CartPole-v1"}, "ppo": {"gamma": 0.9}}
 
 

@@ -13,6 +13,8 @@ from proximo.tune.study import Study, shaping
 
 from studies import Watching, config, plan
 
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
 TRACED = "learning_rate: {low: 1e-6, high: 1e-1, log: true, zero: true}\ngamma: {low: 0.5, high: 0.99, one_minus: true}\n"
 MIXED = TRACED + "num_epochs: [1, 2]\n"
 WIDE = (

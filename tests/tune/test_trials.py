@@ -16,6 +16,8 @@ from proximo.tune.trials import DeviceBatch, make_batch, settings_of_trials
 from helpers import compilations, difference
 from studies import Watching, config
 
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
 DIFFERENT = (
     {"learning_rate": 0},
     {"learning_rate": 3e-2},

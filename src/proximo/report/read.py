@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -110,7 +110,7 @@ def flat_settings(config: Config) -> dict[str, Any]:
     return flat
 
 
-def _number(value: Any) -> bool:
+def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -120,7 +120,7 @@ def _seconds(rows: list[dict[str, Any]]) -> list[float]:
     found, earlier, latest, last_step = [], 0.0, math.nan, None
     for row in rows:
         own, speed = row.get("time/seconds"), row.get("time/steps_per_second")
-        if own is not None and speed is not None and _number(own) and _number(speed):
+        if _number(own) and _number(speed):
             if last_step is not None and row["step"] - own * speed > last_step - 0.5:
                 earlier = latest
             latest, last_step = earlier + own, row["step"]
