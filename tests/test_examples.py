@@ -56,7 +56,7 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     """Some of it on an environment of gymnax."""
     monkeypatch.chdir(tmp_path)
     names = {}
-    for page, count in (("README.md", 3), ("docs/run-directory.md", 1)):
+    for page, count in (("README.md", 3), ("docs/publishing.md", 1), ("docs/run-directory.md", 1)):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
         assert len(blocks) == count
         for block in blocks:

@@ -22,6 +22,8 @@ _PUBLIC = {
     "make_config": "proximo.run",
     "make_env": "proximo.envs",
     "make_train": "proximo.drivers",
+    "pull": "proximo.publish",
+    "push": "proximo.publish",
     "resume": "proximo.run",
     "train": "proximo.run",
 }
@@ -38,6 +40,8 @@ __all__ = [
     "make_config",
     "make_env",
     "make_train",
+    "pull",
+    "push",
     "resume",
     "train",
 ]
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from proximo.config import Config
     from proximo.drivers import DeviceDriver, make_train
     from proximo.envs import JaxEnvironment, make_env
+    from proximo.publish import pull, push
     from proximo.run import Policy, Result, evaluate, load_policy, make_config, resume, train
 
 

@@ -58,7 +58,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds takes no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "takes no argument 'sise' (did you mean 'size'?)"),
-        (["odd_envs:NoStep"], "odd_envs:NoStep is neither a JAX environment nor one of Gymnasium's: it lacks step"),
+        (["odd_envs:NoStep"], "'odd_envs:NoStep' is neither a JAX environment nor one of Gymnasium's: it lacks step"),
         (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),

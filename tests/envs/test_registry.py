@@ -41,11 +41,12 @@ def test_listed_ids_can_be_made():
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
         ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
-        ("json:loads", r"json:loads cannot be made: missing a required argument: 's'"),
+        ("json:loads", r"'json:loads' is function, no class"),
+        ("subprocess:Popen", r"'subprocess:Popen' is neither a JAX environment .*: it lacks reset and step"),
         ("math:pi", r"'math:pi' is float, no class"),
-        ("builtins:dict", r"builtins:dict is no environment"),
+        ("builtins:dict", r"'builtins:dict' is neither a JAX environment"),
         (".foo:Bar", r"there is no library or module '.foo'"),
-        ("test_registry:failing", r"test_registry:failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
+        ("test_registry:Failing", r"test_registry:Failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
     ],
 )
 def test_an_id_of_no_environment_is_one_sentence_with_the_nearest_name(env_id, message):
@@ -177,8 +178,9 @@ def test_a_step_that_terminates_at_the_time_limit_is_not_truncated():
     assert not truncated[-1]
 
 
-def failing():
-    raise RuntimeError("no screen\n\nand more")
+class Failing(Minimal):
+    def __init__(self):
+        raise RuntimeError("no screen\n\nand more")
 
 
 @pytest.mark.parametrize(

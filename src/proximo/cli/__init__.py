@@ -24,6 +24,8 @@ VERBS = {
     "tune": "search for settings, and write them as a preset",
     "report": "write a page with curves and tables about runs",
     "export": "write a policy as files that need neither proximo nor JAX",
+    "push": "publish a policy: in a folder, or on the Hugging Face Hub",
+    "pull": "fetch a published policy: it becomes a run",
     "check": "look whether an environment is fit for training",
     "envs": "list the environments",
     "doctor": "look whether this machine is fit for training",

@@ -14,7 +14,7 @@ from proximo.spaces import from_any
 
 
 def find(module_name: str, class_name: str, forms: str) -> Any:
-    """What ``class_name`` is in the module. Raises ``EnvError`` when there is none, or it makes nothing."""
+    """The class of that name in the module. Raises ``EnvError`` when there is none, or it is not that of an environment."""
     try:
         found = importlib.util.find_spec(module_name) is not None
     except (ImportError, ValueError):
@@ -30,8 +30,15 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
     cls = getattr(module, class_name)
-    if not callable(cls):
-        raise EnvError(f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected one that makes an environment.")
+    if not inspect.isclass(cls):
+        raise EnvError(f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected that of an environment.")
+    # Before it is called: the settings of a run that came from elsewhere must not call anything else, as subprocess:Popen.
+    lacking = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+    if lacking:
+        raise EnvError(
+            f"'{module_name}:{class_name}' is neither a JAX environment nor one of Gymnasium's: it lacks {' and '.join(lacking)} "
+            "(proximo.envs.protocol has the protocol)."
+        )
     return cls
 
 

@@ -89,6 +89,13 @@ def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Prep
     raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
 
 
+def is_own_class(env_id: str) -> bool:
+    """Whether ``env_id`` names a class, as ``my_package.module:MyEnv``, rather than an id of a library."""
+    module, separator, name = env_id.rpartition(":")
+    libraries = ("proximo", "gymnax", "ale", "envpool", "minigrid", "memory-gym")
+    return bool(separator) and name.isidentifier() and module not in libraries
+
+
 def listing() -> dict[str, list[str]]:
     """All ids that need no code of the user's, by library."""
     from proximo.envs.host import ale, envpool, gymnasium, memory_gym, minigrid

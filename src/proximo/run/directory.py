@@ -47,7 +47,6 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
         fill(hidden)
         while not _claim(hidden, run_dir):
             if name:
-                shutil.rmtree(hidden, ignore_errors=True)
                 raise RunDirectoryError(
                     f"{run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name."
                 )
@@ -55,8 +54,9 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
             run_dir = parent / f"{base}-{clashes}"
         sync_folder(parent)
     except OSError as error:
-        shutil.rmtree(hidden, ignore_errors=True)
         raise RunDirectoryError(f"Cannot make {run_dir} ({error.strerror}): choose another {flag}.") from error
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)  # gone already where all went well
     return run_dir
 
 
@@ -201,7 +201,8 @@ def in_use(run_dir: Path) -> bool:
     return False
 
 
-def _render_config(config: Config) -> str:
+def render_config(config: Config) -> str:
+    """The text of config.yaml."""
     return _CONFIG_HEADER + yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
 
 
@@ -209,14 +210,14 @@ def write_start_files(run_dir: Path, config: Config, command: str, system: Mappi
     """Write config.yaml, command.txt and system.json (with the time of the start, which ``last`` goes by)."""
     started = datetime.now(UTC).isoformat(timespec="microseconds")
     run_dir.mkdir(exist_ok=True)
-    write_atomic(run_dir / "config.yaml", _render_config(config))
+    write_atomic(run_dir / "config.yaml", render_config(config))
     write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
     write_atomic(run_dir / "system.json", json.dumps({"started": started, **plain(system)}, indent=2) + "\n")
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
     """Add ``command`` to command.txt, and make ``config`` the settings that a later resume goes on with."""
-    text = _render_config(config)
+    text = render_config(config)
     if (run_dir / "config.yaml").read_text(encoding="utf-8") != text:
         write_atomic(run_dir / "config.yaml", text)
     commands = run_dir / "command.txt"

@@ -54,6 +54,16 @@ def system_info() -> dict[str, Any]:
     }
 
 
+def published(run_dir: Path) -> dict[str, Any]:
+    """The record of a run as others may see it: without variables that name folders of this machine. Empty where there is none."""
+    try:
+        recorded = json.loads((run_dir / "system.json").read_bytes())
+        variables = {name: text for name, text in recorded["environment"].items() if name in _EXACT_VARIABLES}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {**recorded, "environment": variables}
+
+
 def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
     """The part of ``system_info`` that a run's bits depend on, under the names that a sentence uses."""
     names = {

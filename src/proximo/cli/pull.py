@@ -1,0 +1,36 @@
+"""``proximo pull``."""
+
+from __future__ import annotations
+
+import json
+
+from proximo.cli import Parser
+
+
+def make_parser() -> Parser:
+    """The flags of the verb."""
+    parser = Parser(
+        prog="proximo pull",
+        description="Fetch a published policy: it becomes a run, which every verb takes.",
+        usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
+    parser.add_argument("--name", default="", help="of the run (default: the one it was published with)")
+    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """Fetch a published policy."""
+    options = make_parser().parse_args(arguments)
+
+    from proximo.publish import pull
+
+    run_dir = pull(options.source, name=options.name, runs_dir=options.runs_dir)
+    if options.json:
+        print(json.dumps({"run": str(run_dir)}))
+        return 0
+    print(f"{run_dir}\nNow:  proximo watch {run_dir}   or   proximo eval {run_dir}")
+    return 0

@@ -1,0 +1,67 @@
+"""``proximo push``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from proximo.cli import Parser, quiet_stdout
+
+
+def make_parser() -> Parser:
+    """The flags of the verb."""
+    parser = Parser(
+        prog="proximo push",
+        description="Publish a policy: a card with its results, a clip, settings and checkpoint, in a folder or on the Hugging Face Hub.",
+        usage="proximo push RUN FOLDER [...]\n       proximo push RUN hf:OWNER/NAME [...]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", metavar="RUN", help="a path, a name, or last; with @best, @last or @STEP behind it")
+    parser.add_argument("to", metavar="FOLDER", help="an empty folder or one published before; or hf:OWNER/NAME on the Hub")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="how many judge it, greedily and sampled each (default 100)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of those episodes; never training's (default 0)")
+    parser.add_argument("--levels", metavar="FROM:TO", help="judge by levels of this range, as 1000:1050")
+    parser.add_argument(
+        "--env-settings", default="", metavar="KEY=VALUE,...", help="judge with these parameters of the environment"
+    )
+    parser.add_argument("--no-clip", action="store_true", help="without a video")
+    parser.add_argument("--private", action="store_true", help="a new repository on the Hub is for its owner's eyes only")
+    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """Publish a policy."""
+    options = make_parser().parse_args(arguments)
+
+    from proximo.coercion import coerce
+    from proximo.config import LEAVES
+    from proximo.publish import push
+
+    with quiet_stdout(options.json):
+        published = push(
+            options.run,
+            options.to,
+            episodes=options.episodes,
+            seed=options.seed,
+            levels=options.levels,
+            env_settings=coerce(LEAVES["env_settings"], options.env_settings),
+            clip=not options.no_clip,
+            private=options.private,
+            runs_dir=options.runs_dir,
+            said=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
+        )
+    for warning in published.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"place": published.place, "files": published.files, "evaluation": published.evaluation}))
+        return 0
+    figures = published.evaluation["greedy"]
+    low, high = figures["ci95"]
+    print(f"{published.place}: {', '.join(published.files)}")
+    print(f"greedy: {figures['mean_return']:,.2f} ± {figures['std_return']:,.2f} (95 % of the mean {low:,.2f} … {high:,.2f})")
+    print(f"Anyone fetches it with:  proximo pull {published.place}")
+    return 0

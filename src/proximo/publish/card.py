@@ -1,0 +1,120 @@
+"""The card of a published policy: what it is, how well it does, how it is used; ``README.md`` with the metadata that the Hub reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from proximo.config import Config, to_mapping
+
+GROUPS = ("env", "ppo", "network")
+
+
+def render(
+    config: Config, evaluation: Mapping[str, Any], system: Mapping[str, Any], place: str | None, clip: bool, own_class: bool
+) -> str:
+    """The card as Markdown. ``evaluation``: as ``evaluation.json`` holds it; ``place``: what `proximo pull` takes, None for a folder; ``own_class``: the
+    environment is a class of somebody's, which the folder does not bring along."""
+    env = config.env.id
+    title = f"PPO on {env}"
+    # Whole, or its last words would stand outside the player where a page shows no videos.
+    video = '<video src="replay.mp4" controls autoplay loop muted width="480">replay.mp4</video>\n\n' if clip else ""
+    return (
+        f"---\n{_front_matter(config, evaluation)}---\n\n# {title}\n\n{_introduction(config, evaluation, own_class)}\n\n{video}"
+        f"## Results\n\n{_results(evaluation)}\n\n## Use\n\n{_use(config, place)}\n\n## Training\n\n{_training(config, system)}\n"
+    )
+
+
+def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
+    """Metadata of the Hub's model cards: tags, and the mean return as its leaderboards read it."""
+    env, figures = config.env.id, evaluation["greedy"]
+    metric = {
+        "type": "mean_reward",
+        "name": "mean_reward",
+        "value": f"{figures['mean_return']:.2f} +/- {figures['std_return']:.2f}",
+        "verified": False,
+    }
+    task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
+    result = {"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}
+    memory = [] if config.network.memory == "none" else ["recurrent", config.network.memory]
+    return yaml.safe_dump(
+        {
+            "library_name": "proximo",
+            "pipeline_tag": "reinforcement-learning",
+            "tags": ["reinforcement-learning", "deep-reinforcement-learning", "ppo", "proximo", "jax", *memory, env],
+            "model-index": [{"name": f"ppo-{env}", "results": [result]}],
+        },
+        sort_keys=False,
+        allow_unicode=True,
+    )
+
+
+def _introduction(config: Config, evaluation: Mapping[str, Any], own_class: bool) -> str:
+    memory = "without memory" if config.network.memory == "none" else f"with memory (`{config.network.memory}`)"
+    own = ""
+    if own_class:
+        own = f" The environment `{config.env.id}` is code that is not in this folder: it must be on Python's path."
+    return (
+        f"A policy {memory} for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation['step']:,} environment steps with "
+        f"proximo (seed {config.run.seed}).{own}"
+    )
+
+
+def _results(evaluation: Mapping[str, Any]) -> str:
+    head = "| actions | return | 95 % of the mean | interquartile mean | length | success |\n|---|---|---|---|---|---|"
+    rows = []
+    for how in ("greedy", "sampled"):
+        s = evaluation[how]
+        success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"
+        rows.append(
+            f"| {how} | {s['mean_return']:,.2f} ± {s['std_return']:,.2f} | {s['ci95'][0]:,.2f} … {s['ci95'][1]:,.2f} "
+            f"| {s['iqm_return']:,.2f} | {s['mean_length']:,.1f} | {success} |"
+        )
+    played = [
+        f"{evaluation['greedy']['episodes']} whole episodes each",
+        f"environment seed {evaluation['seed']}, which training never uses",
+    ]
+    played += [f"levels {evaluation['levels']}"] if evaluation["levels"] else []
+    played += [f"`{key}={value}`" for key, value in evaluation["env_settings"].items()]
+    return "\n".join([head, *rows]) + f"\n\n{', '.join(played)}. The interval is a bootstrap over episodes."
+
+
+def _use(config: Config, place: str | None) -> str:
+    place = place or "path/to/this/folder"
+    return f"""    proximo pull {place}          # into runs/; prints the run's name, for RUN below
+    proximo watch RUN
+    proximo eval RUN
+    proximo export RUN            # for ONNX Runtime, and for NumPy alone
+    proximo train --resume RUN --total-steps {2 * config.ppo.total_steps}
+
+```python
+import proximo
+
+policy = proximo.load_policy(proximo.pull("{place}"))
+memory = policy.init_memory(1)
+# memory, action = policy(memory, observation[None], first=[True])   # first: where an episode begins
+```"""
+
+
+def _training(config: Config, system: Mapping[str, Any]) -> str:
+    versions = system.get("versions", {})
+    names = [
+        f"{name} {versions[name]}"
+        for name in ("proximo", "jax", "gymnasium")
+        if versions.get(name, "not installed") != "not installed"
+    ]
+    machine = system.get("device_kind") or "an unknown device"
+    settings = yaml.safe_dump(_changed(config), sort_keys=False, allow_unicode=True)
+    return (
+        f"On {machine} with {', '.join(names) or 'unrecorded versions'}. The settings that are not proximo's defaults (`config.yaml` has all; "
+        f"`metrics.jsonl` has the curves):\n\n```yaml\n{settings}```"
+    )
+
+
+def _changed(config: Config) -> dict[str, Any]:
+    """The settings of the groups that say how was trained, as far as they differ from the defaults."""
+    ours, defaults = to_mapping(config), to_mapping(Config())
+    changed = {group: {k: v for k, v in ours[group].items() if v != defaults[group][k]} for group in GROUPS}
+    return {group: settings for group, settings in changed.items() if settings}

@@ -1,0 +1,79 @@
+"""``proximo push`` and ``proximo pull``: there and back in words; mistakes in one sentence."""
+
+import json
+
+import pytest
+
+from commands import train_words
+from proximo.cli import main
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run, and a group of two seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(train_words(folder, "r", "proximo:PocMemory", total_steps=320)) == 0
+    assert main(train_words(folder, "g", "proximo:PocMemory", total_steps=64, seeds=2)) == 0
+    return folder
+
+
+def pushed(runs, *words):
+    return main(["push", *map(str, words), "--episodes", "3", "--no-clip", "--runs-dir", str(runs)])
+
+
+def test_there_and_back(runs, tmp_path, capsys):
+    assert pushed(runs, "r", tmp_path / "poc", "--env-settings", "show_steps=1") == 0
+    out, err = capsys.readouterr()
+    assert out.endswith(f"Anyone fetches it with:  proximo pull {tmp_path / 'poc'}\n")
+    assert "evaluation.json" in out
+    assert "replay.mp4" not in out
+    assert "judging" in err
+    assert "`show_steps=1`" in (tmp_path / "poc" / "README.md").read_text()
+    assert main(["pull", str(tmp_path / "poc"), "--runs-dir", str(tmp_path / "mine"), "--json"]) == 0
+    run_dir = json.loads(capsys.readouterr().out)["run"]
+    assert run_dir == str(tmp_path / "mine" / "proximo-PocMemory" / "r")
+    assert main(["eval", run_dir, "--episodes", "3", "--json", "--env-settings", "show_steps=1"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    published = json.loads((tmp_path / "poc" / "evaluation.json").read_text())
+    assert {name: again[name] for name in ("greedy", "sampled")} == {name: published[name] for name in ("greedy", "sampled")}
+
+
+def test_json_is_one_object_with_the_figures(runs, tmp_path, capsys):
+    assert pushed(runs, "r", tmp_path / "poc", "--json") == 0
+    out, _ = capsys.readouterr()
+    assert out.count("\n") == 1
+    said = json.loads(out)
+    assert said["evaluation"]["greedy"]["episodes"] == 3
+    assert sorted(said["files"]) == sorted(
+        path.relative_to(tmp_path / "poc").as_posix() for path in (tmp_path / "poc").rglob("*") if path.is_file()
+    )
+
+
+def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
+    assert pushed(runs, "g", tmp_path / "poc") == 2
+    assert "holds several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
+    assert pushed(runs, "g/seed-1", tmp_path / "poc") == 0
+    capsys.readouterr()
+    assert main(["pull", str(tmp_path / "poc"), "--runs-dir", str(tmp_path / "mine")]) == 0
+    assert capsys.readouterr().out.startswith(str(tmp_path / "mine" / "proximo-PocMemory" / "g-seed-1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("push", "r"), "The following arguments are required: FOLDER; see `proximo push --help`."),
+        (("push", "s", "out"), "No run 's'"),
+        (("push", "r", "out", "--private"), "private is for the Hub, as hf:OWNER/NAME: out is a folder."),
+        (("push", "r", "hf:poc"), "'hf:poc': expected hf:OWNER/NAME"),
+        (("push", "r", "out", "--episodes", "0"), "episodes = 0: expected 1"),
+        (("pull", "out"), "There is no folder out: expected a published policy, or hf:OWNER/NAME on the Hub."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(runs, tmp_path, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--runs-dir", str(runs)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"proximo: {sentence}" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())

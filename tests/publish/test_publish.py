@@ -1,0 +1,343 @@
+"""A policy goes to a folder or to the Hub and comes back as it was; nothing else comes with it."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import huggingface_hub
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub.utils import filter_repo_objects
+
+import proximo
+from commands import BATCH, GRU, copied, final_state, rows, trained
+from proximo.config import from_mapping
+from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
+from proximo.publish import hub, pull, push
+from proximo.run import checkpoint
+from proximo.run import system as system_module
+
+MIDDLE = 10 * BATCH
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run with memory, two of its checkpoints kept; sinks and folders as one machine has them."""
+    folder = tmp_path_factory.mktemp("runs")
+    return trained(
+        folder, "r", "proximo:PocMemory", **GRU, total_steps=2 * MIDDLE, checkpoint_every=MIDDLE, keep_checkpoints=9, track="csv"
+    )
+
+
+@pytest.fixture(scope="module")
+def published(run_dir, tmp_path_factory):
+    """What ``push`` has returned, and the folder."""
+    folder = tmp_path_factory.mktemp("published") / "poc"
+    return push(f"{run_dir}@{MIDDLE}", folder, episodes=6), folder
+
+
+@pytest.fixture
+def folder(published, tmp_path):
+    """A copy of the folder that a test may change."""
+    return Path(shutil.copytree(published[1], tmp_path / "copy"))
+
+
+def test_a_published_policy_comes_back_as_a_run_that_acts_alike(published, run_dir, tmp_path):
+    pulled = pull(published[1], runs_dir=str(tmp_path))
+    assert pulled == tmp_path / "proximo-PocMemory" / "r"
+    ours, theirs = proximo.load_policy(f"{run_dir}@{MIDDLE}"), proximo.load_policy(pulled)
+    assert theirs.step == MIDDLE
+    memories = [policy.init_memory(3) for policy in (ours, theirs)]
+    observation = np.random.default_rng(0).normal(size=(3, *ours.env.observation_space.shape)).astype(np.float32)
+    for first in (True, False, False):
+        for i, policy in enumerate((ours, theirs)):
+            memories[i], action = policy(memories[i], observation, [first] * 3)
+            actions = action if i == 0 else (actions, action)
+        np.testing.assert_array_equal(*actions)
+    assert proximo.evaluate(theirs, 6).summary() == published[0].evaluation["greedy"] | {
+        "ci95": proximo.evaluate(ours, 6).summary()["ci95"]
+    }
+
+
+def test_training_goes_on_from_a_pulled_run_to_the_bits_of_the_uninterrupted_one(published, run_dir, tmp_path):
+    pulled = pull(published[1], runs_dir=str(tmp_path))
+    assert [row["step"] for row in rows(pulled)][-1] == MIDDLE, "the curve ends where the policy does"
+    proximo.resume(pulled)
+    assert final_state(pulled) == final_state(run_dir)
+    assert rows(pulled) == rows(run_dir)
+
+
+def test_the_evaluation_and_the_clip_are_of_the_published_checkpoint(published, run_dir):
+    said, folder = published
+    assert json.loads((folder / "evaluation.json").read_text()) == said.evaluation
+    assert said.evaluation["step"] == MIDDLE
+    assert {how: said.evaluation[how]["episodes"] for how in ("greedy", "sampled")} == {"greedy": 6, "sampled": 6}
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(folder / "replay.mp4"))
+    assert frames == proximo.evaluate(f"{run_dir}@{MIDDLE}", 6).length[0] + 1
+    assert said.warnings == ()
+
+
+def test_the_card_is_read_by_the_hubs_own_library_and_says_the_figures(published):
+    said, folder = published
+    card = huggingface_hub.ModelCard.load(folder / "README.md")
+    [result] = card.data.eval_results
+    assert (result.task_type, result.dataset_type, result.metric_type) == (
+        "reinforcement-learning", "proximo:PocMemory", "mean_reward",
+    )  # fmt: skip
+    greedy = said.evaluation["greedy"]
+    assert result.metric_value == f"{greedy['mean_return']:.2f} +/- {greedy['std_return']:.2f}"
+    assert {"ppo", "recurrent", "gru", "proximo:PocMemory"} <= set(card.data.tags)
+    assert f"{greedy['ci95'][0]:,.2f} … {greedy['ci95'][1]:,.2f}" in card.text
+    assert "proximo pull path/to/this/folder" in card.text
+    settings = yaml.safe_load(card.text.partition("```yaml\n")[2].partition("```")[0])
+    assert settings["network"] == {"hidden_sizes": [8], "memory": "gru", "memory_size": 8}
+    assert "track" not in card.text
+
+
+def test_nothing_of_the_machine_is_published(published, run_dir, tmp_path):
+    for name in ("config.yaml", "system.json", "README.md", "proximo.json"):
+        assert str(run_dir.parents[1]) not in (published[1] / name).read_text()
+    config = yaml.safe_load((published[1] / "config.yaml").read_text())
+    assert config["run"]["track"] == "none"
+    other = copied(run_dir, tmp_path)
+    system = json.loads((other / "system.json").read_text())
+    system["environment"]["JAX_COMPILATION_CACHE_DIR"] = "/home/me"
+    (other / "system.json").write_text(json.dumps(system))
+    shown = system_module.published(other)
+    assert "JAX_COMPILATION_CACHE_DIR" not in shown["environment"]
+    assert shown["versions"] == system["versions"]
+
+
+def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(published, run_dir, folder):
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("kept")
+    push(f"{run_dir}@last", folder, episodes=2, clip=False)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == [str(2 * MIDDLE)]
+    assert not (folder / "replay.mp4").exists()
+    assert "<video" not in (folder / "README.md").read_text()
+    assert (folder / ".git" / "config").read_text() == "kept"
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_of_other_things_is_left_alone(run_dir, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match=r"holds 'thesis.tex' and no proximo.json"):
+        push(str(run_dir), tmp_path)
+    with pytest.raises(ConfigError, match="is a file"):
+        push(str(run_dir), tmp_path / "thesis.tex")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_name_that_is_taken_costs_nothing(published, tmp_path):
+    pulled = pull(published[1], runs_dir=str(tmp_path))
+    before = final_state(pulled)
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        pull(published[1], runs_dir=str(tmp_path))
+    assert final_state(pulled) == before
+    assert pull(published[1], runs_dir=str(tmp_path), name="other").name == "other"
+    with pytest.raises(ConfigError, match="expected letters"):
+        pull(published[1], runs_dir=str(tmp_path), name="../up")
+
+
+def rewritten(folder, **changes):
+    """``folder`` with another manifest; a value of None is left out."""
+    manifest = {**json.loads((folder / "proximo.json").read_text()), **changes}
+    (folder / "proximo.json").write_text(json.dumps({name: x for name, x in manifest.items() if x is not None}))
+
+
+def listed(folder, name, data):
+    """The files of ``folder``'s manifest with ``name`` among them."""
+    files = json.loads((folder / "proximo.json").read_text())["files"]
+    return {**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.py",
+        "/etc/passwd",
+        "evil.py",
+        "checkpoints/../evil.py",
+        "checkpoints/1/evil.py",
+        "checkpoints/1\n/meta.json",
+        "README.md",
+    ],
+)
+def test_a_name_that_no_published_policy_has_is_refused(folder, tmp_path, name):
+    rewritten(folder, files=listed(folder, name, b"x"))
+    with pytest.raises(CheckpointError, match="which is no file of a published policy"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("link", ["replay.mp4", "checkpoints", f"checkpoints/{MIDDLE}"])
+def test_a_link_is_refused_though_it_holds_what_was_published(folder, tmp_path, link):
+    shutil.move(folder / link, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", folder / link)
+    with pytest.raises(CheckpointError, match="is a link"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_files_beside_the_listed_ones_are_not_taken(folder, tmp_path):
+    (folder / "toys.py").write_text("raise SystemExit")
+    pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not (pulled / "toys.py").exists()
+    assert {path.name for path in pulled.iterdir()} == {
+        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "system.json", "videos",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", f"checkpoints/{MIDDLE}/state.safetensors"])
+def test_a_changed_or_missing_file_is_told_and_nothing_is_left(folder, tmp_path, file):
+    data = (folder / file).read_bytes()
+    (folder / file).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    (folder / file).unlink()
+    with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
+    (folder / "README.md").write_text("by hand")
+    assert (pull(folder, runs_dir=str(tmp_path)) / "README.md").read_text() == "by hand"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "is no published policy: proximo.json does not say format"),
+        ({"format_version": 2}, "has the format version 2; this proximo reads version 1"),
+        ({"step": "1"}, "is damaged: it lacks step"),
+        ({"files": {}}, "is damaged: it lacks config.yaml, system.json, evaluation.json"),
+        ({"environment": "CartPole-v1"}, "is for 'proximo:PocMemory', not for 'CartPole-v1'"),
+        ({"step": 7}, "There is no checkpoint"),
+        ({"name": "../up"}, "expected letters"),
+    ],
+)
+def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, message):
+    rewritten(folder, **changes)
+    with pytest.raises((CheckpointError, ConfigError), match=message) as told:
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert "\n" not in str(told.value)
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
+def test_a_run_that_was_made_to_call_something_else_calls_nothing(folder, tmp_path):
+    """A stranger's settings name a class and its arguments: only what has ``reset`` and ``step`` is ever called; sinks go."""
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["env"] |= {"id": "subprocess:Popen", "env_settings": {"args": ["touch", str(tmp_path / "evil")]}}
+    config["run"]["track"] = "pathlib:Path"
+    text = yaml.safe_dump(config).encode()
+    (folder / "config.yaml").write_bytes(text)
+    rewritten(folder, environment="subprocess:Popen", files=listed(folder, "config.yaml", text))
+    pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert from_mapping(yaml.safe_load((pulled / "config.yaml").read_text()), proximo.Config(), "").run.track == "none"
+    for act in (proximo.load_policy, proximo.resume, proximo.evaluate):
+        with pytest.raises(EnvError, match=r"'subprocess:Popen' is neither a JAX environment"):
+            act(str(pulled))
+    assert not (tmp_path / "evil").exists()
+
+
+def test_an_environment_that_draws_nothing_is_published_without_a_clip(tmp_path):
+    run = trained(tmp_path / "runs", "r", total_steps=64)
+    said = push(str(run), tmp_path / "out", episodes=2)
+    assert [warning[:17] for warning in said.warnings] == ["there is no clip:"]
+    assert "replay.mp4" not in said.files
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "`toys:RandomEnds` is code that is not in this folder" in text
+
+
+class Hub:
+    """The Hub's library, its signatures held, over a folder."""
+
+    def __init__(self, folder):
+        self.folder, self.made = folder, {}
+
+    def create_repo(self, repo_id, *, private=None, exist_ok=False):
+        assert exist_ok
+        self.made.setdefault(repo_id, private)
+        (self.folder / repo_id).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(self, *, repo_id, folder_path, commit_message, delete_patterns):
+        there = [
+            path.relative_to(self.folder / repo_id).as_posix() for path in (self.folder / repo_id).rglob("*") if path.is_file()
+        ]
+        for name in filter_repo_objects(there, allow_patterns=delete_patterns):
+            (self.folder / repo_id / name).unlink()
+        shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
+
+    def snapshot_download(self, repo_id, *, revision=None, local_dir=None, allow_patterns=None):
+        if not (self.folder / repo_id).is_dir():
+            raise OSError(f"404: no repository\n{repo_id}")
+        assert revision in (None, "v1")
+        there = [
+            path.relative_to(self.folder / repo_id).as_posix() for path in (self.folder / repo_id).rglob("*") if path.is_file()
+        ]
+        for name in filter_repo_objects(there, allow_patterns=allow_patterns):
+            (Path(local_dir) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.folder / repo_id / name, Path(local_dir) / name)
+
+
+@pytest.fixture
+def the_hub(tmp_path, monkeypatch):
+    fake = Hub(tmp_path / "hub")
+    api = mock.create_autospec(huggingface_hub.HfApi, instance=True)
+    for name in ("create_repo", "upload_folder"):
+        getattr(api, name).side_effect = getattr(fake, name)
+    monkeypatch.setattr(huggingface_hub, "HfApi", mock.create_autospec(huggingface_hub.HfApi, return_value=api))
+    download = mock.create_autospec(huggingface_hub.snapshot_download, side_effect=fake.snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "secret")
+    return fake
+
+
+def test_the_hub_gives_back_what_it_got(the_hub, run_dir, tmp_path):
+    said = push(f"{run_dir}@{MIDDLE}", "hf:me/poc", episodes=2, private=True)
+    assert said.place == "hf:me/poc"
+    assert the_hub.made == {"me/poc": True}
+    assert "proximo pull hf:me/poc" in (the_hub.folder / "me/poc/README.md").read_text()
+    (the_hub.folder / "me/poc/evil.py").write_text("raise SystemExit")
+    pulled = pull("hf:me/poc@v1", runs_dir=str(tmp_path / "runs"))
+    assert not (pulled / "evil.py").exists()
+    assert checkpoint.steps(pulled / "checkpoints") == [MIDDLE]
+    push(f"{run_dir}@last", "hf:me/poc", episodes=2, clip=False)
+    newer = pull("hf:me/poc", runs_dir=str(tmp_path / "runs"), name="newer")
+    assert checkpoint.steps(newer / "checkpoints") == [2 * MIDDLE]
+    assert not (newer / "videos").exists()
+
+
+def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(the_hub, run_dir, monkeypatch):
+    monkeypatch.setattr("proximo.publish.publishing.judge", lambda *_, **__: pytest.fail("judged"))
+    for to in ("hf:poc", "hf:me/poc/more", "hf:"):
+        with pytest.raises(ConfigError, match="expected hf:OWNER/NAME"):
+            push(str(run_dir), to)
+    with pytest.raises(ConfigError, match="a revision is for pull"):
+        push(str(run_dir), "hf:me/poc@v1")
+    with pytest.raises(ConfigError, match="private is for the Hub"):
+        push(str(run_dir), "folder", private=True)
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    with pytest.raises(hub.HubError, match="There is no token"):
+        push(str(run_dir), "hf:me/poc")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
+        push(str(run_dir), "hf:me/poc")
+
+
+def test_a_refusal_of_the_hub_is_one_sentence(the_hub, tmp_path):
+    with pytest.raises(hub.HubError, match=r"does not do it for me/none: 404: no repository me/none"):
+        pull("hf:me/none", runs_dir=str(tmp_path))
+
+
+def test_a_copy_of_a_run_is_no_published_policy(run_dir, tmp_path):
+    with pytest.raises(CheckpointError, match=r"is no published policy: cannot read proximo.json"):
+        pull(copied(run_dir, tmp_path), runs_dir=str(tmp_path / "runs"))
+    with pytest.raises(CheckpointError, match=r"There is no folder nowhere"):
+        pull("nowhere", runs_dir=str(tmp_path / "runs"))
