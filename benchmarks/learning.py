@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -170,8 +171,19 @@ def prepare(env_id: str, episodes: int, given: dict[str, str]) -> tuple[Task, Co
         "episodes": episodes,
         "steps": config.total_updates * config.batch_size,
         "settings": settings.to_mapping(config),
+        "set": given,
     }
     return task, config, about
+
+
+def command(env_id: str, record: dict[str, Any]) -> str:
+    """What measures the seeds of ``record`` again."""
+    seeds = [row["seed"] for row in record["seeds"]]
+    whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
+    spoken = f"{seeds[0]}-{seeds[-1]}" if whole else ",".join(map(str, seeds))
+    given = [f"{name}={value}" for name, value in record["set"].items()]
+    words = ["python", "benchmarks/learning.py", env_id, "--seeds", spoken, "--episodes", str(record["episodes"])]
+    return shlex.join([*words, *(["--set", *given] if given else [])])
 
 
 def summed_up(record: dict[str, Any], task: Task) -> dict[str, Any]:
@@ -240,6 +252,7 @@ def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
                 aside.write_text(json.dumps({env_id: record}, indent=1) + "\n")
                 sys.exit(f"{path} has {env_id} with other {', '.join(unlike)} by now: these seeds are in {aside}")
             record = joined(held[env_id], record, TASKS.get(env_id, Task(None, None)))
+        record = {**record, "command": command(env_id, record)}
         path.write_text(json.dumps(dict(sorted({**held, env_id: record}.items())), indent=1) + "\n")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,12 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
         **circumstances(),
         "script": "benchmarks/memory_ablation.py",
     }
+
+
+def command(name: str, record: dict[str, Any]) -> str:
+    """What measures the variant ``name`` again."""
+    seeds, episodes = ",".join(map(str, record["seeds"])), str(record["episodes"])
+    return shlex.join(["python", "benchmarks/memory_ablation.py", "--only", name, "--seeds", seeds, "--episodes", episodes])
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
@@ -147,7 +154,8 @@ def main() -> None:
     if not options.show:
         prepare_jax()
         for name in options.only or VARIANTS:
-            results[name] = measure(VARIANTS[name], options.seeds, options.episodes)
+            record = measure(VARIANTS[name], options.seeds, options.episodes)
+            results[name] = {**record, "command": command(name, record)}
             results = {key: results[key] for key in VARIANTS if key in results}
             options.out.write_text(json.dumps(results, indent=1) + "\n")
             print(table({name: results[name]}).splitlines()[-1], flush=True)

@@ -26,6 +26,8 @@ from speed import compare, measure
 HERE = Path(__file__).parent
 CELLS = ("gru", "lstm", "mingru", "lru", "gtrxl")
 LENGTHS = (8, 64, 256)
+ASKED = {"LSTM 64, CartPoleNoVel-v1, 8 environments": 15, "GRU 128, 64 environments, sequences of 16": 1.6}
+"""How many times as fast as the peer we have to be, by setting."""
 ZOO = ["--num-envs", "8", "--num-steps", "32", "--batch-size", "256", "--epochs", "20", "--seconds", "10"]
 LSTM = ["memory=lstm", "memory_size=64", "hidden_sizes=", "head_sizes=64,64", "diagnose_every=-1"]
 """What RecurrentPPO has by default: no encoder, heads of two layers."""
@@ -71,6 +73,14 @@ def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+PEERS = {"recurrent_ppo": "--sb3-python VENV/bin/python ", "purejaxrl": "--purejaxrl CHECKOUT ", "cells": ""}
+
+
+def command(name: str, rounds: int) -> str:
+    """What measures these rows again."""
+    return f"python benchmarks/memory_speed.py {PEERS[name]}--rows {name} --rounds {rounds}"
+
+
 ROWS = {"recurrent_ppo": beside_recurrent_ppo, "purejaxrl": beside_purejaxrl, "cells": cells}
 
 
@@ -94,6 +104,45 @@ def tables(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Left, how many times as fast as a peer, every round a dot and the median a bar; right, cells by the length of the sequences."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained", width_ratios=(1, 1.25))
+    rows = [row for name in ("recurrent_ppo", "purejaxrl") for row in results.get(name, {}).get("rows", ())]
+    for place, row in enumerate(rows):
+        left.barh(place, row["ratio"], color="#2563a8", alpha=0.35)
+        left.plot(row["ratios"], [place] * len(row["ratios"]), "o", color="#2563a8", markersize=4)
+        if (asked := ASKED.get(row["setting"])) is not None:
+            left.plot([asked, asked], [place - 0.4, place + 0.4], color="#c0392b", linewidth=2)
+    left.set_yticks(
+        range(len(rows)), [f"{row['setting'].replace(', ', chr(10), 1)}\n({row['peer']})" for row in rows], fontsize=7
+    )
+    left.invert_yaxis()
+    left.axvline(1, color="black", linewidth=0.8)
+    left.set_xscale("log")
+    left.set_xticks([1, 2, 5, 10, 15], ["1", "2", "5", "10", "15"])
+    left.minorticks_off()
+    left.set_xlabel("times the peer's steps per second (red: asked)", fontsize=8)
+    cells = results.get("cells", {}).get("rows", ())
+    for place, cell in enumerate(CELLS):
+        own = [row for row in cells if row["cell"] == cell]
+        places = [i + (place - 2) * 0.16 for i in range(len(own))]
+        bars = right.bar(places, [row["median"] for row in own], width=0.15, alpha=0.6, label=cell)
+        for at, row in zip(places, own, strict=True):
+            rates = row["steps_per_second"]
+            right.plot([at] * len(rates), rates, ".", color=bars.patches[0].get_facecolor()[:3], markersize=5)
+    right.set_xticks(range(len(LENGTHS)), [f"sequences of {n}" for n in LENGTHS], fontsize=8)
+    right.set_ylabel("steps per second", fontsize=8)
+    right.legend(fontsize=8, ncols=len(CELLS), loc="upper center", frameon=False)
+    right.set_ylim(top=1.15 * max((rate for row in cells for rate in row["steps_per_second"]), default=1))
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sb3-python", help="interpreter of the environment with sb3-contrib (benchmarks/peers/README.md)")
@@ -110,11 +159,14 @@ def main() -> None:
             parser.error(f"--rows {row} needs --{needed.replace('_', '-')}")
     for name in () if options.show else options.rows:
         record = {"rows": ROWS[name](options), "rounds": options.rounds, "date": datetime.date.today().isoformat()}
+        record["command"] = command(name, options.rounds)
         held = json.loads(options.out.read_text()) if options.out.is_file() else {}
         kept = {"script": "benchmarks/memory_speed.py", "cpu_count": os.cpu_count()}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps({**held, **kept, name: record}, indent=1) + "\n")
-    print(tables(json.loads(options.out.read_text())))
+    results = json.loads(options.out.read_text())
+    print(tables(results))
+    plot(results, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

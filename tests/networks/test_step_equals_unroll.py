@@ -96,6 +96,26 @@ def test_scan_of_step_equals_unroll(encoder, memory, dtype):
     assert measured(encoder, memory, dtype)["law"] < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("memory", ["mingru", "lru"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_scan_of_step_equals_unroll_as_an_accelerator_computes_it(memory, dtype, monkeypatch):
+    """By an associative scan, which this machine would not choose."""
+    ways = []
+
+    def elsewhere(*arguments, cpu, default):
+        ways.append(default.__name__)
+        return default(*arguments)
+
+    jax.clear_caches()  # what was traced the other way before, and what is traced this way now
+    with monkeypatch.context() as patched:
+        patched.setattr(jax.lax, "platform_dependent", elsewhere)
+        errors = measure(SPACES["vector"], memory, dtype, "shared", None)
+    jax.clear_caches()
+    assert set(ways) == {"side_by_side"}
+    assert errors["law"] < {"float32": 1e-4, "float64": 1e-10}[dtype]
+    assert errors["first shifted by one"] > 1e-3
+
+
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("head", HEADS)
 def test_scan_of_step_equals_unroll_for_every_head(head, memory):
