@@ -223,6 +223,10 @@ def rewrite_meta(path: Path, **changes: object) -> None:
         ({"format_version": 2}, "unsupported format version 2; this proximo reads version 1"),
         ({"format": "orbax"}, "not a proximo checkpoint: its format is 'orbax'"),
         ({"leaves": None}, "not a proximo checkpoint: meta.json lacks leaves"),
+        (
+            {"files": {"state.safetensors": {}, "../../etc/passwd": {}}},
+            r"names '../../etc/passwd', expected state.safetensors alone",
+        ),
         ({"files": {}}, "not a proximo checkpoint: meta.json lacks state.safetensors"),
     ],
 )

@@ -56,8 +56,8 @@ def push(
 ) -> Published:
     """Publish the policy of ``run`` (as ``last@best``) into a folder, or as ``hf:OWNER/NAME`` on the Hugging Face Hub.
 
-    It is judged on ``episodes`` whole episodes, greedy and sampled (``seed``, ``levels`` and ``env_settings`` as in ``evaluate``), and the
-    first of them is filmed where the environment draws. What was published there before by this function is replaced. ``said`` is told
+    It is judged on ``episodes`` whole episodes, greedy and sampled (``seed``, ``levels`` and ``env_settings`` as in ``evaluate``), and one is
+    filmed where the environment draws. What was published there before by this function is replaced. ``said`` is told
     what is done. Raises ``ConfigError`` for a folder that holds anything else, ``EnvError`` without the library of the Hub,
     ``hub.HubError`` where it refuses, ``CheckpointError`` for what is no run.
     """
@@ -95,7 +95,7 @@ def _unfinished(evaluation: dict[str, Any]) -> list[str]:
 
 
 def _film(policy: Policy, path: Path, seed: int) -> list[str]:
-    """The first judged episode as an mp4; why not, where the environment draws nothing or ffmpeg is missing."""
+    """An episode of the seed as an mp4, as `proximo watch` shows it; why not, where the environment draws nothing or ffmpeg is missing."""
     subject = Subject(policy.env, policy.config, PolicyAgent(policy, False), "greedy", step=policy.step)
     recorder: Mp4 | None = None
     try:

@@ -180,6 +180,9 @@ def _read_meta(path: Path) -> dict[str, Any]:
     wrong = [key for key, kind in _SCHEMA.items() if not isinstance(content.get(key), kind)]
     if wrong or STATE not in content["files"]:
         raise _foreign(path, f"{META} lacks {', '.join(wrong) or STATE}")
+    elsewhere = [name for name in content["files"] if name != STATE]
+    if elsewhere:  # a checkpoint that comes from others must not have this process read what it likes
+        raise _foreign(path, f"{META} names {elsewhere[0]!r}, expected {STATE} alone")
     return content
 
 
