@@ -70,7 +70,10 @@ def main() -> None:
             "mark": MARK,
             "tuned": judged(preset, folder / "runs", preset=True),
             "bad": judged(BAD, folder / "runs", preset=False),
-            "found": {**{k: found[k] for k in ("trials", "best", "base")}, "preset": preset.read_text().replace(f"{folder}/", "")},
+            "found": {
+                **{k: found[k] for k in ("trials", "best", "base")},
+                "preset": preset.read_text().replace(f"{folder}/", ""),
+            },
             "judged_by": f"proximo.evaluate, {EPISODES} episodes, final policies of seeds 0-{SEEDS - 1}",
             "beside": options.beside,
             "load_average": {"before": before, "after": after},

@@ -15,9 +15,11 @@ _PUBLIC = {
     "Config": "proximo.config",
     "DeviceDriver": "proximo.drivers",
     "JaxEnvironment": "proximo.envs",
+    "PPO": "proximo.run",
     "Policy": "proximo.run",
     "Result": "proximo.run",
     "evaluate": "proximo.run",
+    "load": "proximo.run",
     "load_policy": "proximo.run",
     "make_config": "proximo.run",
     "make_env": "proximo.envs",
@@ -29,6 +31,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "PPO",
     "Config",
     "DeviceDriver",
     "JaxEnvironment",
@@ -36,6 +39,7 @@ __all__ = [
     "Result",
     "__version__",
     "evaluate",
+    "load",
     "load_policy",
     "make_config",
     "make_env",
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from proximo.drivers import DeviceDriver, make_train
     from proximo.envs import JaxEnvironment, make_env
     from proximo.publish import pull, push
-    from proximo.run import Policy, Result, evaluate, load_policy, make_config, resume, train
+    from proximo.run import PPO, Policy, Result, evaluate, load, load_policy, make_config, resume, train
 
 
 def __dir__() -> list[str]:

@@ -67,6 +67,8 @@ def duration(seconds: float) -> str:
 class QuietReporter(Reporter):
     """Warnings and an early stop only."""
 
+    owns_process = True
+
     def __init__(self, console: Console):
         self.console = console
 

@@ -122,3 +122,24 @@ def check_protocol(env: Any, env_id: str) -> None:
         object.__setattr__(env, "default_params", ())  # a frozen dataclass or an equinox module is an environment too
     from_any(env.observation_space, "observation")
     from_any(env.action_space, "action")
+
+
+def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
+    """An id for ``env``, and the environment itself: an environment in JAX, or a class or a function that makes one of either kind.
+
+    The id is no name that finds it again: it stands in angle brackets. Raises ``EnvError`` for what is neither, and for an environment of
+    Gymnasium's that is made already, which could be stepped once only.
+    """
+    name = getattr(env, "__qualname__", type(env).__qualname__)
+    env_id = f"<{getattr(env, '__module__', None) or type(env).__module__}.{name}>".replace("<locals>.", "")
+    if inspect.isclass(env) or inspect.isroutine(env):
+        return env_id, from_class(env, settings, env_id, preprocessing)
+    if _steps_by_action(env) or _is_vectorised(type(env)):
+        raise EnvError(
+            f"{env!r} is an environment that is made already, and several are needed: give its id, its class, or a function that makes "
+            "one, as lambda: MyEnv(size=3)."
+        )
+    if settings:
+        raise ConfigError(f"env_settings: {env_id} is made already: give it with its settings.")
+    check_protocol(env, env_id)
+    return env_id, env

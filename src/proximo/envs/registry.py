@@ -28,6 +28,8 @@ def make_env(
     Raises ``EnvError`` when there is none of that name or it breaks the protocol, ``ConfigError`` for a setting that it
     does not have.
     """
+    if env_id.startswith("<"):
+        raise EnvError(f"{env_id} was given as an object, which no id finds again: give it as env=.")
     preprocessing = preprocessing or Preprocessing()
     levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
     env = _find(env_id, settings or {}, preprocessing)

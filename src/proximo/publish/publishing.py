@@ -19,12 +19,10 @@ from proximo.publish import card, hub, manifest
 from proximo.run import directory
 from proximo.run.files import plain, sync_folder, write_synced
 from proximo.run.judgement import judge
-from proximo.run.playing import PolicyAgent
 from proximo.run.policy import Policy, load_policy
 from proximo.run.sinks import METRICS, truncate_after
 from proximo.run.system import published
-from proximo.run.video import Mp4
-from proximo.run.watching import Subject
+from proximo.run.watching import film
 
 EPISODES = 100
 CLIP_STEPS = 1000
@@ -96,18 +94,9 @@ def _unfinished(evaluation: dict[str, Any]) -> list[str]:
 
 def _film(policy: Policy, path: Path, seed: int) -> list[str]:
     """An episode of the seed as an mp4, as `proximo watch` shows it; why not, where the environment draws nothing or ffmpeg is missing."""
-    subject = Subject(policy.env, policy.config, PolicyAgent(policy, False), "greedy", step=policy.step)
-    recorder: Mp4 | None = None
     try:
-        recorder = Mp4(path, subject.fps)
-        for row in subject.play(1, seed, CLIP_STEPS):
-            frame = row.draw()
-            assert frame is not None
-            recorder.add(frame)
-        recorder.close()
+        film(policy, path, seed, CLIP_STEPS)
     except ProximoError as error:
-        if recorder is not None:
-            recorder.drop()
         return [f"there is no clip: {error}"]
     return []
 

@@ -6,18 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
+    "PPO": "proximo.run.agent",
     "Policy": "proximo.run.policy",
     "Result": "proximo.run.api",
     "evaluate": "proximo.run.judgement",
+    "load": "proximo.run.agent",
     "load_policy": "proximo.run.policy",
     "make_config": "proximo.run.settings",
     "resume": "proximo.run.api",
     "train": "proximo.run.api",
 }
 
-__all__ = ["Policy", "Result", "evaluate", "load_policy", "make_config", "resume", "train"]
+__all__ = ["PPO", "Policy", "Result", "evaluate", "load", "load_policy", "make_config", "resume", "train"]
 
 if TYPE_CHECKING:
+    from proximo.run.agent import PPO, load
     from proximo.run.api import Result, resume, train
     from proximo.run.judgement import evaluate
     from proximo.run.policy import Policy, load_policy

@@ -7,7 +7,7 @@ import dataclasses
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from proximo.checks import quick_check
 from proximo.config import Config, override
 from proximo.errors import CheckpointError, ConfigError, TrainingError
-from proximo.ppo import make_hyperparameters
 from proximo.run import checkpoint, clips, directory, retention, tracking
+from proximo.run.callbacks import Listeners, check
 from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
-from proximo.run.member import FAILURE, Member, Result, locked, opened
-from proximo.run.program import HostProgram, Program, make_program
+from proximo.run.member import FAILURE, Result, RunMember, locked, opened
+from proximo.run.program import HostProgram, Program, make_program, with_total_steps
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, reuse, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
@@ -36,10 +36,17 @@ from proximo.types import TrainState
 PATIENCE_SECONDS = 15.0
 
 
-def train(env: str = "", *, config: Config | None = None, reporter: Reporter | None = None, **settings: Any) -> list[Result]:
+def train(
+    env: str = "",
+    *,
+    config: Config | None = None,
+    callbacks: Sequence[Any] = (),
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> list[Result]:
     """Train a policy for ``env`` with its preset and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
 
-    Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes, before
+    ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``). Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes, before
     anything is compiled; ``TrainingError`` when training fails by itself.
     """
     if config is None:
@@ -48,6 +55,7 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
         if env and env != config.env.id:
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
+    listened = check(callbacks)
     tracking.hold(config.run.track)
     prepare_jax()
     reporter = reporter or Reporter()
@@ -70,7 +78,7 @@ def train(env: str = "", *, config: Config | None = None, reporter: Reporter | N
     run_dirs = [parent / place for place in places]
     with locked(run_dirs):
         reporter.started(config, run_dirs, facts)
-        return _train_groups(program, run_dirs, members, None, reporter, parent)
+        return _train_groups(program, run_dirs, members, None, reporter, parent, listened)
 
 
 @contextlib.contextmanager
@@ -86,9 +94,17 @@ def _patience(reporter: Reporter, env_id: str):
         timer.cancel()
 
 
-def resume(run: str | Path, *, runs_dir: str = "runs", reporter: Reporter | None = None, **settings: Any) -> list[Result]:
+def resume(
+    run: str | Path,
+    *,
+    runs_dir: str = "runs",
+    callbacks: Sequence[Any] = (),
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> list[Result]:
     """Go on with ``run`` (a path, a name or ``last``; with ``@best`` or ``@STEP`` from there) from its newest valid checkpoint;
-    from the beginning, and saying so, where none was saved yet.
+    from the beginning, and saying so, where none was saved yet. ``callbacks`` with the names of those before get the state that was saved of
+    them.
 
     Raises ``CheckpointError`` when none is valid, ``ConfigError`` for settings that a resumed run cannot change.
     """
@@ -97,10 +113,12 @@ def resume(run: str | Path, *, runs_dir: str = "runs", reporter: Reporter | None
     path, which = directory.resolve(str(run), Path(runs_dir))
     # Before anything is read: what another process still writes would be another run a moment later.
     with locked(directory.members(path) or [path]):
-        return _resume(path, which, settings, reporter)
+        return _resume(path, which, settings, reporter, check(callbacks))
 
 
-def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], reporter: Reporter) -> list[Result]:
+def _resume(
+    path: Path, which: directory.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+) -> list[Result]:
     run_dirs = _without_failed(directory.members(path), reporter) or [path]
     saved = [directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in saved]
@@ -129,7 +147,7 @@ def _resume(path: Path, which: directory.Which, settings: Mapping[str, Any], rep
     program = make_program(config, env, stacked)
     run_dirs, configs, steps = [run_dirs[i] for i in left], [configs[i] for i in left], [steps[i] for i in left]
     reporter.started(config, run_dirs, {**describe(program), "resumed_at": min(steps)})
-    return _train_groups(program, run_dirs, configs, steps, reporter, path)
+    return _train_groups(program, run_dirs, configs, steps, reporter, path, callbacks)
 
 
 def _without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
@@ -167,12 +185,14 @@ def _train_groups(
     steps: list[int] | None,
     reporter: Reporter,
     path: Path,
+    callbacks: tuple[Any, ...],
 ) -> list[Result]:
     """All seeds together where the program is stacked, else one after the other; ``steps`` are those of a resume of ``path``."""
     size = len(run_dirs) if program.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    with Interrupts(reporter.stopping) as interrupts, contextlib.closing(program):
+    listeners = [Listeners(callbacks, copied=len(run_dirs) > 1) for _ in run_dirs]
+    with Interrupts(reporter.stopping, reporter.owns_process) as interrupts, contextlib.closing(program):
         for i in range(0, len(run_dirs), size):
             if interrupts.requested is not None:
                 if not any(result.interrupted for result in results):
@@ -180,9 +200,9 @@ def _train_groups(
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
             group, step = slice(i, i + size), None if steps is None else steps[i]
-            with opened(run_dirs[group], configs[group], step, reporter.warned) as members:
+            with opened(run_dirs[group], configs[group], listeners[group], step, reporter.warned) as members:
                 with contextlib.closing(Training(program, members, interrupts, reporter, path)) as training:
-                    results += _train_members(training, step)
+                    results += _train_members(training, members, step)
                 failures += [member.failure for member in members if member.failure is not None]
     if results:
         reporter.finished(results)
@@ -191,9 +211,9 @@ def _train_groups(
     return results
 
 
-def _train_members(training: Training, step: int | None) -> list[Result]:
+def _train_members(training: Training, members: list[RunMember], step: int | None) -> list[Result]:
     """From the first state; or from ``step`` of a run that is resumed (0: nothing was saved yet)."""
-    program, members = training.program, training.members
+    program = training.program
     if step is not None:
         for member in members:
             directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
@@ -203,19 +223,18 @@ def _train_members(training: Training, step: int | None) -> list[Result]:
     return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)
 
 
-def _restore(program: Program | HostProgram, member: Member, step: int) -> TrainState:
+def _restore(program: Program | HostProgram, member: RunMember, step: int) -> TrainState:
     state = checkpoint.load(member.checkpoints / str(step), program.template())
-    state = jax.tree.map(jnp.asarray, state)
-    total = make_hyperparameters(member.config.ppo).total_steps
-    hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
-    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
+    return with_total_steps(jax.tree.map(jnp.asarray, state), member.config)
 
 
-def _rewind(member: Member, step: int, reporter: Reporter) -> None:
-    """Forget what the run wrote beyond ``step``, and remember its best evaluation until then."""
+def _rewind(member: RunMember, step: int, reporter: Reporter) -> None:
+    """Forget what the run wrote beyond ``step``, and remember its best evaluation until then, and the state of its callbacks."""
     if step:
         info = checkpoint.verify(member.checkpoints / str(step))["info"]
         member.best, member.last_evaluation = info["best"], info["evaluation"]
+        if warning := member.listeners.restore(info.get("callbacks", [])):
+            reporter.warned(f"{member.run_dir}: {warning}")
     # Rows last: those of a checkpoint that is still there must not be missing.
     dropped = retention.discard_after(member.checkpoints, step)
     for name in (METRICS, HISTOGRAMS):

@@ -16,7 +16,7 @@ from proximo.networks import ActorCritic
 from proximo.run.evaluation import SELECTION_STREAM
 from proximo.run.frames import videos
 from proximo.run.gif import gif_of
-from proximo.run.member import Member
+from proximo.run.member import Member, RunMember
 from proximo.run.playing import PolicyAgent, Row, play, stage_of
 from proximo.run.policy import Policy
 from proximo.run.stage import Stage, draws, fps_of, no_renderer
@@ -46,7 +46,7 @@ class Clips:
             self._given_up = True
             self._warned(f"No more clips (video_every): {error}")
 
-    def record(self, member: Member, network: ActorCritic, step: int) -> None:
+    def record(self, member: RunMember, network: ActorCritic, step: int) -> None:
         """Play the first episode of the member's evaluations with the policy of ``step``; ``RUN/videos/<step>.mp4`` is written beside
         what follows."""
         if self._given_up:
@@ -107,7 +107,7 @@ class _Encoder:
                 if self._clip is not None:
                     self._clip.drop()
 
-    def begin(self, member: Member, step: int, fps: float) -> None:
+    def begin(self, member: RunMember, step: int, fps: float) -> None:
         def order() -> None:
             self._clip = _Clip(member, step, fps)
 
@@ -130,7 +130,7 @@ class _Encoder:
 class _Clip:
     """One file, and every so manieth frame of it, small, for TensorBoard."""
 
-    def __init__(self, member: Member, step: int, fps: float):
+    def __init__(self, member: RunMember, step: int, fps: float):
         self.member, self.step, self.fps = member, step, fps
         path = videos(member.run_dir) / f"{step}.mp4"
         path.parent.mkdir(exist_ok=True)

@@ -32,14 +32,17 @@ class HungError(TrainingError):
 
 
 class Interrupts:
-    """Context manager: the first SIGINT, SIGTERM or SIGHUP asks to stop (``requested``), a second one ends the process at once.
+    """Context manager: the first SIGINT, SIGTERM or SIGHUP asks to stop (``requested``), a second one ends the process at once; where
+    the process is not ours alone (``owns_process`` false: a notebook, a program that trains among other things) it raises
+    ``KeyboardInterrupt`` instead.
 
     A compiled program holds the thread that called it and Python's signal handlers wait for it. So ``call`` runs it in
     a thread of its own and the main thread keeps watch. Outside the main thread signals are left as they are.
     ``notify`` is called once, when a request to stop is first seen.
     """
 
-    def __init__(self, notify: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, notify: Callable[[], None] = lambda: None, owns_process: bool = True) -> None:
+        self.owns_process = owns_process
         self.requested: int | None = None
         self._notify: Callable[[], None] | None = notify
         self._asked_at = 0.0
@@ -59,6 +62,8 @@ class Interrupts:
 
     def _handle(self, number: int, _frame: object) -> None:
         if self.requested is not None:
+            if not self.owns_process:
+                raise KeyboardInterrupt
             if sys.stderr is not None and sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table has hidden it
             os._exit(128 + number)

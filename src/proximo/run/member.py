@@ -11,7 +11,9 @@ from typing import Any
 from proximo.config import Config, to_mapping
 from proximo.errors import TrainingError
 from proximo.run import checkpoint, retention, tracking
+from proximo.run.callbacks import Listeners
 from proximo.run.directory import FAILURE, RunLock
+from proximo.run.files import write_atomic
 from proximo.run.histograms import Histogram
 from proximo.run.progress import Window
 from proximo.run.sinks import HISTOGRAMS, METRICS, JsonLines, Sink, TensorBoard, TrackedRun
@@ -31,30 +33,79 @@ class Result:
     mean_return: float | None
     interrupted: int | None = None
     """The signal that ended it early, if one did."""
+    stopped: bool = False
+    """Whether a callback has ended it early."""
+    callbacks: tuple[Any, ...] = ()
+    """Those of this seed: the objects that were given or, of several seeds, copies of them."""
 
 
 class Member:
-    """One seed: its run directory, sinks, window of metrics, and best evaluation so far."""
+    """One seed: its window of metrics, its callbacks, and the best evaluation so far. This one keeps nothing on a disk."""
+
+    run_dir: Path | None = None
+
+    def __init__(self, config: Config, listeners: Listeners):
+        self.config, self.listeners = config, listeners
+        self.window = Window()
+        self.best: dict[str, float] | None = None
+        self.last_evaluation: dict[str, Any] | None = None
+        self.failure: TrainingError | None = None
+        self.stopped = False
+        """Whether a callback has ended it."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether neither NaN or infinity nor a callback has ended it."""
+        return self.failure is None and not self.stopped
+
+    def fail(self, reason: str) -> None:
+        """NaN or infinity has ended it; what stands is said behind the ``reason``."""
+        self.failure = TrainingError(f"{reason} Training has stopped.")
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        """A row of metrics."""
+
+    def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
+        """Histograms of an update."""
+
+    def show(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """A clip, as an animated gif of (height, width) pixels."""
+
+    def save(self, step: int, state: TrainState) -> None:
+        """What stands behind ``step``."""
+
+    def close(self, hurry: bool = False) -> None:
+        """Nothing is written from now on; in a ``hurry`` without waiting long."""
+
+
+class RunMember(Member):
+    """A seed with a run directory: checkpoints and sinks."""
+
+    run_dir: Path
 
     def __init__(
         self,
         run_dir: Path,
         config: Config,
+        listeners: Listeners,
         resumed_at: int | None,
         warned: Callable[[str], None] = lambda message: None,
     ):
-        self.run_dir, self.config = run_dir, config
+        super().__init__(config, listeners)
+        self.run_dir = run_dir
         self.checkpoints = run_dir / "checkpoints"
-        self.window = Window()
-        self.best: dict[str, float] | None = None
-        self.last_evaluation: dict[str, Any] | None = None
-        self.failure: TrainingError | None = None
         (run_dir / FAILURE).unlink(missing_ok=True)
         # First, because others read what they have missed from these files.
         self.sinks: list[Sink] = [JsonLines(run_dir / METRICS, run_dir / HISTOGRAMS)]
         if config.run.tensorboard:
             self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
         self.sinks += tracking.opened(config.run.track, TrackedRun(run_dir, to_mapping(config), resumed_at, warned))
+
+    def fail(self, reason: str) -> None:
+        kept = checkpoint.steps(self.checkpoints)
+        stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
+        self.failure = TrainingError(f"{reason} Training has stopped; {stands}.")
+        write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
 
     def write(self, step: int, row: dict[str, float]) -> None:
         for sink in self.sinks:
@@ -65,7 +116,6 @@ class Member:
             sink.write_histograms(step, made)
 
     def show(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        """A clip, as an animated gif of (height, width) pixels, to the sinks."""
         for sink in self.sinks:
             sink.write_clip(step, gif, size)
 
@@ -74,6 +124,8 @@ class Member:
         for sink in self.sinks:  # what a resume goes on from must be told of everywhere
             sink.flush()
         info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
+        if self.listeners.callbacks:
+            info["callbacks"] = self.listeners.state()
         checkpoint.save(self.checkpoints, step, state, info)
         best = int(self.best["step"]) if self.best else None
         if best == step:
@@ -87,7 +139,6 @@ class Member:
                 sink.end()
 
     def close(self, hurry: bool = False) -> None:
-        """Close the sinks; in a ``hurry`` without waiting long for what is uploaded."""
         for sink in self.sinks:
             if isinstance(sink, tracking.Background) and hurry:
                 sink.patience = tracking.HURRY_SECONDS
@@ -107,14 +158,15 @@ def locked(run_dirs: list[Path]):
 def opened(
     run_dirs: list[Path],
     configs: list[Config],
+    listeners: list[Listeners],
     resumed_at: int | None = None,
     warned: Callable[[str], None] = lambda message: None,
 ):
     """Members of ``run_dirs``, with open sinks; closed in the end, whatever happens. ``warned`` is told of sinks that fail."""
     with contextlib.ExitStack() as stack:
         members = []
-        for run_dir, config in zip(run_dirs, configs, strict=True):
-            members.append(Member(run_dir, config, resumed_at, warned))
+        for run_dir, config, heard in zip(run_dirs, configs, listeners, strict=True):
+            members.append(RunMember(run_dir, config, heard, resumed_at, warned))
             stack.callback(members[-1].close)
         stack.callback(lambda: [member.end() for member in members])  # first of all: they take their time together
         yield members

@@ -3,6 +3,7 @@ for those of the host a driver that steps them."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -254,3 +255,10 @@ def make_program(config: Config, env: JaxEnvironment | HostEnvironment, stacked:
 def copy_of(state: TrainState) -> TrainState:
     """A copy that survives the donation of ``state``."""
     return jax.tree.map(jnp.copy, state)
+
+
+def with_total_steps(state: TrainState, config: Config) -> TrainState:
+    """``state`` with the end of ``config``, which schedules run to."""
+    total = make_hyperparameters(config.ppo).total_steps
+    hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))

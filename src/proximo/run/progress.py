@@ -16,6 +16,10 @@ EPISODE_WINDOW = 100
 class Reporter:
     """Told what happens, in this order; every method may be overridden, and this one stays silent."""
 
+    owns_process = False
+    """Whether the process is there for this training alone: then a program that does not come back when the user stops it is left
+    by ending the process, else by ``KeyboardInterrupt``."""
+
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         """A training begins; ``facts`` describes spaces, network and device in words."""
 

@@ -43,17 +43,28 @@ def environment(config: Config) -> JaxEnvironment | HostEnvironment:
 
     Raises ``ConfigError`` for a setting that would have no effect on it.
     """
-    preprocessing = Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
-    env = make_env(config.env.id, config.env.env_settings, preprocessing)
+    env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
+    hold_settings(config, env)
+    if isinstance(env, HostEnvironment):
+        return env
+    settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
+    return reuse(("environment", type(env), config.env.id, settings), lambda: env)
+
+
+def preprocessing_of(config: Config) -> Preprocessing:
+    """What is done to observations and actions of an environment of the host."""
+    return Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
+
+
+def hold_settings(config: Config, env: JaxEnvironment | HostEnvironment) -> None:
+    """Raise ``ConfigError`` for a setting that would have no effect on ``env``."""
     if isinstance(env, HostEnvironment):
         _hold_host_settings(config, env)
-        return env
+        return
     for name in HOST_ONLY:
         leaf = LEAVES[name]
         if getattr(getattr(config, leaf.group), name) != leaf.default:
             raise ConfigError(f"{name} is for Gymnasium's environments: {config.env.id} is one in JAX, where it has no effect.")
-    settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
-    return reuse(("environment", type(env), config.env.id, settings), lambda: env)
 
 
 def _hold_host_settings(config: Config, env: HostEnvironment) -> None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from proximo.drivers.learning import BAD_SOURCES
-from proximo.errors import TrainingError
-from proximo.run import checkpoint
+from proximo.errors import ConfigError
+from proximo.run.callbacks import Evaluation, Info
 from proximo.run.clips import Clips
-from proximo.run.directory import FAILURE
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
-from proximo.run.files import write_atomic
 from proximo.run.interrupts import AbandonedError, Interrupts
 from proximo.run.member import Member, Result
+from proximo.run.policy import Policy
 from proximo.run.program import HostProgram, Program, copy_of
 from proximo.run.progress import Reporter
+from proximo.run.saving import save_run
 from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
@@ -31,20 +33,32 @@ LOOK_GRACE_SECONDS = 1.0
 
 
 class Training:
-    """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes."""
+    """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes, None where
+    nothing is written."""
 
     def __init__(
-        self, program: Program | HostProgram, members: list[Member], interrupts: Interrupts, reporter: Reporter, path: Path
+        self,
+        program: Program | HostProgram,
+        members: Sequence[Member],
+        interrupts: Interrupts,
+        reporter: Reporter,
+        path: Path | None,
     ):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
         self.path = path
-        self.config = program.config
+        self.config = members[0].config
+        self.standing: tuple[TrainState, int] | None = None
+        """The state that can be saved, and how many updates have led to it."""
         self.seconds = 0.0
         self.steps_done = 0
         self.saved_at = -1
         self.unsaved_evaluation = False
         self.warned_of_unfinished = False
-        self.clips = Clips(self.config, program.env, reporter.warned) if self.config.run.video_every else None
+        self._moment = -1
+        """The update whose state callbacks may take the policy from."""
+        self.clips = (
+            Clips(self.config, program.env, reporter.warned) if path is not None and self.config.run.video_every else None
+        )
         if isinstance(program, HostProgram):
             program.notify(reporter.warned)
 
@@ -57,7 +71,7 @@ class Training:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
         update, total = step // self.config.batch_size, self.config.total_updates
         self.saved_at = update if update else -1
-        self.reporter.begun([member.run_dir for member in self.members], step)
+        self.reporter.begun([member.run_dir for member in self.members if member.run_dir is not None], step)
         self.reporter.compiling()
         try:
             # Nothing is lost when these are cut short.
@@ -67,47 +81,53 @@ class Training:
         except AbandonedError:
             self._leave(update)
         per_update = 0.0
-        standing: tuple[TrainState, int] | None = None
         try:
+            for i, member in self.going:
+                member.listeners.start(self._info(state, update, i))
             if update == total:  # its last evaluation was interrupted
-                standing = (state, update)
+                self.standing = (state, update)
                 self._at_border(state, update)
-            while update < total and self.interrupts.requested is None and self.healthy:
+            while update < total and self.interrupts.requested is None and self.going:
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
-                standing = self._standing(state, update, not per_update or per_update * count > SNAPSHOT_SECONDS)
+                self.standing = self._copied(state, update, not per_update or per_update * count > SNAPSHOT_SECONDS)
                 state, per_update, done = self._advance(state, update, count)
                 update += done
-                standing = (state, update)
+                self.standing = (state, update)
                 self._at_border(state, update)
+            self.standing = (state, update)
+            if self.interrupts.requested is not None and update < total:
+                self._save(state, update)
+                self.reporter.stopped(self._stop_message(update))
+            for i, member in enumerate(self.members):
+                if member.failure is None and not member.stopped:
+                    member.listeners.end(self._info(state, update, i))
         except AbandonedError:
             # The call that is still running cannot be ended from outside: save what stands, and leave it behind.
-            if standing is not None:
-                update = standing[1]
-                self._save(*standing)
+            if self.standing is not None:
+                update = self.standing[1]
+                self._save(*self.standing)
             self._leave(update)
         except (Exception, KeyboardInterrupt):
-            # What was learned before stands, whatever has failed: an environment, memory for an evaluation, a terminal.
-            if standing is not None and update:
-                self._save(*standing)
+            # What was learned before stands, whatever has failed: an environment, memory for an evaluation, a terminal, a callback.
+            if self.standing is not None and update:
+                self._save(*self.standing)
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(update))
             raise
-        if self.interrupts.requested is not None and update < total:
-            self._save(state, update)
-            self.reporter.stopped(self._stop_message(update))
+        self._moment = -1
         return self._results(self.interrupts.requested if update < total else None)
 
-    def _standing(self, state: TrainState, update: int, long: bool) -> tuple[TrainState, int] | None:
+    def _copied(self, state: TrainState, update: int, long: bool) -> tuple[TrainState, int] | None:
         """What can be saved while the next call runs: a copy where that call uses ``state`` up, made only before ``long`` ones."""
         if not self.program.donates:
             return state, update
         return (copy_of(state), update) if long else None
 
     @property
-    def healthy(self) -> list[tuple[int, Member]]:
-        """The members that NaN or infinity has not ended, with their place in the program."""
-        return [(i, member) for i, member in enumerate(self.members) if member.failure is None]
+    def going(self) -> list[tuple[int, Member]]:
+        """The members that nothing has ended, with their place in the program."""
+        return [(i, member) for i, member in enumerate(self.members) if member.goes_on]
 
     def _until_border(self, update: int, per_update: float) -> int:
         """How many updates the next call does: about a second of them, but not beyond a row, evaluation or checkpoint."""
@@ -118,6 +138,7 @@ class Training:
         if every := self.config.histograms_every:
             borders.append((update // every + 1) * every - 1)
         clips = (self.video_updates,) if self.clips is not None else ()
+        borders += [border for _, member in self.going for border in member.listeners.borders(update)]
         borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates, *clips)]
         return max(1, min(wanted, min(borders) - update, self.program.capacity))
 
@@ -129,7 +150,7 @@ class Training:
     @property
     def window_rows(self) -> int:
         """Updates since the last row was written."""
-        return max((len(member.window) for _, member in self.healthy), default=0)
+        return max((len(member.window) for _, member in self.going), default=0)
 
     @property
     def eval_updates(self) -> int:
@@ -150,6 +171,7 @@ class Training:
 
     def _advance(self, state: TrainState, update: int, wanted: int) -> tuple[TrainState, float, int]:
         """Up to ``wanted`` updates: the state behind them, seconds for each, and how many they were."""
+        self._moment = -1
         seen = self._look(self.program.look_before, state) if self._is_looked_at(update) else None
         started = time.monotonic()
         state, metrics = self.interrupts.call(self.program.advance, state, wanted, computes=self.program.computes)
@@ -157,17 +179,19 @@ class Training:
         seconds = time.monotonic() - started
         self.seconds += seconds
         self.steps_done += count * self.config.batch_size * len(self.members)
-        for i, member in self.healthy:
+        for i, member in self.going:
             rows = {name: x[i] for name, x in metrics.items()}
             bad = np.array([rows[f"bad/{source}"] for source in BAD_SOURCES]) > 0
             good = int(bad.any(axis=0).argmax()) if bad.any() else count
-            member.window.add({name: x[:good] for name, x in rows.items()})
+            rows = {name: x[:good] for name, x in rows.items()}
+            member.window.add(rows)
+            member.listeners.add(rows)
             if good < count:
                 # What comes later follows from the first source.
                 self._fail(member, BAD_SOURCES[int(bad[:, good].argmax())], update + good)
         if seen is not None:
             self._write_histograms(state, (update + count) * self.config.batch_size, seen)
-        recent = [m.window.recent_return for _, m in self.healthy if m.window.recent_return is not None]
+        recent = [m.window.recent_return for _, m in self.going if m.window.recent_return is not None]
         recent_return = sum(recent) / len(recent) if recent else None
         speed = count * self.config.batch_size * len(self.members) / seconds
         self.reporter.advanced((update + count) * self.config.batch_size, speed, recent_return)
@@ -183,7 +207,7 @@ class Training:
     def _write_histograms(self, state: TrainState, step: int, seen: Any) -> None:
         """Of the update that has led to ``state``, for each seed that it has not ended."""
         made = self._look(self.program.look_behind, state, seen) or []
-        for i, member in self.healthy:
+        for i, member in self.going:
             if i < len(made):
                 member.write_histograms(step, made[i])
 
@@ -191,8 +215,6 @@ class Training:
         """Note that NaN or infinity from ``source`` has ended a member after ``update``; its state is frozen since."""
         step = update * self.config.batch_size
         self._write_rows(step, [member])
-        kept = checkpoint.steps(member.checkpoints)
-        stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
         hint = {
             "observation": "the environment returned it: look at its reset and step",
             "reward": "the environment returned it, or one too large for the statistics that scale it: look at its step",
@@ -200,32 +222,64 @@ class Training:
             "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
         }[source]
         hint = self.program.blame() or hint
-        member.failure = TrainingError(
-            f"NaN or infinity in the {source} between steps {step} and {step + self.config.batch_size} of {member.run_dir} "
-            f"({hint}). Training has stopped; {stands}."
-        )
-        write_atomic(member.run_dir / FAILURE, f"{member.failure}\n")
-        if self.healthy:
+        place = f" of {member.run_dir}" if member.run_dir is not None else ""
+        member.fail(f"NaN or infinity in the {source} between steps {step} and {step + self.config.batch_size}{place} ({hint}).")
+        if self.going:
             self.reporter.warned(f"{member.failure} The other seeds go on.")
 
     def _at_border(self, state: TrainState, update: int) -> None:
         """Write the row, evaluate, save, record a clip: whatever falls on this update."""
-        if not self.healthy:
+        if not self.going:
             return
         step, last = update * self.config.batch_size, update == self.config.total_updates
         evaluate = self.program.evaluator is not None and (last or update % self.eval_updates == 0)
         save = last or update % self.checkpoint_updates == 0
         if self.window_rows >= self.program.capacity or evaluate or save:
             self._write_rows(step)
-        improved = self._evaluate(state, step) if evaluate else False
+        improved = self._evaluate(state, update) if evaluate else set()
         if save or improved:
             self._save(state, update)
+        self._tell(state, update, evaluate, improved, last)
         if self.clips is not None and (last or update % self.video_updates == 0):
             self._record(self.clips, state, step)
 
+    def _tell(self, state: TrainState, update: int, evaluated: bool, improved: set[int], last: bool) -> None:
+        """Tell the callbacks, and end the members whose callbacks ask for it."""
+        for i, member in self.going:
+            stop = False
+            if evaluated and member.last_evaluation is not None:
+                summary = {name: x for name, x in member.last_evaluation.items() if name != "step"}
+                told = {"mean_return": summary["mean_return"], "summary": summary, "is_best": i in improved}
+                stop = member.listeners.evaluation(self._info(state, update, i, Evaluation, **told))
+            stop |= member.listeners.update(update, lambda metrics, i=i: self._info(state, update, i, metrics=metrics))
+            if stop and not last:
+                self._end_by_callback(state, update, i)
+
+    def _end_by_callback(self, state: TrainState, update: int, index: int) -> None:
+        member, step = self.members[index], update * self.config.batch_size
+        self._write_rows(step, [member])
+        if update != self.saved_at or self.unsaved_evaluation:
+            member.save(step, self.program.member(state, index))
+        member.listeners.end(self._info(state, update, index))
+        member.stopped = True
+        place = f" of {member.run_dir}" if member.run_dir is not None else ""
+        self.reporter.stopped(f"A callback has ended the training{place} at step {step:,}.")
+
+    def _info(self, state: TrainState, update: int, index: int, kind: type[Info] = Info, **told: Any) -> Any:
+        """What a callback is given. Its policy can be taken until the next update uses the state up."""
+        member, step = self.members[index], update * self.config.batch_size
+        self._moment = update
+        total = self.config.total_updates * self.config.batch_size
+        moment = _Moment(self, state, update, index)
+        return kind(member.config.run.seed, member.run_dir, step, total, moment=moment, **told)
+
+    def is_at(self, update: int) -> bool:
+        """Whether the state behind ``update`` has not been used up yet."""
+        return self._moment == update
+
     def _record(self, clips: Clips, state: TrainState, step: int) -> None:
         """A clip of every member."""
-        for i, member in self.healthy:
+        for i, member in self.going:
             policy = self.program.member(state, i).learner.policy
             self.interrupts.call(clips.record, member, policy, step, computes=self.program.computes)
 
@@ -237,13 +291,13 @@ class Training:
                 timing = {"time/steps_per_second": speed, "time/seconds": self.seconds}
                 member.write(step, {**member.window.merge(), **timing})
 
-    def _evaluate(self, state: TrainState, step: int) -> bool:
-        """Evaluate every member on the same fixed environment seeds; whether any is better than ever."""
-        evaluator = self.program.evaluator
+    def _evaluate(self, state: TrainState, update: int) -> set[int]:
+        """Evaluate every member on the same fixed environment seeds; the places of those that are better than ever."""
+        evaluator, step = self.program.evaluator, update * self.config.batch_size
         assert evaluator is not None
-        improved = False
+        improved = set()
         self.reporter.evaluating()
-        for i, member in self.healthy:
+        for i, member in self.going:
             policy = self.program.member(state, i).learner.policy
             seed, computes = member.config.run.seed, self.program.computes
             episodes = self.interrupts.call(evaluator, policy, seed, SELECTION_STREAM, computes=computes)
@@ -258,9 +312,10 @@ class Training:
             names = ("mean_return", "std_return", "iqm_return", "mean_length", "success_rate")
             member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
             if member.best is None or summary["mean_return"] >= member.best["mean_return"]:
-                member.best, improved = {"step": step, "mean_return": summary["mean_return"]}, True
+                member.best = {"step": step, "mean_return": summary["mean_return"]}
+                improved.add(i)
         self.unsaved_evaluation = True
-        self.reporter.evaluated(step, [m.last_evaluation for _, m in self.healthy if m.last_evaluation])
+        self.reporter.evaluated(step, [m.last_evaluation for _, m in self.going if m.last_evaluation])
         return improved
 
     def _save(self, state: TrainState, update: int) -> None:
@@ -268,25 +323,33 @@ class Training:
         if update == self.saved_at and not self.unsaved_evaluation:
             return
         self._write_rows(update * self.config.batch_size)
-        for i, member in self.healthy:
+        for i, member in self.going:
             member.save(update * self.config.batch_size, self.program.member(state, i))
         self.saved_at, self.unsaved_evaluation = update, False
 
     def _stop_message(self, update: int) -> str:
         last = ", the last one, not evaluated yet" if update == self.config.total_updates else ""
-        saved = f"at step {update * self.config.batch_size:,}{last}, saved" if update else "before the first update"
-        return f"Stopped {saved}. Go on with: proximo train --resume {self.path}"
+        step = f"at step {update * self.config.batch_size:,}{last}"
+        if self.path is None:
+            return f"Stopped {step}."
+        return (
+            f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: proximo train --resume {self.path}"
+        )
 
     def _leave(self, update: int) -> NoReturn:
-        """End the process although a call is still running in it."""
+        """End the process although a call is still running in it; where the process is not ours, leave the call to itself."""
         self.reporter.stopped(self._stop_message(max(self.saved_at, 0)))
+        if not self.interrupts.owns_process:
+            raise KeyboardInterrupt
         for member in self.members:
             member.close(hurry=True)
         os._exit(128 + (self.interrupts.requested or 0))
 
     def _results(self, interrupted: int | None) -> list[Result]:
         results = []
-        for _, member in self.healthy:
+        for member in self.members:
+            if member.failure is not None or member.run_dir is None:
+                continue
             evaluation = member.last_evaluation
             results.append(
                 Result(
@@ -296,7 +359,29 @@ class Training:
                     compile_seconds=self.program.compile_seconds,
                     steps_per_second=self.steps_done / len(self.members) / self.seconds if self.seconds else 0.0,
                     mean_return=evaluation["mean_return"] if evaluation else member.window.recent_return,
-                    interrupted=interrupted,
+                    interrupted=None if member.stopped else interrupted,
+                    stopped=member.stopped,
+                    callbacks=member.listeners.callbacks,
                 )
             )
         return results
+
+
+class _Moment:
+    """The state behind an update, as long as it is there."""
+
+    def __init__(self, training: Training, state: TrainState, update: int, index: int):
+        self._training, self._state, self._update, self._index = training, state, update, index
+        self._member, self._step = training.members[index], update * training.config.batch_size
+
+    def _own(self) -> TrainState:
+        if not self._training.is_at(self._update):
+            raise ConfigError(f"The state of step {self._step} was asked for when training had gone on: take it within the hook.")
+        return self._training.program.member(self._state, self._index)
+
+    def policy(self) -> Policy:
+        network = jax.tree.map(jnp.copy, self._own().learner.policy)
+        return Policy(network, self._training.program.env, self._member.config, self._step)
+
+    def save(self, folder: Path) -> Path:
+        return save_run(folder, self._member.config, self._step, self._own(), self._member.last_evaluation)

@@ -15,10 +15,11 @@ from proximo.run.evaluation import JUDGEMENT_STREAM
 from proximo.run.frames import videos
 from proximo.run.judgement import judging_environment
 from proximo.run.playing import Agent, PolicyAgent, Row, episodes_of, random_agent
-from proximo.run.policy import load_policy
+from proximo.run.policy import Policy, load_policy
 from proximo.run.reuse import environment
 from proximo.run.settings import make_config
 from proximo.run.stage import fps_of
+from proximo.run.video import recorder
 from proximo.runtime import prepare_jax
 
 MOST_EPISODES = 10_000
@@ -64,6 +65,22 @@ class Subject:
         ``eval_max_steps`` of the run, else 10,000)."""
         limit = most_steps or self.config.run.eval_max_steps or MOST_STEPS
         return episodes_of(self.env, self.config, self.agent, episodes, seed, JUDGEMENT_STREAM, limit, window)
+
+
+def film(policy: Policy, path: Path, seed: int = 0, most_steps: int = MOST_STEPS) -> None:
+    """An episode of ``policy``, greedy, as an mp4. Raises ``VideoError`` or ``EnvError`` where it cannot be drawn or written; then there is
+    no file."""
+    subject = Subject(policy.env, policy.config, PolicyAgent(policy, False), "greedy", step=policy.step)
+    file = recorder(path, subject.fps)
+    try:
+        for row in subject.play(1, seed, most_steps):
+            frame = row.draw()
+            assert frame is not None
+            file.add(frame)
+        file.close()
+    except BaseException:
+        file.drop()
+        raise
 
 
 def hold(episodes: int, seed: int, most_steps: int, fps: float | None) -> None:

@@ -1,0 +1,199 @@
+"""``PPO``: learns as the command line does, acts on one and on many, is saved and goes on to the same bits."""
+
+import os
+import signal
+import threading
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+
+import proximo
+from commands import BATCH, GRU, SMALL, final_state, trained
+from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.run.progress import Reporter
+
+import toys
+from gym_toys import Countdown
+
+SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
+TOTAL = SMALL["total_steps"]
+
+
+def agent(env="toys:RandomEnds", **settings):
+    return proximo.PPO(env, preset=False, **{**SETTINGS, **settings})
+
+
+def leaves(learner):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(learner.policy.network)]
+
+
+def test_it_learns_to_the_bits_of_the_command_line_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    learner = agent(**GRU)
+    assert learner.learn(TOTAL) is learner
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+    run_dir = trained(tmp_path / "runs", "r", **GRU)
+    saved = learner.save(tmp_path / "saved")
+    assert final_state(saved) == final_state(run_dir)
+    steps = [row["step"] for row in learner.history if "eval/mean_return" in row]
+    assert steps[-1] == TOTAL == learner.step
+
+
+def test_learning_in_two_parts_goes_on_where_it_stood(tmp_path):
+    learner = agent(**GRU, learning_rate="1e-3").learn(10 * BATCH)
+    again = proximo.load(learner.save(tmp_path / "saved"))
+    assert (again.step, again.history) == (10 * BATCH, learner.history)
+    whole = agent(**GRU, learning_rate="1e-3").learn(TOTAL)
+    assert leaves(learner.learn(10 * BATCH)) == leaves(again.learn(10 * BATCH)) == leaves(whole)
+    assert learner.step == again.step == whole.step == TOTAL
+    assert final_state(again.save(tmp_path / "again")) == final_state(whole.save(tmp_path / "whole"))
+
+
+def test_a_saved_agent_is_a_run_for_every_verb(tmp_path, capsys):
+    from proximo.cli import main
+
+    saved = agent("proximo:PocMemory").learn(2 * BATCH).save(tmp_path / "saved")
+    assert main(["eval", str(saved), "--episodes", "2"]) == 0
+    assert main(["train", "--resume", str(saved), "--total-steps", str(4 * BATCH)]) == 0
+    assert proximo.load(saved).step == 4 * BATCH
+
+
+def test_a_run_is_loaded_and_learns_on(tmp_path):
+    run_dir = trained(tmp_path, "r")
+    learner = proximo.load("r", runs_dir=str(tmp_path))
+    assert learner.step == TOTAL
+    learner.learn(BATCH)
+    assert learner.step == TOTAL + BATCH
+    assert final_state(run_dir)["step"] == str(TOTAL).encode(), "the run itself stays as it is"
+
+
+@pytest.mark.parametrize("memory", [{}, GRU])
+def test_one_observation_is_acted_on_as_a_row_of_many(memory):
+    learner = agent(**memory).learn(BATCH)
+    policy, rng = learner.policy, np.random.default_rng(0)
+    alone = together = None
+    carried = policy.init_memory(3)
+    for t, first in enumerate((True, False, True, False)):
+        observation = rng.normal(size=(3, *learner.env.observation_space.shape)).astype(np.float32)
+        one, alone = learner.predict(observation[1], alone, first)
+        many, together = learner.predict(observation, together, [first] * 3 if t else None)
+        carried, expected = policy(carried, observation, [first] * 3)
+        np.testing.assert_array_equal(many, expected)
+        np.testing.assert_array_equal(one, expected[1])
+
+
+def test_sampled_actions_take_a_key():
+    learner = agent()
+    observation = np.zeros((64, *learner.env.observation_space.shape), np.float32)
+    drawn = [learner.predict(observation, deterministic=False, key=jax.random.key(i))[0] for i in (0, 0, 1)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    with pytest.raises(ConfigError, match="deterministic = False needs a key"):
+        learner.predict(observation, deterministic=False)
+
+
+def test_it_is_judged_as_its_run_is(tmp_path):
+    learner = agent("proximo:PocMemory").learn(2 * BATCH)
+    saved = learner.save(tmp_path / "saved")
+    assert learner.evaluate(8).summary() == proximo.evaluate(saved, 8).summary()
+    assert learner.evaluate(8, stochastic=True).summary() == proximo.evaluate(saved, 8, stochastic=True).summary()
+
+
+class Own(toys.RandomEnds):
+    pass
+
+
+def own(size=3):
+    return Countdown(size)
+
+
+@pytest.mark.parametrize("env", [Own(), Own, lambda: Own(), Countdown, lambda: own(4)])
+def test_an_environment_may_be_an_object(tmp_path, env):
+    learner = agent(env).learn(BATCH)
+    assert learner.config.env.id.startswith("<")
+    saved = learner.save(tmp_path / "saved")
+    with pytest.raises(EnvError, match="was given as an object, which no id finds again: give it as env="):
+        proximo.load(saved)
+    again = proximo.load(saved, env=env)
+    assert leaves(again) == leaves(learner)
+    assert again.learn(BATCH).step == 2 * BATCH
+
+
+def test_another_environment_of_the_same_spaces_is_learned_on_with_what_was_learned():
+    learner = agent("gymnax:CartPole-v1").learn(2 * BATCH)
+    before = leaves(learner)
+    assert learner.set_env("CartPole-v1") is learner
+    assert leaves(learner) == before
+    assert learner.learn(BATCH).step == 3 * BATCH
+    assert leaves(learner) != before
+    with pytest.raises(
+        ConfigError, match=r"The action space of gymnax:Acrobot-v1 is .*, where this policy has|The observation space"
+    ):
+        learner.set_env("gymnax:Acrobot-v1")
+    assert learner.config.env.id == "CartPole-v1"
+
+
+class StopAt:
+    def on_update(self, info):
+        assert info.run_dir is None
+        return info.step >= 3 * BATCH
+
+
+def test_callbacks_hear_and_stop_it():
+    assert agent().learn(TOTAL, callbacks=[StopAt()]).step == 3 * BATCH
+
+
+def test_ctrl_c_keeps_what_was_learned():
+    class Interrupted(Reporter):
+        def advanced(self, steps, steps_per_second, recent_return):
+            if steps >= 4 * BATCH:
+                signal.raise_signal(signal.SIGINT)
+
+    learner = agent()
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(TOTAL, reporter=Interrupted())
+    assert 4 * BATCH <= learner.step < TOTAL
+    assert learner.learn(BATCH).step > 4 * BATCH
+
+
+def test_ctrl_c_while_it_compiles_raises_too_and_the_process_lives():
+    class Interrupted(Reporter):
+        def compiling(self):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    learner = agent(hidden_sizes="9")
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(10**6, reporter=Interrupted())
+    assert learner.learn(BATCH).step == BATCH
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: agent(track="csv"), ConfigError, "track is for runs that are written, as by proximo.train"),
+        (lambda: agent(num_env=3), ConfigError, r"num_env.*did you mean 'num_envs'\?"),
+        (lambda: agent("CartPol-v1"), EnvError, r"did you mean 'CartPole-v1'\?"),
+        (lambda: agent(gym.make("CartPole-v1")), EnvError, "is an environment that is made already"),
+        (lambda: agent(3), EnvError, "is neither a JAX environment nor one of Gymnasium's"),
+        (lambda: agent(Own(), env_settings={"size": 3}), ConfigError, "is made already: give it with its settings"),
+        (lambda: agent().learn(BATCH - 1), ConfigError, f"total_steps = {BATCH - 1}: expected a whole number from {BATCH} on"),
+        (lambda: agent().learn(1e5), ConfigError, "expected a whole number"),
+        (lambda: proximo.load("nowhere"), CheckpointError, "No run 'nowhere'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(make, error, message):
+    with pytest.raises(error, match=message) as told:
+        make()
+    assert "\n" not in str(told.value)
+
+
+def test_a_folder_of_other_things_is_not_saved_over(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match="holds something else"):
+        agent().save(tmp_path)
+    run_dir = trained(tmp_path / "runs", "r", total_steps=64)
+    with pytest.raises(ConfigError, match="is a run of its own, which saving would replace"):
+        proximo.load(run_dir).save(run_dir)
