@@ -23,6 +23,7 @@ _PUBLIC = {
     "load_policy": "proximo.run",
     "make_config": "proximo.run",
     "make_env": "proximo.envs",
+    "make_functions": "proximo.drivers",
     "make_train": "proximo.drivers",
     "pull": "proximo.publish",
     "push": "proximo.publish",
@@ -43,6 +44,7 @@ __all__ = [
     "load_policy",
     "make_config",
     "make_env",
+    "make_functions",
     "make_train",
     "pull",
     "push",
@@ -52,7 +54,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from proximo.config import Config
-    from proximo.drivers import DeviceDriver, make_train
+    from proximo.drivers import DeviceDriver, make_functions, make_train
     from proximo.envs import JaxEnvironment, make_env
     from proximo.publish import pull, push
     from proximo.run import PPO, Policy, Result, evaluate, load, load_policy, make_config, resume, train

@@ -1,0 +1,97 @@
+"""The pieces of a training, put together by the user, are the training."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.drivers import make_functions
+from proximo.ppo import make_hyperparameters
+
+import toys
+from helpers import bits, difference, small_config, small_driver, trainer
+
+GRU = {"memory": "gru", "memory_size": 8, "sequence_length": 4}
+
+
+def scanned(functions, updates):
+    """Any number of updates as one function of the state."""
+
+    def step(state, _):
+        state, rollout, episodes = functions.collect(state)
+        state, metrics = functions.update(state, rollout)
+        return state, {**metrics, **episodes}
+
+    return jax.jit(lambda state: jax.lax.scan(step, state, length=updates))
+
+
+@pytest.mark.parametrize("settings", [{}, GRU])
+def test_collect_and_update_in_a_scan_are_the_drivers_own_updates(settings):
+    config = small_config(normalize_reward=True, normalize_observation=True, **settings)
+    functions = make_functions(config, toys.RandomEnds())
+    state = functions.init(jax.random.key(0))
+    ours, metrics = scanned(functions, 3)(state)
+    driver = small_driver(normalize_reward=True, normalize_observation=True, **settings)
+    expected, theirs = jax.jit(lambda s: driver.advance(s, jnp.int32(3), 3))(driver.init(jax.random.key(0)))
+    assert difference(ours.learner.policy, expected.learner.policy) < 1e-5
+    assert difference(ours.collector.observation, expected.collector.observation) < 1e-5
+    assert set(metrics) == set(theirs)
+    assert difference(metrics["train/loss"], theirs["train/loss"]) < 1e-4
+
+
+def test_collecting_leaves_the_learner_and_learning_the_environments():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state = functions.init(jax.random.key(0))
+    collected, rollout, episodes = jax.jit(functions.collect)(state)
+    assert bits(collected.learner.policy) == bits(state.learner.policy)
+    assert {name.partition("/")[0] for name in episodes} == {"rollout"}
+    learned, metrics = jax.jit(functions.update)(collected, rollout)
+    assert bits(learned.collector.observation) == bits(collected.collector.observation)
+    assert bits(learned.learner.policy) != bits(collected.learner.policy)
+    assert "train/approx_kl" in metrics
+
+
+def test_a_reward_of_ones_own_is_learned_from():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
+    plain, _ = jax.jit(functions.update)(state, rollout)
+    more, _ = jax.jit(functions.update)(state, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
+    assert difference(plain.learner.policy, more.learner.policy) > 1e-6
+
+
+def test_nan_stops_the_learner_and_is_told():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
+    after, metrics = jax.jit(functions.update)(state, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
+    assert not after.healthy
+    assert metrics["bad/reward"] == 1
+    assert bits(after.learner.policy) == bits(state.learner.policy)
+
+
+def test_seeds_and_hyperparameters_are_vmapped_over():
+    config = small_config()
+    functions = make_functions(config, toys.RandomEnds(), seeds_axis=True)
+    rates = [make_hyperparameters(small_config(learning_rate=r).ppo) for r in ("0", "1e-2")]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rates)
+
+    def train(key, hyperparameters):
+        def step(state, _):
+            state, rollout, _ = functions.collect(state)
+            return functions.update(state, rollout)
+
+        return jax.lax.scan(step, functions.init(key, hyperparameters), length=2)[0]
+
+    key = jax.random.key(0)
+    still, moved = jax.vmap(train, in_axes=(None, 0), axis_name="seeds")(key, stacked).learner.policy.actor.readout.output.weight
+    first = functions.init(key).learner.policy.actor.readout.output.weight
+    np.testing.assert_allclose(still, first, atol=1e-6)
+    assert float(jnp.abs(moved - first).max()) > 1e-3
+
+
+def test_the_first_state_is_the_trainers():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(
+        trainer("none").driver.init(jax.random.key(4)).learner.policy
+    )
