@@ -24,7 +24,7 @@ def pushed(runs, *words):
 def test_there_and_back(runs, tmp_path, capsys):
     assert pushed(runs, "r", tmp_path / "poc", "--env-settings", "show_steps=1") == 0
     out, err = capsys.readouterr()
-    assert out.endswith(f"Anyone fetches it with:  proximo pull {tmp_path / 'poc'}\n")
+    assert out.endswith(f"It is fetched with:  proximo pull {tmp_path / 'poc'}\n")
     assert "evaluation.json" in out
     assert "replay.mp4" not in out
     assert "judging" in err
@@ -66,7 +66,7 @@ def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
         (("push", "r", "out", "--private"), "private is for the Hub, as hf:OWNER/NAME: out is a folder."),
         (("push", "r", "hf:poc"), "'hf:poc': expected hf:OWNER/NAME"),
         (("push", "r", "out", "--episodes", "0"), "episodes = 0: expected 1"),
-        (("pull", "out"), "There is no folder out: expected a published policy, or hf:OWNER/NAME on the Hub."),
+        (("pull", "out"), "There is no folder 'out': expected a published policy, or hf:OWNER/NAME on the Hub."),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(runs, tmp_path, monkeypatch, capsys, words, sentence):

@@ -18,8 +18,8 @@ import proximo
 from commands import BATCH, GRU, copied, final_state, rows, trained
 from proximo.config import from_mapping
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
-from proximo.publish import hub, pull, push
-from proximo.run import checkpoint
+from proximo.publish import hub, publishing, pull, push
+from proximo.run import checkpoint, directory
 from proximo.run import system as system_module
 
 MIDDLE = 10 * BATCH
@@ -44,7 +44,7 @@ def published(run_dir, tmp_path_factory):
 @pytest.fixture
 def folder(published, tmp_path):
     """A copy of the folder that a test may change."""
-    return Path(shutil.copytree(published[1], tmp_path / "copy"))
+    return Path(shutil.copytree(published[1], tmp_path / "ppo-x"))
 
 
 def test_a_published_policy_comes_back_as_a_run_that_acts_alike(published, run_dir, tmp_path):
@@ -133,15 +133,19 @@ def test_a_folder_of_other_things_is_left_alone(run_dir, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_name_that_is_taken_costs_nothing(published, tmp_path):
+def test_what_was_pulled_before_is_the_same_run_and_another_of_its_name_is_left_alone(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
+    assert pull(published[1], runs_dir=str(tmp_path)) == pulled
+    other = push(str(run_dir), tmp_path / "other", episodes=2, clip=False)
     before = final_state(pulled)
-    with pytest.raises(RunDirectoryError, match="exists already"):
-        pull(published[1], runs_dir=str(tmp_path))
+    with pytest.raises(RunDirectoryError, match=r"exists already and is another run: choose another --name"):
+        pull(other.place, runs_dir=str(tmp_path))
     assert final_state(pulled) == before
-    assert pull(published[1], runs_dir=str(tmp_path), name="other").name == "other"
-    with pytest.raises(ConfigError, match="expected letters"):
-        pull(published[1], runs_dir=str(tmp_path), name="../up")
+    assert pull(other.place, runs_dir=str(tmp_path), name="other").name == "other"
+    with pytest.raises(ConfigError, match="expected a plain name"):
+        pull(other.place, runs_dir=str(tmp_path), name="../up")
+    newest, _ = directory.resolve("last", tmp_path)
+    assert newest.name == "other", "what came last, whenever it was trained"
 
 
 def rewritten(folder, **changes):
@@ -175,7 +179,7 @@ def test_a_name_that_no_published_policy_has_is_refused(folder, tmp_path, name):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("link", ["replay.mp4", "checkpoints", f"checkpoints/{MIDDLE}"])
+@pytest.mark.parametrize("link", ["proximo.json", "README.md", "replay.mp4", "checkpoints", f"checkpoints/{MIDDLE}"])
 def test_a_link_is_refused_though_it_holds_what_was_published(folder, tmp_path, link):
     shutil.move(folder / link, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", folder / link)
@@ -189,7 +193,8 @@ def test_files_beside_the_listed_ones_are_not_taken(folder, tmp_path):
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not (pulled / "toys.py").exists()
     assert {path.name for path in pulled.iterdir()} == {
-        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "system.json", "videos",
+        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
+        "videos",
     }  # fmt: skip
 
 
@@ -198,6 +203,13 @@ def test_a_changed_or_missing_file_is_told_and_nothing_is_left(folder, tmp_path,
     data = (folder / file).read_bytes()
     (folder / file).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    (folder / file).write_bytes(data + b"more")
+    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected [0-9,]+ at most"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    with pytest.raises(CheckpointError, match="is no ordinary file"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
@@ -219,7 +231,9 @@ def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
         ({"files": {}}, "is damaged: it lacks config.yaml, system.json, evaluation.json"),
         ({"environment": "CartPole-v1"}, "is for 'proximo:PocMemory', not for 'CartPole-v1'"),
         ({"step": 7}, "There is no checkpoint"),
-        ({"name": "../up"}, "expected letters"),
+        ({"name": "../up"}, "expected a plain name"),
+        ({"name": "last"}, "expected a plain name"),
+        ({"name": ".hidden"}, "expected a plain name"),
     ],
 )
 def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, message):
@@ -230,20 +244,110 @@ def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, 
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def test_a_run_that_was_made_to_call_something_else_calls_nothing(folder, tmp_path):
-    """A stranger's settings name a class and its arguments: only what has ``reset`` and ``step`` is ever called; sinks go."""
+def asking_for(folder, env_id, **settings):
+    """``folder`` with the settings of a stranger who asks for another environment, and for a sink."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["env"] |= {"id": "subprocess:Popen", "env_settings": {"args": ["touch", str(tmp_path / "evil")]}}
+    config["env"] |= {"id": env_id, "env_settings": settings}
     config["run"]["track"] = "pathlib:Path"
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
-    rewritten(folder, environment="subprocess:Popen", files=listed(folder, "config.yaml", text))
-    pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
+    rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
+
+
+@pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
+def test_a_module_is_imported_for_nobody_who_does_not_know_it(folder, tmp_path, env_id):
+    asking_for(folder, env_id)
+    with pytest.raises(ConfigError, match=r"a module that would be imported from your Python path.*--trust-code"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("subprocess:Popen", "'subprocess' is a part of Python or a program"),
+        ("venv.__main__:X-v0", "is a part of Python or a program"),
+        ("pip.__main__:X", "is a part of Python or a program"),
+    ],
+)
+def test_settings_that_would_call_something_else_call_nothing(folder, tmp_path, env_id, message):
+    asking_for(folder, env_id, args=["touch", str(tmp_path / "evil")])
+    pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
     assert from_mapping(yaml.safe_load((pulled / "config.yaml").read_text()), proximo.Config(), "").run.track == "none"
     for act in (proximo.load_policy, proximo.resume, proximo.evaluate):
-        with pytest.raises(EnvError, match=r"'subprocess:Popen' is neither a JAX environment"):
+        with pytest.raises(EnvError, match=message):
             act(str(pulled))
     assert not (tmp_path / "evil").exists()
+
+
+def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
+    (folder / "evil.py").write_text("raise SystemExit('ran')")
+    asking_for(folder, f"{folder.name}.evil:Env")
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    with pytest.raises(CheckpointError, match="is a published policy: `proximo pull"):
+        proximo.evaluate(str(folder))
+    pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
+    with pytest.raises(EnvError, match=r"lies in .*, a run: code that comes with one is never imported"):
+        proximo.evaluate(str(pulled))
+
+
+def test_a_link_in_a_folder_is_not_published_through(run_dir, folder, tmp_path):
+    shutil.move(folder / "checkpoints", tmp_path / "precious")
+    os.symlink(tmp_path / "precious", folder / "checkpoints")
+    before = sorted(tmp_path.glob("precious/*/*"))
+    with pytest.raises(CheckpointError, match="checkpoints is a link"):
+        push(f"{run_dir}@last", folder, episodes=2)
+    assert sorted(tmp_path.glob("precious/*/*")) == before
+
+
+def test_strange_files_among_the_old_checkpoints_stop_nothing(run_dir, folder):
+    (folder / "checkpoints" / str(MIDDLE) / ".DS_Store").write_text("x")
+    push(f"{run_dir}@last", folder, episodes=2, clip=False)
+    assert (folder / "checkpoints" / str(2 * MIDDLE) / "meta.json").is_file()
+    assert not (folder / "checkpoints" / str(MIDDLE) / "meta.json").exists()
+    push(f"{run_dir}@last", folder, episodes=2, clip=False)
+
+
+def test_a_checkpoint_that_goes_away_while_it_is_judged_is_published(run_dir, tmp_path, monkeypatch):
+    run = copied(run_dir, tmp_path)
+    judged = publishing.judge
+
+    def slow(*arguments, **settings):
+        shutil.rmtree(run / "checkpoints" / str(MIDDLE))
+        return judged(*arguments, **settings)
+
+    monkeypatch.setattr(publishing, "judge", slow)
+    push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, clip=False)
+    assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
+
+
+def test_judging_and_filming_take_the_environment_that_was_asked_for(run_dir, tmp_path, monkeypatch):
+    filmed = []
+    monkeypatch.setattr(
+        publishing, "film", lambda policy, path, seed, most: filmed.append((policy.config.env.env_settings, seed, most))
+    )
+    said = push(str(run_dir), tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
+    assert filmed == [({"show_steps": 1}, 5, publishing.CLIP_STEPS)]
+    assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
+
+
+def test_episodes_that_did_not_end_are_on_the_card(tmp_path):
+    run = trained(tmp_path / "runs", "r", "gymnax:Pendulum-v1", total_steps=64, eval_max_steps=20, eval_episodes=2)
+    said = push(str(run), tmp_path / "out", episodes=2, clip=False)
+    assert "2 greedy episodes did not end and count as they stood." in said.warnings
+    assert "2 greedy episodes did not end" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypatch):
+    before = sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+    monkeypatch.setattr(publishing, "judge", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        push(str(run_dir), folder)
+    assert sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()) == before
+    with pytest.raises(ZeroDivisionError):
+        push(str(run_dir), folder.parent / "new")
+    assert not (folder.parent / "new").exists()
 
 
 def test_an_environment_that_draws_nothing_is_published_without_a_clip(tmp_path):
@@ -253,44 +357,56 @@ def test_an_environment_that_draws_nothing_is_published_without_a_clip(tmp_path)
     assert "replay.mp4" not in said.files
     text = (tmp_path / "out" / "README.md").read_text()
     assert "`toys:RandomEnds` is code that is not in this folder" in text
+    with pytest.raises(ConfigError, match="--trust-code"):
+        pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs")
+    assert pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs", trust_code=True).name == "theirs"
 
 
 class Hub:
     """The Hub's library, its signatures held, over a folder."""
 
     def __init__(self, folder):
-        self.folder, self.made = folder, {}
+        self.folder, self.private, self.revisions = folder, {}, []
+
+    def names(self, repo_id):
+        return [p.relative_to(self.folder / repo_id).as_posix() for p in (self.folder / repo_id).rglob("*") if p.is_file()]
 
     def create_repo(self, repo_id, *, private=None, exist_ok=False):
         assert exist_ok
-        self.made.setdefault(repo_id, private)
-        (self.folder / repo_id).mkdir(parents=True, exist_ok=True)
+        if repo_id not in self.private:
+            self.private[repo_id] = bool(private)
+            (self.folder / repo_id).mkdir(parents=True, exist_ok=True)
+        return f"the hub's page of {repo_id}"
+
+    def list_repo_files(self, repo_id):
+        return self.names(repo_id)
+
+    def model_info(self, repo_id):
+        return mock.Mock(private=self.private[repo_id])
 
     def upload_folder(self, *, repo_id, folder_path, commit_message, delete_patterns):
-        there = [
-            path.relative_to(self.folder / repo_id).as_posix() for path in (self.folder / repo_id).rglob("*") if path.is_file()
-        ]
-        for name in filter_repo_objects(there, allow_patterns=delete_patterns):
+        for name in filter_repo_objects(self.names(repo_id), allow_patterns=delete_patterns):
             (self.folder / repo_id / name).unlink()
         shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
 
     def snapshot_download(self, repo_id, *, revision=None, local_dir=None, allow_patterns=None):
         if not (self.folder / repo_id).is_dir():
-            raise OSError(f"404: no repository\n{repo_id}")
-        assert revision in (None, "v1")
-        there = [
-            path.relative_to(self.folder / repo_id).as_posix() for path in (self.folder / repo_id).rglob("*") if path.is_file()
-        ]
-        for name in filter_repo_objects(there, allow_patterns=allow_patterns):
+            raise UnreachableError(f"404: no repository\n{repo_id}")
+        self.revisions.append(revision)
+        for name in filter_repo_objects(self.names(repo_id), allow_patterns=allow_patterns):
             (Path(local_dir) / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.folder / repo_id / name, Path(local_dir) / name)
+
+
+class UnreachableError(Exception):
+    """As those of httpx, which are neither OSError nor ValueError."""
 
 
 @pytest.fixture
 def the_hub(tmp_path, monkeypatch):
     fake = Hub(tmp_path / "hub")
     api = mock.create_autospec(huggingface_hub.HfApi, instance=True)
-    for name in ("create_repo", "upload_folder"):
+    for name in ("create_repo", "list_repo_files", "model_info", "upload_folder"):
         getattr(api, name).side_effect = getattr(fake, name)
     monkeypatch.setattr(huggingface_hub, "HfApi", mock.create_autospec(huggingface_hub.HfApi, return_value=api))
     download = mock.create_autospec(huggingface_hub.snapshot_download, side_effect=fake.snapshot_download)
@@ -301,17 +417,35 @@ def the_hub(tmp_path, monkeypatch):
 
 def test_the_hub_gives_back_what_it_got(the_hub, run_dir, tmp_path):
     said = push(f"{run_dir}@{MIDDLE}", "hf:me/poc", episodes=2, private=True)
-    assert said.place == "hf:me/poc"
-    assert the_hub.made == {"me/poc": True}
+    assert (said.place, said.url) == ("hf:me/poc", "the hub's page of me/poc")
+    assert the_hub.private == {"me/poc": True}
     assert "proximo pull hf:me/poc" in (the_hub.folder / "me/poc/README.md").read_text()
     (the_hub.folder / "me/poc/evil.py").write_text("raise SystemExit")
+    (the_hub.folder / "me/poc/deep").mkdir()
+    (the_hub.folder / "me/poc/deep/huge.json").write_text("not to be fetched")
     pulled = pull("hf:me/poc@v1", runs_dir=str(tmp_path / "runs"))
+    assert the_hub.revisions == ["v1", "v1"]
     assert not (pulled / "evil.py").exists()
+    assert pull("hf:me/poc", runs_dir=str(tmp_path / "runs")) == pulled, "the same once more"
     assert checkpoint.steps(pulled / "checkpoints") == [MIDDLE]
     push(f"{run_dir}@last", "hf:me/poc", episodes=2, clip=False)
     newer = pull("hf:me/poc", runs_dir=str(tmp_path / "runs"), name="newer")
     assert checkpoint.steps(newer / "checkpoints") == [2 * MIDDLE]
     assert not (newer / "videos").exists()
+
+
+def test_a_repository_of_other_things_is_left_alone(the_hub, run_dir):
+    the_hub.create_repo("me/llm", exist_ok=True)
+    (the_hub.folder / "me/llm/model.bin").write_text("mine")
+    with pytest.raises(hub.HubError, match=r"holds 'model.bin' and no proximo.json: choose another repository"):
+        push(str(run_dir), "hf:me/llm")
+    assert the_hub.names("me/llm") == ["model.bin"]
+
+
+def test_private_does_not_go_to_a_public_page(the_hub, run_dir):
+    the_hub.create_repo("me/poc", exist_ok=True)
+    with pytest.raises(hub.HubError, match="exists and is public"):
+        push(str(run_dir), "hf:me/poc", private=True)
 
 
 def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(the_hub, run_dir, monkeypatch):
@@ -339,5 +473,5 @@ def test_a_refusal_of_the_hub_is_one_sentence(the_hub, tmp_path):
 def test_a_copy_of_a_run_is_no_published_policy(run_dir, tmp_path):
     with pytest.raises(CheckpointError, match=r"is no published policy: cannot read proximo.json"):
         pull(copied(run_dir, tmp_path), runs_dir=str(tmp_path / "runs"))
-    with pytest.raises(CheckpointError, match=r"There is no folder nowhere"):
+    with pytest.raises(CheckpointError, match=r"There is no folder 'nowhere'"):
         pull("nowhere", runs_dir=str(tmp_path / "runs"))

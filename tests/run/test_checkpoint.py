@@ -224,9 +224,11 @@ def rewrite_meta(path: Path, **changes: object) -> None:
         ({"format": "orbax"}, "not a proximo checkpoint: its format is 'orbax'"),
         ({"leaves": None}, "not a proximo checkpoint: meta.json lacks leaves"),
         (
-            {"files": {"state.safetensors": {}, "../../etc/passwd": {}}},
+            {"files": {"state.safetensors": {"size": 1, "sha256": ""}, "../../etc/passwd": {}}},
             r"names '../../etc/passwd', expected state.safetensors alone",
         ),
+        ({"files": {"state.safetensors": 3}}, "does not describe its leaves"),
+        ({"keys": {"none": "threefry2x32"}}, "does not describe its leaves"),
         ({"files": {}}, "not a proximo checkpoint: meta.json lacks state.safetensors"),
     ],
 )

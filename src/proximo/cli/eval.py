@@ -74,7 +74,7 @@ def _judged(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
     from proximo.coercion import coerce
     from proximo.config import LEAVES
     from proximo.run import load_policy
-    from proximo.run.judgement import How, judge
+    from proximo.run.judgement import How, judge, told_unfinished
 
     hows: list[How] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
     with quiet_stdout(options.json):
@@ -90,9 +90,8 @@ def _judged(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
         )
     for warning in dict.fromkeys((*policy.warnings, *(w for e in judgement.episodes.values() for w in e.warnings))):
         print(f"warning: {warning}", file=sys.stderr)
-    for how, episodes in judgement.episodes.items():
-        if episodes.unfinished:
-            print(f"warning: {episodes.unfinished} {how} episodes did not end and count as they stood.", file=sys.stderr)
+    for sentence in told_unfinished(judgement):
+        print(f"warning: {sentence}", file=sys.stderr)
     return judgement
 
 

@@ -17,6 +17,9 @@ def make_parser() -> Parser:
     )
     parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
     parser.add_argument("--name", default="", help="of the run (default: the one it was published with)")
+    parser.add_argument(
+        "--trust-code", action="store_true", help="although its environment is a module to import from your Python path"
+    )
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -28,7 +31,7 @@ def run(arguments: list[str]) -> int:
 
     from proximo.publish import pull
 
-    run_dir = pull(options.source, name=options.name, runs_dir=options.runs_dir)
+    run_dir = pull(options.source, name=options.name, trust_code=options.trust_code, runs_dir=options.runs_dir)
     if options.json:
         print(json.dumps({"run": str(run_dir)}))
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -57,11 +58,13 @@ def run(arguments: list[str]) -> int:
     for warning in published.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if options.json:
-        print(json.dumps({"place": published.place, "files": published.files, "evaluation": published.evaluation}))
+        print(json.dumps(dataclasses.asdict(published)))
         return 0
     figures = published.evaluation["greedy"]
     low, high = figures["ci95"]
     print(f"{published.place}: {', '.join(published.files)}")
     print(f"greedy: {figures['mean_return']:,.2f} ± {figures['std_return']:,.2f} (95 % of the mean {low:,.2f} … {high:,.2f})")
-    print(f"Anyone fetches it with:  proximo pull {published.place}")
+    if published.url is not None:
+        print(published.url)
+    print(f"It is fetched with:  proximo pull {published.place}")
     return 0

@@ -8,13 +8,14 @@ import inspect
 from typing import Any
 
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.users_code import users_code
+from proximo.envs.users_code import hold_module, users_code
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
 
 def find(module_name: str, class_name: str, forms: str) -> Any:
     """The class of that name in the module. Raises ``EnvError`` when there is none, or it is not that of an environment."""
+    hold_module(module_name)
     try:
         found = importlib.util.find_spec(module_name) is not None
     except (ImportError, ValueError):
@@ -36,8 +37,8 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
     lacking = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
     if lacking:
         raise EnvError(
-            f"'{module_name}:{class_name}' is neither a JAX environment nor one of Gymnasium's: it lacks {' and '.join(lacking)} "
-            "(proximo.envs.protocol has the protocol)."
+            f"'{module_name}:{class_name}' is neither a JAX environment nor one of Gymnasium's: it lacks {' and '.join(lacking)}, as "
+            "methods of the class (proximo.envs.protocol has the protocol)."
         )
     return cls
 

@@ -91,11 +91,14 @@ def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Prep
     raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
 
 
-def is_own_class(env_id: str) -> bool:
-    """Whether ``env_id`` names a class, as ``my_package.module:MyEnv``, rather than an id of a library."""
-    module, separator, name = env_id.rpartition(":")
-    libraries = ("proximo", "gymnax", "ale", "envpool", "minigrid", "memory-gym")
-    return bool(separator) and name.isidentifier() and module not in libraries
+LIBRARIES = ("proximo", "gymnax", "ale", "envpool", "minigrid", "memory-gym")
+"""What may stand before the colon of an id without naming a module to import."""
+
+
+def names_code(env_id: str) -> bool:
+    """Whether ``env_id`` names a module of somebody's to import, as ``my_package.module:MyEnv`` or ``my_package:MyEnv-v0`` do."""
+    module, separator, _ = env_id.rpartition(":")
+    return bool(separator) and module not in LIBRARIES
 
 
 def listing() -> dict[str, list[str]]:

@@ -1,8 +1,10 @@
-"""Errors in the code of a user's own environment, told as a sentence that names the line."""
+"""Code of the user's: which modules settings may have imported, and errors in it, told as a sentence that names the line."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -11,6 +13,24 @@ from pathlib import Path
 from proximo.errors import EnvError, ProximoError, TrainingError
 
 _LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
+
+
+def hold_module(module_name: str) -> None:
+    """Raise ``EnvError`` for a module that no settings may have imported: Python's own, some of which act when they are imported, and what
+    lies within a run or a published policy, which are data."""
+    parts = module_name.split(".")
+    if parts[0] in sys.stdlib_module_names or "__main__" in parts:
+        raise EnvError(
+            f"{module_name!r} is a part of Python or a program, no library of environments: expected a module of your own."
+        )
+    try:
+        spec = importlib.util.find_spec(parts[0]) if parts[0] else None  # of the first part only: to find more, it is imported
+    except (ImportError, ValueError):
+        spec = None
+    for location in [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or ""]:
+        for folder in [Path(location), *Path(location).parents]:
+            if (folder / "config.yaml").is_file() and ((folder / "checkpoints").is_dir() or (folder / "proximo.json").is_file()):
+                raise EnvError(f"The module {module_name!r} lies in {folder}, a run: code that comes with one is never imported.")
 
 
 @contextlib.contextmanager

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from proximo.config import Config, to_mapping
+from proximo.envs.registry import names_code
 
 GROUPS = ("env", "ppo", "network")
 
 
-def render(
-    config: Config, evaluation: Mapping[str, Any], system: Mapping[str, Any], place: str | None, clip: bool, own_class: bool
-) -> str:
-    """The card as Markdown. ``evaluation``: as ``evaluation.json`` holds it; ``place``: what `proximo pull` takes, None for a folder; ``own_class``: the
-    environment is a class of somebody's, which the folder does not bring along."""
-    env = config.env.id
-    title = f"PPO on {env}"
+class Said(NamedTuple):
+    """What the card has from elsewhere."""
+
+    place: str | None
+    """What `proximo pull` takes; None for a folder."""
+    clip: bool
+    warnings: tuple[str, ...] = ()
+
+
+def render(config: Config, evaluation: Mapping[str, Any], system: Mapping[str, Any], said: Said) -> str:
+    """The card as Markdown. ``evaluation``: as ``evaluation.json`` holds it."""
+    title = f"PPO on {config.env.id}"
     # Whole, or its last words would stand outside the player where a page shows no videos.
-    video = '<video src="replay.mp4" controls autoplay loop muted width="480">replay.mp4</video>\n\n' if clip else ""
+    video = '<video src="replay.mp4" controls autoplay loop muted width="480">replay.mp4</video>\n\n' if said.clip else ""
     return (
-        f"---\n{_front_matter(config, evaluation)}---\n\n# {title}\n\n{_introduction(config, evaluation, own_class)}\n\n{video}"
-        f"## Results\n\n{_results(evaluation)}\n\n## Use\n\n{_use(config, place)}\n\n## Training\n\n{_training(config, system)}\n"
+        f"---\n{_front_matter(config, evaluation)}---\n\n# {title}\n\n{_introduction(config, evaluation)}\n\n{video}"
+        f"## Results\n\n{_results(evaluation, said.warnings)}\n\n## Use\n\n{_use(config, said.place)}\n\n## Training\n\n{_training(config, system)}\n"
     )
 
 
@@ -51,10 +57,10 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
     )
 
 
-def _introduction(config: Config, evaluation: Mapping[str, Any], own_class: bool) -> str:
+def _introduction(config: Config, evaluation: Mapping[str, Any]) -> str:
     memory = "without memory" if config.network.memory == "none" else f"with memory (`{config.network.memory}`)"
     own = ""
-    if own_class:
+    if names_code(config.env.id):
         own = f" The environment `{config.env.id}` is code that is not in this folder: it must be on Python's path."
     return (
         f"A policy {memory} for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation['step']:,} environment steps with "
@@ -62,7 +68,7 @@ def _introduction(config: Config, evaluation: Mapping[str, Any], own_class: bool
     )
 
 
-def _results(evaluation: Mapping[str, Any]) -> str:
+def _results(evaluation: Mapping[str, Any], warnings: tuple[str, ...]) -> str:
     head = "| actions | return | 95 % of the mean | interquartile mean | length | success |\n|---|---|---|---|---|---|"
     rows = []
     for how in ("greedy", "sampled"):
@@ -78,7 +84,9 @@ def _results(evaluation: Mapping[str, Any]) -> str:
     ]
     played += [f"levels {evaluation['levels']}"] if evaluation["levels"] else []
     played += [f"`{key}={value}`" for key, value in evaluation["env_settings"].items()]
-    return "\n".join([head, *rows]) + f"\n\n{', '.join(played)}. The interval is a bootstrap over episodes."
+    notes = "".join(f"\n\nNote: {warning}" for warning in warnings)
+    table = "\n".join([head, *rows])
+    return f"{table}\n\n{', '.join(played)}. Return: mean ± standard deviation; the interval is a bootstrap over episodes.{notes}"
 
 
 def _use(config: Config, place: str | None) -> str:
@@ -99,7 +107,8 @@ memory = policy.init_memory(1)
 
 
 def _training(config: Config, system: Mapping[str, Any]) -> str:
-    versions = system.get("versions", {})
+    versions = system.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
     names = [
         f"{name} {versions[name]}"
         for name in ("proximo", "jax", "gymnasium")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from proximo.errors import CheckpointError
 from proximo.run.checkpoint import META, STATE
+from proximo.run.directory import PUBLISHED
 from proximo.run.files import plain, write_synced
 from proximo.run.sinks import METRICS
 
-MANIFEST, CARD, CLIP, EVALUATION = "proximo.json", "README.md", "replay.mp4", "evaluation.json"
+MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
 """``README.md`` and ``replay.mp4`` are the names that the Hub shows by themselves."""
 CONFIG, SYSTEM = "config.yaml", "system.json"
 FORMAT, VERSION = "proximo-published", 1
@@ -28,6 +30,8 @@ _LISTED = re.compile(
     )
 )
 """The only names that a folder may list. The card is not among them: people edit it where it is published."""
+MOST_TEXT = 10_000_000
+"""Bytes of ``proximo.json``, and of a card."""
 _NEEDED = (CONFIG, SYSTEM, EVALUATION)
 _SCHEMA = {"name": str, "environment": str, "step": int, "files": dict}
 
@@ -48,10 +52,10 @@ def read(folder: Path) -> dict[str, Any]:
     """``proximo.json``, of our format and with no name in it that leads out of the folder. Raises ``CheckpointError``."""
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
+        content = json.loads(_bytes(folder, MANIFEST, MOST_TEXT))
+    except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is no published policy: cannot read {MANIFEST} ({error.strerror}).") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it is not valid JSON ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{folder} is no published policy: {MANIFEST} does not say format {FORMAT!r}.")
@@ -77,22 +81,46 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     manifest = read(folder)
     taken = {name: _taken(folder, name, expected) for name, expected in manifest["files"].items()}
-    card = folder / CARD
-    if card.is_file() and not card.is_symlink():
-        taken[CARD] = card.read_bytes()
+    if (folder / CARD).exists():
+        taken[CARD] = _bytes(folder, CARD, MOST_TEXT)
     return manifest, taken
 
 
 def _taken(folder: Path, name: str, expected: Any) -> bytes:
-    path = folder / name
-    # Every part of it: a folder `checkpoints` that is a link leads out as well.
-    if any(part.is_symlink() for part in (path, *path.parents) if part.is_relative_to(folder) and part != folder):
-        raise CheckpointError(f"{path} is a link: a published policy has files of its own only.")
+    size = expected.get("size") if isinstance(expected, dict) else None
+    if not isinstance(size, int):
+        raise CheckpointError(f"{folder / MANIFEST} is damaged: it does not say how large {name} is.")
     try:
-        data = path.read_bytes()
-    except OSError as error:
+        data = _bytes(folder, name, size)
+    except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is damaged: cannot read {name} ({error.strerror}).") from error
     found = _described(data)
     if found != expected:
-        raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {found['sha256']}, {MANIFEST} says otherwise.")
+        raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {found['sha256'][:12]}…, {MANIFEST} says otherwise.")
     return data
+
+
+def hold_no_link(folder: Path, name: str) -> None:
+    """Raise ``CheckpointError`` where ``name``, or a folder on the way to it, is a link."""
+    path = folder
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink():
+            raise CheckpointError(f"{path} is a link: a published policy has files of its own only.")
+
+
+def _bytes(folder: Path, name: str, most: int) -> bytes:
+    """The content of an ordinary file of at most ``most`` bytes, which no pipe and no endless file is waited for."""
+    hold_no_link(folder, name)
+    path = folder / name
+    try:
+        about = path.lstat()
+        if not stat.S_ISREG(about.st_mode):
+            raise CheckpointError(f"{path} is no ordinary file: it was not taken.")
+        if about.st_size > most:
+            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected {most:,} at most.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read {path} ({getattr(error, 'strerror', None) or error}).") from error

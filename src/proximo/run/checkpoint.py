@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError
@@ -180,26 +181,41 @@ def _read_meta(path: Path) -> dict[str, Any]:
     wrong = [key for key, kind in _SCHEMA.items() if not isinstance(content.get(key), kind)]
     if wrong or STATE not in content["files"]:
         raise _foreign(path, f"{META} lacks {', '.join(wrong) or STATE}")
+    if not _is_described(content):
+        raise _foreign(path, f"{META} does not describe its leaves and {STATE}")
     elsewhere = [name for name in content["files"] if name != STATE]
     if elsewhere:  # a checkpoint that comes from others must not have this process read what it likes
         raise _foreign(path, f"{META} names {elsewhere[0]!r}, expected {STATE} alone")
     return content
 
 
+def _is_described(content: dict[str, Any]) -> bool:
+    """Whether file and leaves are described as ``save`` does it."""
+    state = content["files"][STATE]
+    leaves = content["leaves"].values()
+    return (
+        isinstance(state, dict)
+        and isinstance(state.get("size"), int)
+        and isinstance(state.get("sha256"), str)
+        and all(isinstance(leaf, dict) and isinstance(leaf.get("dtype"), str) for leaf in leaves)
+        and all(name in content["leaves"] and isinstance(kind, str) for name, kind in content["keys"].items())
+    )
+
+
 def _read(path: Path) -> tuple[dict[str, Any], bytes]:
     """``meta.json`` and the bytes of the state, all files checked."""
-    meta, contents = _read_meta(path), {}
-    for name, expected in meta["files"].items():
-        try:
-            data = contents[name] = (path / name).read_bytes()
-        except OSError as error:
-            raise _damaged(path, f"cannot read {name} ({error.strerror})") from error
-        if len(data) != expected["size"]:
-            raise _damaged(path, f"{name} has {len(data)} bytes, expected {expected['size']}")
-        actual = _hash(data)
-        if actual != expected["sha256"]:
-            raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected['sha256']}")
-    return meta, contents[STATE]
+    meta = _read_meta(path)
+    expected = meta["files"][STATE]
+    try:
+        if (path / STATE).stat().st_size != expected["size"]:
+            raise _damaged(path, f"{STATE} has {(path / STATE).stat().st_size} bytes, expected {expected['size']}")
+        data = (path / STATE).read_bytes()
+    except OSError as error:
+        raise _damaged(path, f"cannot read {STATE} ({error.strerror})") from error
+    actual = _hash(data)
+    if actual != expected["sha256"]:
+        raise _damaged(path, f"{STATE} has the sha256 {actual}, expected {expected['sha256']}")
+    return meta, data
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -247,8 +263,11 @@ def load(path: Path, template: Any, part: str = "") -> Any:
             f"Checkpoint {path} does not hold the leaves that these settings need: it {' and '.join(parts)}. It was probably "
             "made with other network settings (encoder, hidden_sizes, memory) or another environment: use its run's config.yaml."
         )
-    arrays = safetensors.numpy.load(data)
-    values = {name: _decode(name, arrays[name], meta, leaf, path) for name, leaf in needed.items()}
+    try:
+        arrays = safetensors.numpy.load(data)
+        values = {name: _decode(name, arrays[name], meta, leaf, path) for name, leaf in needed.items()}
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # what another program has written
+        raise _foreign(path, f"{STATE} is not what {META} says ({type(error).__name__}: {error})") from error
     return jax.tree_util.tree_map_with_path(
         lambda where, leaf: values[prefix + _name(where)] if _is_array(leaf) else leaf, template
     )

@@ -26,6 +26,9 @@ Which = Literal["last", "best"] | int
 FAILURE = "failure.txt"
 """Where NaN or infinity has ended a run: why."""
 
+PUBLISHED = "proximo.json"
+"""What makes a folder a published policy: it may be a stranger's, and only `proximo pull` looks at what it asks for."""
+
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
@@ -37,7 +40,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     An empty ``name`` becomes date and time; ``env_id`` is made fit for a folder's name. Raises ``RunDirectoryError`` when a
     run of that name exists, or the folder cannot be made; ``flag`` is the one that names another ``runs_dir``.
     """
-    parent = runs_dir / re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".")
+    parent = place(runs_dir, env_id, "").parent
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
     # Hidden until it is whole: a kill between its making and its config.yaml would leave a name that nothing can use.
@@ -58,6 +61,11 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     finally:
         shutil.rmtree(hidden, ignore_errors=True)  # gone already where all went well
     return run_dir
+
+
+def place(runs_dir: Path, env_id: str, name: str) -> Path:
+    """Where a run of that name lies; ``env_id`` is made fit for a folder's name."""
+    return runs_dir / (re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env") / (name or "unnamed")
 
 
 def _claim(hidden: Path, run_dir: Path) -> bool:
@@ -228,11 +236,13 @@ def note_resume(run_dir: Path, config: Config, command: str) -> None:
 def read_config(run_dir: Path) -> Config:
     """The settings of a run. Raises ``CheckpointError`` when config.yaml is missing, damaged, or of other settings."""
     path = run_dir / "config.yaml"
+    if (run_dir / PUBLISHED).is_file():
+        raise CheckpointError(f"{run_dir} is a published policy: `proximo pull {run_dir}` makes a run of it.")
     try:
         return from_mapping(yaml.safe_load(path.read_bytes()), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
         raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
     except ConfigError as error:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error

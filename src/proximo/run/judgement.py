@@ -85,6 +85,12 @@ def judge(
     return Judgement(told, played)
 
 
+def told_unfinished(judgement: Judgement) -> list[str]:
+    """A sentence for each policy whose episodes did not all end."""
+    counts = {how: episodes.unfinished for how, episodes in judgement.episodes.items()}
+    return [f"{count} {how} episodes did not end and count as they stood." for how, count in counts.items() if count]
+
+
 def _hold(episodes: int, seed: int, num_envs: int) -> None:
     for name, value, low, high in (
         ("episodes", episodes, 1, MOST_EPISODES),

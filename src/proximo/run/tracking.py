@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from proximo.envs.users_code import hold_module
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.run.csv_table import CsvTable
 from proximo.run.histograms import Histogram
@@ -51,6 +52,7 @@ def hold(track: str) -> None:
 def _own(name: str) -> Callable[[TrackedRun], Sink]:
     """The class that ``module:Class`` names."""
     module_name, _, class_name = name.rpartition(":")
+    hold_module(module_name)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

@@ -41,8 +41,15 @@ def _validate_run(config: Config) -> None:
         raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed beyond {MAX_SEED}.")
     if not config.env.id:
         raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`; `proximo envs` lists them.")
-    if any(sep in run.name for sep in ("/", "\\", "@")) or re.fullmatch(r"\.|\.\.|last|seed-\d+", run.name):
-        raise ConfigError(f"name = {run.name!r}: expected a plain name without '/', '\\' or '@', and not 'last' or 'seed-1'.")
+    hold_name(run.name)
+
+
+def hold_name(name: str) -> None:
+    """Raise ``ConfigError`` for a name that no run can have."""
+    if any(sep in name for sep in ("/", "\\", "@", "\0")) or re.fullmatch(r"\..*|last|seed-\d+", name) or len(name) > 200:
+        raise ConfigError(
+            f"name = {name!r}: expected a plain name without '/', '\\' or '@' that does not begin with '.', and not 'last' or 'seed-1'."
+        )
 
 
 def _validate_batch(config: Config) -> None:

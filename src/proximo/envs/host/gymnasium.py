@@ -21,7 +21,7 @@ from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, VectorWithoutVelocity, WithoutVelocity, flat_mask, mask_rows
 from proximo.envs.masked import Mask
 from proximo.envs.settings import hold_names
-from proximo.envs.users_code import users_code
+from proximo.envs.users_code import hold_module, users_code
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import ACTION_MASK, from_any
 
@@ -53,9 +53,13 @@ def is_registered(env_id: str) -> bool:
     library = _library_of(name)
     if not (module or library):
         return False
+    hold_module(module or library)
     try:
-        gym.register_envs(importlib.import_module(module or library))
-    except ImportError:
+        with users_code(f"Importing {module or library}"):
+            gym.register_envs(importlib.import_module(module or library))
+    except EnvError as error:
+        if not isinstance(error.__cause__, ImportError | ValueError | TypeError):  # no such module, or a name that none can have
+            raise
         if (module or library) in EXTRAS:
             raise lacking(env_id, EXTRAS[module or library]) from None
         return False
