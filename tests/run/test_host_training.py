@@ -216,9 +216,15 @@ def test_killed_workers_are_told_and_the_training_ends_normally(tmp_path):
     assert sum(row["rollout/restarts"] for row in table) == 1
 
 
-@pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
-@pytest.mark.parametrize("what", ["nothing", "hang"])
-def test_no_process_outlives_the_training(tmp_path, how, what):
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("hang", "SIGINT"),
+        ("nothing", "SIGKILL"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("nothing", "SIGINT"), ("hang", "SIGKILL"))),
+    ],
+)
+def test_no_process_outlives_the_training(tmp_path, what, how):
     """With a hung environment too; and what was learned before it hung is saved where the end is one that can be noticed."""
     settings = {**LONG, "env_settings": f"what={what},at=200"}
     with Process(*train_words(tmp_path, "r", "gym_toys:Misbehaving", **settings)) as process:

@@ -128,6 +128,7 @@ def hanging(tmp_path):
     return run_dir, process
 
 
+@pytest.mark.slow
 def test_an_update_longer_than_the_grace_is_dropped_and_the_last_border_saved(tmp_path):
     brake, run_dir, process = braked(tmp_path, updates_per_call=1)
     with process:
