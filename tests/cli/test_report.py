@@ -67,9 +67,9 @@ def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
 def test_a_clip_that_is_too_large_is_left_out_and_told(runs, tmp_path, capsys):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "videos").mkdir()
-    (run_dir / "videos" / "long.mp4").write_bytes(bytes(6_000_000))
+    (run_dir / "videos" / "20480.mp4").write_bytes(bytes(6_000_000))
     _, err = reported(capsys, runs, run_dir)
-    assert err == f"warning: {run_dir}/videos/long.mp4 is left out: 6.0 MB would make the page too large.\n"
+    assert err == f"warning: {run_dir}/videos/20480.mp4 is left out: 6.0 MB would make the page too large.\n"
     assert (run_dir / "report.html").stat().st_size < 10**6
 
 

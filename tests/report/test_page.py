@@ -9,7 +9,7 @@ import pytest
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import figure, page, panels, tidy
 from proximo.report.build import not_drawn
-from proximo.report.clips import last_clips
+from proximo.report.clips import last_clip, last_clips
 from proximo.report.curves import all_curves
 from proximo.report.grouping import Section, sections_of
 from proximo.report.markup import Markup, tag
@@ -112,21 +112,40 @@ def test_settings_that_differ_and_those_in_common_stand_apart(groups):
     assert ">memory<" not in common
 
 
-def test_the_newest_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups):
-    import os
+def with_clips(run_dir, *names, size=300):
+    (run_dir / "videos").mkdir(exist_ok=True)
+    for name in names:
+        (run_dir / "videos" / name).write_bytes(name[:1].encode() * size)
 
+
+def test_the_last_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups):
     for group, size in zip(groups, (300, 900), strict=True):
-        for age, name in enumerate(("new.mp4", "old.mp4")):
-            clip = group / f"seed-{age}" / "videos" / name
-            clip.parent.mkdir()
-            clip.write_bytes(name[:1].encode() * size)
-            os.utime(clip, (10_000 - age, 10_000 - age))
+        with_clips(group / "seed-0", "10240.mp4", size=size)
+        with_clips(group / "seed-1", "9216.mp4", size=size)
     text = rendered(groups, room=1000)
     videos = re.findall(r'src="data:video/mp4;base64,([^"]+)"', text)
     assert len(videos) == 1
-    assert videos[0].startswith("bm5u")  # nnn…: the newer one
-    assert "lstm/seed-0/videos/new.mp4 is left out: 0.0 MB would make the page too large." in text
+    assert videos[0].startswith("MTEx")  # 111…: the later one
+    assert re.search(r"step 10,240, recorded in training, greedy: [^<]*gru/seed-0/videos/10240.mp4<", text)
+    assert "lstm/seed-0/videos/10240.mp4 is left out: 0.0 MB would make the page too large." in text
     assert len(re.findall("<video", rendered(groups))) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "last", "shows"),
+    [
+        (["watch-random.mp4", "other.mp4", ".30720.mp4"], None, None),
+        (["watch-9216.mp4", "watch-10240.mp4", "watch-random.mp4"], "watch-10240.mp4", "step 10,240, written by `proximo watch`"),
+        (["watch-10240.mp4", "replay.mp4"], "replay.mp4", "as it was published, greedy"),
+        (["watch-10240.mp4", "replay.mp4", "1024.mp4"], "1024.mp4", "step 1,024, recorded in training, greedy"),
+    ],
+)
+def test_a_clip_of_the_training_goes_before_what_was_watched_later(tmp_path, names, last, shows):
+    run_dir = made_run(tmp_path / "r")
+    with_clips(run_dir, *names)
+    [section] = sections_of(read_runs([str(run_dir)], tmp_path))
+    found = last_clip(section.groups[0])
+    assert (found and (found.path.name, found.shows)) == (last and (last, shows))
 
 
 def test_what_is_no_markup_is_escaped():
