@@ -117,3 +117,20 @@ def test_an_empty_and_a_damaged_run_are_one_sentence(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"proximo: {run_dir} has no row of metrics yet: wait for its first update, or look whether it was stopped.\n"
     )
+
+
+def test_a_run_that_has_not_begun_is_listed_beside_those_that_have(runs, tmp_path, capsys):
+    for name, env in (("same", "gymnax:Acrobot-v1"), ("other", "gymnax:CartPole-v1")):
+        (made_run(tmp_path / name, env=env) / "metrics.jsonl").unlink()
+    out, err = reported(capsys, runs, "a", tmp_path / "same", tmp_path / "other", "--out", tmp_path / "out", "--by", "name")
+    assert err == ""
+    assert [" ".join(line.split()[:5]) for line in out.splitlines()[1:4]] == [
+        "gymnax:Acrobot-v1 a 1 103.0 one",
+        "gymnax:Acrobot-v1 same 1 (1 not",
+        "gymnax:CartPole-v1 other 1 (1 not",
+    ]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "same: <span class=\"not-begun\">not begun</span> (0 of 20,480 steps)." in page
+    assert (tmp_path / "out" / "report.png").stat().st_size > 1000
+    assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
+    assert capsys.readouterr().err.startswith(f"proximo: {tmp_path}/same, {tmp_path}/other have no row of metrics yet: wait for their ")

@@ -136,6 +136,21 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
         read_run(run_dir)
 
 
+@pytest.mark.parametrize("content", [b"garbage", b"\x00" * 50, b'[1, 2]\n', b'{"other": 1'])
+def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, content):
+    run_dir = made_run(tmp_path / "r")
+    (run_dir / "metrics.jsonl").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is no row of metrics"):
+        read_run(run_dir)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"st', b'{"step": 1024, "train/lo'])
+def test_a_first_row_that_is_just_being_written_is_none_yet(tmp_path, content):
+    run_dir = made_run(tmp_path / "r")
+    (run_dir / "metrics.jsonl").write_bytes(content)
+    assert read_run(run_dir).status == "not begun"
+
+
 def test_values_that_are_no_numbers_and_a_damaged_description_are_left_out(tmp_path):
     run_dir = made_run(tmp_path / "r")
     with open(run_dir / "metrics.jsonl", "a") as file:

@@ -14,9 +14,10 @@ import numpy as np
 from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
 from proximo.run.directory import FAILURE, in_use, members, read_config, resolve
-from proximo.run.sinks import read_rows
+from proximo.run.sinks import METRICS, read_rows
 
 EVALUATION = "eval/mean_return"
+ROW_BEGINS = b'{"step": '
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,28 @@ class RunRecord:
 
 
 def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
-    """The runs that ``texts`` mean, each once, groups by their seeds. Raises ``CheckpointError`` where one is unknown, damaged,
-    or has no row at all."""
+    """The runs that ``texts`` mean, each once, groups by their seeds. Raises ``CheckpointError`` where one is unknown or damaged, or
+    none has a row yet."""
     records: dict[Path, RunRecord] = {}
+    named: list[Path] = []
     for text in texts:
         path, which = resolve(text, runs_dir)
         if which != "last":
             raise CheckpointError(f"{text!r}: a report shows runs as a whole; leave out what stands behind @.")
         found = [read_run(run_dir, path) for run_dir in members(path)] or [read_run(path)]
-        if all(record.status == "not begun" for record in found):
-            raise CheckpointError(f"{path} has no row of metrics yet: wait for its first update, or look whether it was stopped.")
+        named.append(path)
         records |= {record.path.resolve(): record for record in found}
+    if all(record.status == "not begun" for record in records.values()):
+        told = "has no row of metrics yet: wait for its first update, or look whether it was stopped."
+        several = "have no row of metrics yet: wait for their first updates, or look whether they were stopped."
+        raise CheckpointError(f"{', '.join(map(str, named))} {told if len(named) == 1 else several}")
     return list(records.values())
 
 
 def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
     """One run, a member of ``group`` where one is given. Raises ``CheckpointError`` where its settings or rows are damaged."""
     config = read_config(run_dir)
-    rows = read_rows(run_dir / "metrics.jsonl")
+    rows = _rows(run_dir / METRICS)
     seconds = _seconds(rows)
     series = _series(rows, seconds)
     if group is None and run_dir.name.startswith("seed-") and run_dir.parent.name:
@@ -99,6 +104,15 @@ def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
         series=series,
         facts=_facts(run_dir),
     )
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl. Its last line may be torn, also where it is the only one; then it is the beginning of a row."""
+    rows = read_rows(path)
+    begun = path.read_bytes()[: len(ROW_BEGINS)] if not rows and path.exists() else b""
+    if not ROW_BEGINS.startswith(begun):
+        raise CheckpointError(f"{path} is damaged: line 1 is no row of metrics. Remove that line to go on.")
+    return rows
 
 
 def flat_settings(config: Config) -> dict[str, Any]:
