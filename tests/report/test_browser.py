@@ -1,6 +1,7 @@
 """The page in a browser: headless Chromium, where there is one."""
 
 import html
+import json
 import re
 import shutil
 import subprocess
@@ -101,3 +102,31 @@ def test_wall_time_is_the_other_axis_and_a_group_can_be_hidden(report, tmp_path)
     assert "memory=gru" not in tip(text)
     assert "memory=lstm" in tip(text)
     assert "seconds of training" in text
+
+
+def test_labels_of_an_axis_are_true_and_told_apart_and_a_share_ends_at_one(report, tmp_path):
+    told = """setTimeout(() => {
+        const axes = [[0, 2.5e-4, 5e-4, 7.5e-4, 1e-3], [0, 2.5e-5, 5e-5], [0, 250000, 500000, 750000, 1e6], [1000100, 1000150, 1000200],
+            [-0.2, 0, 0.2], [0.9925, 0.995, 0.9975], [42], []];
+        const top = (title, y) => {
+            const chart = data.sections[0].charts.find((chart) => chart.title === title);
+            return extent([{ lines: [{ x: [1, 2], y }] }], { section: 0, chart }).high;
+        };
+        const variance = "Explained variance";
+        const tops = [top(variance, [0.2, 1]), top(variance, [1, 1]), top("Entropy", [0, 1]), top("Clip fraction", [0, 0.5])];
+        document.title = JSON.stringify([axes.map(labels), tops]);
+    }, 300)"""
+    text, complaints = opened(report, tmp_path, before=told)
+    assert complaints == []
+    labels, tops = json.loads(html.unescape(re.search("<title>(.*?)</title>", text)[1]))
+    assert labels == [
+        ["0", "0.00025", "0.0005", "0.00075", "0.001"],
+        ["0", "2.5e-5", "5e-5"],
+        ["0", "250k", "500k", "750k", "1M"],
+        ["1.0001M", "1.00015M", "1.0002M"],
+        ["-0.2", "0", "0.2"],
+        ["0.9925", "0.995", "0.9975"],
+        ["42"],
+        [],
+    ]
+    assert tops == pytest.approx([1, 1, 1.05, 0.525])

@@ -13,12 +13,20 @@ function add(parent, name, attributes, text) {
   return parent.appendChild(element);
 }
 
-function short(value) {
-  const size = Math.abs(value);
-  for (const [limit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (size >= limit) return String(+(value / limit).toPrecision(4)) + sign;
-  }
-  return size && size < 1e-3 ? value.toExponential(0) : String(+value.toPrecision(3));
+// What stands at the ticks of an axis: as few digits as tell them apart and keep each within a hundredth of a step of its value.
+function labels(found) {
+  const largest = Math.max(0, ...found.map(Math.abs)), step = found.length > 1 ? found[1] - found[0] : largest;
+  let digits = 1;
+  while (digits < 12 && found.some((value) => Math.abs(+value.toPrecision(digits) - value) > step * 0.01)) digits++;
+  return found.map((value) => {
+    const size = Math.abs(value);
+    for (const [limit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= limit) return String(+(value / limit).toPrecision(digits)) + sign;
+    }
+    if (largest >= 1e-3 || !size) return String(+value.toPrecision(digits));
+    const [mantissa, power] = value.toExponential(digits - 1).split("e");
+    return +mantissa + "e" + power;
+  });
 }
 
 function exact(value) {
@@ -88,28 +96,30 @@ function extent(groups, view) {
   const pad = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
   const left = Number.isFinite(from) ? from : 0;
   // A little beyond the end, so that a training of 999,424 steps has its tick at a million.
-  return { left, right: Number.isFinite(to) ? to : Math.max(right * 1.01, left + 1e-9), low: low - pad, high: high + pad };
+  const most = view.chart.most !== null && high <= view.chart.most ? view.chart.most : Infinity;
+  return { left, right: Number.isFinite(to) ? to : Math.max(right * 1.01, left + 1e-9), low: low - pad, high: Math.min(high + pad, most) };
 }
 
 function frame(view, range) {
   const { svg, width, height } = view, bottom = height - margin.bottom;
   const rows = ticks(range.low, range.high, height < 220 ? 4 : 6);
-  const labels = rows.map(short);
-  view.left = 14 + 7 * Math.max(...labels.map((label) => label.length), 2);
+  const texts = labels(rows);
+  view.left = 14 + 7 * Math.max(...texts.map((text) => text.length), 2);
   const across = width - view.left - margin.right;
   view.px = (x) => view.left + (x - range.left) / (range.right - range.left) * across;
   view.py = (y) => bottom - (y - range.low) / (range.high - range.low) * (bottom - margin.top);
   view.value = (px) => range.left + (px - view.left) / across * (range.right - range.left);
   rows.forEach((row, i) => {
     add(svg, "line", { x1: view.left, x2: width - margin.right, y1: view.py(row), y2: view.py(row), class: "grid" });
-    add(svg, "text", { x: view.left - 6, y: view.py(row) + 4, class: "end" }, labels[i]);
+    add(svg, "text", { x: view.left - 6, y: view.py(row) + 4, class: "end" }, texts[i]);
   });
   const [size, name] = state.axis === "step" ? [1, ""] : unit(range.right);
-  for (const at of ticks(range.left / size, range.right / size, Math.max(2, Math.min(8, across / 80)))) {
+  const columns = ticks(range.left / size, range.right / size, Math.max(2, Math.min(8, across / 80))), below = labels(columns);
+  columns.forEach((at, i) => {
     const x = view.px(at * size);
     add(svg, "line", { x1: x, x2: x, y1: bottom, y2: bottom + 4, class: "axis" });
-    add(svg, "text", { x, y: bottom + 17, class: x > width - 26 ? "end" : "mid" }, short(at));
-  }
+    add(svg, "text", { x, y: bottom + 17, class: x > width - 26 ? "end" : "mid" }, below[i]);
+  });
   add(svg, "line", { x1: view.left, x2: width - margin.right, y1: bottom, y2: bottom, class: "axis" });
   const caption = state.axis === "step" ? "environment steps" : { s: "seconds", min: "minutes", h: "hours" }[name] + " of training";
   add(svg, "text", { x: view.left + across / 2, y: height - 4, class: "mid caption" }, caption);

@@ -20,26 +20,28 @@ AXES = ("step", "seconds")
 
 
 class Metric(NamedTuple):
-    """One chart: the name in metrics.jsonl, a title, what it is, and the value below which it is cut."""
+    """One chart: the name in metrics.jsonl, a title, what it is, the value below which it is cut, and the one above which there is
+    none."""
 
     name: str
     title: str
     about: str
     low: float | None = None
+    most: float | None = None
 
 
 LEARNING = (
     Metric(EVALUATION, "Evaluation return", "mean return of greedy episodes, on fixed seeds of their own"),
     Metric(TRAINING, "Training return", "mean return of the episodes that finished, actions sampled"),
-    Metric("eval/success_rate", "Evaluation success", "share of greedy episodes that succeeded"),
-    Metric("rollout/success_rate", "Training success", "share of finished episodes that succeeded"),
+    Metric("eval/success_rate", "Evaluation success", "share of greedy episodes that succeeded", most=1.0),
+    Metric("rollout/success_rate", "Training success", "share of finished episodes that succeeded", most=1.0),
 )
 DIAGNOSTICS = (
     Metric("train/approx_kl", "KL divergence", "of the new policy from the one that acted, nats"),
-    Metric("train/clip_fraction", "Clip fraction", "rows whose probability ratio left 1 ± clip_eps"),
+    Metric("train/clip_fraction", "Clip fraction", "rows whose probability ratio left 1 ± clip_eps", most=1.0),
     Metric("train/entropy", "Entropy", "of the policy, nats"),
     Metric(
-        "train/explained_variance", "Explained variance", "of the returns by the value function; 1 is perfect; cut at −1", -1.0
+        "train/explained_variance", "Explained variance", "of the returns by the value function; 1 is perfect; cut at −1", -1.0, 1.0
     ),
     Metric("train/grad_norm", "Gradient norm", "before it is clipped"),
     Metric("train/value_loss", "Value loss", "in units of the scaled reward"),
@@ -184,7 +186,7 @@ def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> d
             if len(found.lines) > 1
         }
         groups.append({"lines": lines, "middles": middles})
-    return {"title": metric.title, "low": metric.low, "groups": groups}
+    return {"title": metric.title, "low": metric.low, "most": metric.most, "groups": groups}
 
 
 def _rounded(values: np.ndarray, digits: int) -> list[Any]:
