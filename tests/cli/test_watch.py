@@ -131,6 +131,7 @@ def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
     assert "CartPole-v1" in unknown
     assert "cannot be watched" in mistake(capsys, "toys:RandomEnds", "--agent", "random", *at)
     assert mistake(capsys, "r", *at, "--episodes", "0") == "episodes = 0: expected 1 … 10000."
+    assert mistake(capsys, "r", *at, "--max-steps", "0") == "max_steps = 0: expected 1 or more."
     assert mistake(capsys, "r", *at, "--fps", "0") == "fps = 0: expected more than 0, and 240 at most."
     assert mistake(capsys, "r", *at, "--out", "x.avi") == "--out x.avi: expected a name that ends in .mp4 or .gif."
     assert "names one file, and .gif was asked for" in mistake(capsys, "r", *at, "--out", "x.mp4", "--gif")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -294,16 +295,40 @@ def test_newest_valid_passes_over_damaged_ones_and_says_so(tmp_path):
     path, warnings = checkpoint.newest_valid(tmp_path)
     assert path == tmp_path / "1"
     assert len(warnings) == 2
-    assert "/3 is damaged" in warnings[0]
+    assert re.search(r"/3 is damaged: .* sha256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\. It was passed over\.$", warnings[0])
     assert "/2 is not a proximo checkpoint" in warnings[1]
 
 
 def test_without_a_valid_checkpoint_nothing_is_returned(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no valid checkpoint in .* None was saved yet"):
-        checkpoint.newest_valid(tmp_path)
+    with pytest.raises(CheckpointError) as raised:
+        checkpoint.newest_valid(tmp_path / "r" / "checkpoints")
+    assert str(raised.value) == (
+        f"There is no checkpoint in {tmp_path}/r/checkpoints: none was saved yet. Wait, or where it does not train any more, go on "
+        f"with: proximo train --resume {tmp_path}/r"
+    )
     checkpoint.save(tmp_path, 1, constant(1), {})
     flip(tmp_path / "1" / checkpoint.STATE, 300, 1)
     with pytest.raises(CheckpointError, match=r"no valid checkpoint in .*/1 is damaged"):
+        checkpoint.newest_valid(tmp_path)
+
+
+def test_many_damaged_checkpoints_are_one_short_sentence(tmp_path):
+    for step in (1, 20, 3):
+        checkpoint.save(tmp_path, step, constant(step), {})
+        flip(tmp_path / str(step) / checkpoint.STATE, 300, 1)
+    with pytest.raises(CheckpointError) as raised:
+        checkpoint.newest_valid(tmp_path)
+    assert re.fullmatch(
+        rf"There is no valid checkpoint in {tmp_path}: all 3 are damaged \(20, 3, 1; the newest: state.safetensors has the sha256 "
+        r"[0-9a-f]{12}…, expected [0-9a-f]{12}…\). Start a new run.",
+        str(raised.value),
+    )
+    (tmp_path / "20" / checkpoint.META).unlink()
+    with pytest.raises(CheckpointError, match=r"\(20, 3, 1; the newest: not a proximo checkpoint: cannot read meta.json \(No such file"):
+        checkpoint.newest_valid(tmp_path)
+    for step in range(100, 110):
+        (tmp_path / str(step)).mkdir()
+    with pytest.raises(CheckpointError, match=r"all 13 are damaged \(109, 108, 107, 106, 105, 104, 103, 102, …; the newest"):
         checkpoint.newest_valid(tmp_path)
 
 

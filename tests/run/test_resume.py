@@ -199,7 +199,9 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again_and_says_so(wh
     run_dir = copied(whole["feed-forward"], tmp_path)
     shutil.rmtree(run_dir / "checkpoints")
     assert main(["eval", str(run_dir)]) == 2
-    assert "There is no valid checkpoint" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "There is no checkpoint in" in err
+    assert err.endswith(f"proximo train --resume {run_dir}\n")
     resumed(run_dir)
     assert "warning: no checkpoint was saved yet" in capsys.readouterr().out
     assert final_state(run_dir) == final_state(whole["feed-forward"])

@@ -58,7 +58,7 @@ def make_parser() -> Parser:
     parser.add_argument("--seed", type=int, default=0, help="of the environments, as in eval (default 0)")
     parser.add_argument("--levels", help="play levels of this range, as 1000:1050, instead of those trained on")
     parser.add_argument("--env-settings", default="", help="parameters of the environment, as key=value,key=value")
-    parser.add_argument("--max-steps", type=int, default=0, help="cut an episode after so many steps (default 10000)")
+    parser.add_argument("--max-steps", type=int, metavar="N", help="cut an episode after so many steps (default 10000)")
     parser.add_argument("--fps", type=float, help="frames per second (default: the environment's own)")
     parser.add_argument("--video", action="store_true", help="write an mp4 although there is a display")
     parser.add_argument("--gif", action="store_true", help="write a gif; with --video both")

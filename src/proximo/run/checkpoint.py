@@ -28,6 +28,7 @@ from proximo.run.files import plain, sync_folder, write_synced
 FORMAT = "proximo-checkpoint"
 VERSION = 1
 STATE, META = "state.safetensors", "meta.json"
+MOST_LISTED = 8
 
 _SCHEMA = {"step": int, "files": dict, "leaves": dict, "keys": dict, "info": dict, "versions": dict}
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -278,15 +279,28 @@ def newest_valid(folder: Path) -> tuple[Path, list[str]]:
 
     Raises ``CheckpointError`` when there is none: training never starts from scratch silently.
     """
-    warnings: list[str] = []
-    for step in reversed(steps(folder)):
+    saved = steps(folder)[::-1]
+    if not saved:
+        raise CheckpointError(
+            f"There is no checkpoint in {folder}: none was saved yet. Wait, or where it does not train any more, go on with: "
+            f"proximo train --resume {folder.parent}"
+        )
+    damages: list[str] = []
+    for step in saved:
+        path = folder / str(step)
         try:
-            verify(folder / str(step))
+            verify(path)
         except UnsupportedVersionError:
             raise  # it is whole: passing over it would lose what came after
         except CheckpointError as error:
-            warnings.append(f"{error} It was passed over.")
+            damages.append(re.sub("([0-9a-f]{12})[0-9a-f]{52}", r"\1…", str(error)))
             continue
-        return folder / str(step), warnings
-    reasons = " ".join(warnings) or "None was saved yet."
-    raise CheckpointError(f"There is no valid checkpoint in {folder}. {reasons} Start a new run.")
+        return path, [f"{damage} It was passed over." for damage in damages]
+    if len(saved) == 1:
+        raise CheckpointError(f"There is no valid checkpoint in {folder}. {damages[0]} Start a new run.")
+    listed = ", ".join(map(str, saved[:MOST_LISTED])) + (", …" if len(saved) > MOST_LISTED else "")
+    newest = f"{folder / str(saved[0])} is "
+    reason = damages[0].removeprefix(f"Checkpoint {newest}damaged: ").removeprefix(newest).rstrip(".")
+    raise CheckpointError(
+        f"There is no valid checkpoint in {folder}: all {len(saved)} are damaged ({listed}; the newest: {reason}). Start a new run."
+    )

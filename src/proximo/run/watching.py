@@ -60,8 +60,8 @@ class Subject:
         at = "" if self.step is None else f" at step {self.step:,}"
         return f"{where}{at}, actions at random" if self.acts == "random" else f"{where}{at}, {self.acts}"
 
-    def play(self, episodes: int, seed: int, most_steps: int = 0, window: bool = False) -> Iterator[Row]:
-        """Rows of ``episodes`` episodes: the first ones that `proximo eval` judges with this seed. One is cut after ``most_steps`` (0:
+    def play(self, episodes: int, seed: int, most_steps: int | None = None, window: bool = False) -> Iterator[Row]:
+        """Rows of ``episodes`` episodes: the first ones that `proximo eval` judges with this seed. One is cut after ``most_steps`` (None:
         ``eval_max_steps`` of the run, else 10,000)."""
         limit = most_steps or self.config.run.eval_max_steps or MOST_STEPS
         return episodes_of(self.env, self.config, self.agent, episodes, seed, JUDGEMENT_STREAM, limit, window)
@@ -83,13 +83,13 @@ def film(policy: Policy, path: Path, seed: int = 0, most_steps: int = MOST_STEPS
         raise
 
 
-def hold(episodes: int, seed: int, most_steps: int, fps: float | None) -> None:
+def hold(episodes: int, seed: int, most_steps: int | None, fps: float | None) -> None:
     """Raise ``ConfigError`` for a number out of range."""
     if not 1 <= episodes <= MOST_EPISODES:
         raise ConfigError(f"episodes = {episodes}: expected 1 … {MOST_EPISODES}.")
     if not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
-    if most_steps < 0:
+    if most_steps is not None and most_steps < 1:
         raise ConfigError(f"max_steps = {most_steps}: expected 1 or more.")
     if fps is not None and not 0 < fps <= 240:
         raise ConfigError(f"fps = {fps:g}: expected more than 0, and 240 at most.")
