@@ -75,6 +75,19 @@ def test_runs_are_offered_by_the_names_that_verbs_take(place):
     assert offered("eval", "zz") == [FILES]
 
 
+def test_studies_are_offered_where_one_goes_on(place):
+    assert offered("tune", "--resume", "") == []
+    for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):
+        (place / "tune" / name).mkdir(parents=True)
+        (place / "tune" / name / "study.yaml").write_text("")
+    (place / "tune" / "CartPole-v1" / "nothing").mkdir()
+    assert set(offered("tune", "--resume", "")) == {"last", "long", "CartPole-v1/wide", "Pendulum-v1/wide"}
+    assert offered("tune", "--resume", "lo") == ["long"]
+    assert offered("tune", "--resume=la") == ["--resume=last"]
+    assert set(offered("tune", "--resume", "tune/P")) == {"tune/Pendulum-v1/long", "tune/Pendulum-v1/wide"}
+    assert offered("tune", "--tune-dir", "elsewhere", "--resume", "") == []
+
+
 def test_behind_an_at_stand_the_checkpoints(place):
     assert offered("eval", "first@") == ["first@best", "first@last", "first@1280", "first@320"]
     assert offered("eval", "CartPole-v1/first@1") == ["CartPole-v1/first@1280"]

@@ -104,11 +104,27 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("best", "lines"),
+    [
+        (None, []),
+        ({"step": 3200, "mean_return": 12.34}, []),
+        ({"step": 65536, "mean_return": 43.0}, ["best: 43.0 at step 65,536 (runs/e/r@best)"]),
+    ],
+)
+def test_a_best_evaluation_that_was_not_the_last_is_told(plain, best, lines):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    reporter.finished([result(best=best)])
+    assert [line for line in stream.getvalue().splitlines() if "best" in line] == lines
+    reporter.finished([result(best=best, mean_return=None)])
+
+
 def test_several_seeds_end_with_their_mean_and_spread(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / "seed-0", RUN / "seed-1"], FACTS)
     reporter.finished([result(mean_return=10.0), result(mean_return=20.0)])
-    assert "2 seeds: mean return 15.0 ± 5.0" in stream.getvalue().splitlines()
+    assert "2 seeds: mean return 15.0 ± 5.0 (standard deviation)" in stream.getvalue().splitlines()
 
 
 def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):

@@ -40,7 +40,7 @@ def test_a_run_becomes_a_folder_of_five_files(runs, capsys):
     out, err = capsys.readouterr()
     folder = runs / "proximo-PocMemory" / "r" / "export"
     assert err == ""
-    assert f"{folder}: README.md, policy.npz, policy.onnx, proximo_policy.py\n" in out
+    assert f"{folder}: README.md, metadata.json, policy.npz, policy.onnx, proximo_policy.py\n" in out
     assert "largest error against JAX over 100 steps with resets: onnxruntime " in out
     assert "microseconds a step (median) of 1 environment: jax " in out
     assert "microseconds a step (median) of 64 environments: jax " in out

@@ -129,7 +129,7 @@ def nothing_trains(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
+        ([], "No environment given: name one, as in `proximo tune CartPole-v1`"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
         ([ENV, "--trials", "0"], "trials = 0: expected a whole number, 1 … 100,000."),
         ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),

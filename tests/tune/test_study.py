@@ -1,5 +1,6 @@
 """A study: the base first, batches that share what is compiled, and nothing lost or repeated by an interruption."""
 
+import math
 import time
 
 import pytest
@@ -23,10 +24,10 @@ WIDE = (
 )
 
 
-def searched(folder, plan, stop_at=None, **options):
+def searched(folder, plan, stop_at=None, reporter=None, **options):
     """The study, searched until its end or until the call that is interrupted."""
     folder.mkdir(exist_ok=True)
-    study = Study(folder, plan, Watching(stop_at), Reporter(), **options)
+    study = Study(folder, plan, Watching(stop_at), reporter or Reporter(), **options)
     try:
         study.search()
         study.final_round()
@@ -236,6 +237,36 @@ def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path
     assert [t.state for t in late.trials] == ["done", "pruned", "pruned"], "the base is always trained to its end"
     assert {t.reason for t in late.trials} == {"", "time was up"}
     assert not any(t.final for t in late.trials), "what cannot end in time is not begun"
+
+
+class Warned(Reporter):
+    """Keeps the warnings."""
+
+    def __init__(self):
+        self.found = []
+
+    def warned(self, message):
+        self.found.append(message)
+
+
+def test_a_final_round_that_was_not_run_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "make_batch", Scripted)
+
+    def said(name, seconds, **search):
+        reporter = Warned()
+        searched(tmp_path / name, plan(tmp_path, TRACED, **search), reporter=reporter, deadline=time.monotonic() + seconds)
+        return reporter.found
+
+    assert said("whole", 1000, trials=6, finalists=2) == said("unasked", 1000, trials=1) == []
+    none = ["there was no final round: no trial beside the base was trained to its end."]
+    assert said("base", 1000, trials=1, finalists=2) == said("base", -1, trials=6, finalists=2) == none
+    late = "the time did not suffice for the final round of"
+    monkeypatch.setattr(Scripted, "full_seconds", 10**6)
+    assert said("late", 1000, trials=1) == []
+    assert said("s", math.inf, trials=3) == []
+    [sentence] = said("s", 1000, trials=3, finalists=2)
+    assert sentence.startswith(f"{late} trial ")
+    assert sentence.endswith(f". Go on with: proximo tune --resume {tmp_path}/s")
 
 
 def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_path, monkeypatch):

@@ -124,6 +124,8 @@ def _is_run(action: argparse.Action) -> bool:
 def _values(action: argparse.Action, before: list[str], current: str) -> list[Candidate]:
     if _is_run(action):
         return _runs(Path(_given(before, "--runs-dir") or "runs"), current)
+    if action.metavar == "STUDY":
+        return _studies(Path(_given(before, "--tune-dir") or "tune"), current)
     if action.metavar == "ENV":
         return [(name, "") for name in environments()]
     if action.type is Path or action.metavar in ("FILE", "FOLDER", "PATH"):
@@ -172,6 +174,13 @@ def _runs(runs_dir: Path, current: str) -> list[Candidate]:
         return [(f"{name}@{which}", "a checkpoint") for which in ("best", "last", *steps)]
     names = [(name, "a run") for path in found for name in _names(path, runs_dir, found)[: None if current else 1]]
     return [("last", "the run that was started last"), *names] if found else []
+
+
+def _studies(tune_dir: Path, current: str) -> list[Candidate]:
+    """Studies by the names that `proximo tune --resume` takes."""
+    found = [path for path in tune_dir.glob("*/[!.]*") if (path / "study.yaml").is_file()]
+    names = [(name, "a study") for path in found for name in _names(path, tune_dir, found)[: None if current else 1]]
+    return [("last", "the study that was worked on last"), *names] if found else []
 
 
 def _names(path: Path, runs_dir: Path, found: list[Path]) -> list[str]:

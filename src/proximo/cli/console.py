@@ -175,10 +175,13 @@ class LineReporter(QuietReporter):
                 f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
                 markup=False,
             )
+            if r.best is not None and r.mean_return is not None and r.best["mean_return"] > r.mean_return:
+                best = f"{_number(r.best['mean_return'])} at step {r.best['step']:,.0f}"
+                self.console.print(f"{text}best: {best} ({r.run_dir}@best)", markup=False)
         returns = [r.mean_return for r in results if r.mean_return is not None]
         if len(returns) > 1:
             mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
-            self.console.print(f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)}", markup=False)
+            self.console.print(f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)} (standard deviation)", markup=False)
         self.console.print(f"Next:  proximo watch {self.where}", markup=False)
         self.console.print(f"       proximo eval {self.where} --episodes 100", markup=False)
         if self.tensorboard:

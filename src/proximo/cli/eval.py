@@ -178,7 +178,7 @@ def _group_table(path: Path, judged: dict[str, Any]) -> str:
 
 def _aligned(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
     """A table: a line of names, and one for each policy."""
-    lines = [["", "return", interval, "interquartile mean", "length", "success"]]
+    lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
     for how, s in rows.items():
         low, high = s["ci95"]
         success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"

@@ -56,10 +56,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _sentences(folder: Path, metadata: dict[str, Any]) -> str:
+    from proximo.export.folder import METADATA
+
     parity = metadata["parity"]
     errors = ", ".join(f"{name} {error:.1e}" for name, error in parity["largest_error"].items())
     lines = [
-        f"{folder}: {', '.join(sorted(metadata['sha256']))}",
+        f"{folder}: {', '.join(sorted([METADATA, *metadata['sha256']]))}",
         f"largest error against JAX over {parity['steps']} steps with resets: {errors}",
     ]
     for count, speed in metadata["latency_microseconds"].items():

@@ -56,6 +56,8 @@ def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) 
     from proximo.run import make_config
     from proximo.tune.planning import make_plan
 
+    if not options.env and options.config is None:
+        raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")
     named = {"name": options.name} if options.name else {}
     config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
     if "seed" in settings and config.run.seed < REPORTED_SEEDS:

@@ -31,6 +31,8 @@ class Result:
     compile_seconds: float
     steps_per_second: float
     mean_return: float | None
+    best: dict[str, float] | None = None
+    """The best evaluation, ``step`` and ``mean_return``, which ``RUN/best`` points at; None without any."""
     interrupted: int | None = None
     """The signal that ended it early, if one did."""
     stopped: bool = False

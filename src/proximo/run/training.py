@@ -359,6 +359,7 @@ class Training:
                     compile_seconds=self.program.compile_seconds,
                     steps_per_second=self.steps_done / len(self.members) / self.seconds if self.seconds else 0.0,
                     mean_return=evaluation["mean_return"] if evaluation else member.window.recent_return,
+                    best=member.best,
                     interrupted=None if member.stopped else interrupted,
                     stopped=member.stopped,
                     callbacks=member.listeners.callbacks,

@@ -72,13 +72,22 @@ class Study:
         """Train the best trials anew on seeds that the search has not used, and the base where it may still be better; the best of
         these wins."""
         tried: set[int] = set()
+        late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
             trial = left[0]
             tried.add(trial.number)
-            if self._was_in_final(trial) or time.monotonic() + trial.full_seconds > self.deadline:
+            if self._was_in_final(trial):
+                continue
+            if time.monotonic() + trial.full_seconds > self.deadline:
+                late.append(f"trial {trial.number}" if trial.number else "the base")
                 continue
             self.reporter.final_round(trial, len(self.plan.final_seeds))
             self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_of_final(trial))
+        if late:
+            way = f"proximo tune --resume {self.folder}"
+            self.reporter.warned(f"the time did not suffice for the final round of {', '.join(late)}. Go on with: {way}")
+        elif self.plan.finalists and not tried:
+            self.reporter.warned("there was no final round: no trial beside the base was trained to its end.")
 
     def _was_in_final(self, trial: Record) -> bool:
         return f"{FINAL}{trial.number}" in self.study.user_attrs
