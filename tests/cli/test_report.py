@@ -44,8 +44,8 @@ def test_several_runs_go_into_a_folder_of_their_own(runs, tmp_path, capsys, monk
     monkeypatch.chdir(tmp_path)
     out, _ = reported(capsys, runs, "gru", "lstm", "a")
     assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
-        ["gymnax:CartPole-v1", "memory=gru"],
-        ["gymnax:CartPole-v1", "memory=lstm"],
+        ["gymnax:CartPole-v1", "gru"],
+        ["gymnax:CartPole-v1", "lstm"],
         ["gymnax:Acrobot-v1", "a"],
     ]
     assert out.splitlines()[-3:] == ["report/report.html", "report/report.png", "report/report.csv"]

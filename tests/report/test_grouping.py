@@ -31,7 +31,7 @@ def test_runs_of_equal_settings_are_one_group_and_environments_apart(runs):
     cart, other = sections_of(runs)
     assert (cart.environment, other.environment) == ("gymnax:CartPole-v1", "gymnax:Acrobot-v1")
     assert cart.differing == ["learning_rate", "memory"]
-    assert labels(cart) == [f"learning_rate={rate}, memory={m}" for m in ("gru", "lstm") for rate in ("0.001", "0.0003")]
+    assert labels(cart) == [f"{m}-{rate}" for m in ("gru", "lstm") for rate in ("0.001", "0.0003")]
     assert [len(group.runs) for group in cart.groups] == [2, 2, 2, 2]
     assert labels(other) == ["other"]
 
@@ -43,6 +43,24 @@ def test_runs_are_grouped_by_a_setting_and_the_mixture_is_told(runs, by):
     assert [len(group.runs) for group in cart.groups] == [4, 4]
     assert cart.groups[0].mixed == ["learning_rate"]
     assert cart.groups[0].setting("learning_rate") == "0.001 | 0.0003"
+
+
+def test_groups_have_their_settings_for_names_where_the_user_gave_none_or_one_twice(tmp_path):
+    def found(*names):
+        paths = [
+            made_run(tmp_path / "-".join(names) / str(i) / (name or f"r{i}"), memory=memory, total_steps=1024 * 1000 * (i + 1), name=name)
+            for i, (name, memory) in enumerate(zip(names, ("gru", "lstm"), strict=True))
+        ]
+        return labels(sections_of(read_runs(map(str, paths), tmp_path))[0])
+
+    by_settings = ["total_steps=1,024,000, memory=gru", "total_steps=2,048,000, memory=lstm"]
+    assert found("", "") == found("x", "") == found("same", "same") == by_settings
+    assert found("long", "short") == ["long", "short"]
+
+
+def test_seeds_with_names_of_their_own_are_a_group_by_settings(tmp_path):
+    paths = [made_run(tmp_path / f"{m}{i}", memory=m, seed=i, name=f"{m}{i}") for m in ("gru", "lstm") for i in range(2)]
+    assert labels(sections_of(read_runs(map(str, paths), tmp_path))[0]) == ["memory=gru", "memory=lstm"]
 
 
 def test_numbers_stand_in_their_order(runs):

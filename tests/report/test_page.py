@@ -36,7 +36,7 @@ def groups(tmp_path):
 def test_the_page_holds_the_curves_of_every_run_over_both_axes(groups):
     data = data_of(rendered(groups))
     [section] = data["sections"]
-    assert section["groups"] == ["memory=gru", "memory=lstm"]
+    assert section["groups"] == ["gru", "lstm"]
     assert [chart["title"] for chart in section["charts"]][:3] == ["Evaluation return", "Training return", "KL divergence"]
     for chart in section["charts"]:
         for group in chart["groups"]:
@@ -173,7 +173,7 @@ def test_the_csv_has_every_value_as_it_was_measured(groups, tmp_path):
     lines = map(json.loads, (groups[1] / "seed-2" / "metrics.jsonl").read_text().splitlines())
     expected = [(row["step"], row["rollout/return_mean"]) for row in lines if row.get("rollout/return_mean") is not None]
     assert [(int(row["step"]), float(row["value"])) for row in found] == expected
-    assert {(row["group"], row["seed"]) for row in found} == {("memory=lstm", "2")}
+    assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
 
 
 def drawn(folder, paths, by=()):

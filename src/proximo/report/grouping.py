@@ -89,6 +89,8 @@ def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
         parts.setdefault(tuple(_value(run, key) for key in parting), []).append(run)
     values = _sorted(list(parts))
     labels = [_label(environment, runs, parting, value, bool(by)) for value in values]
+    if not by and len(values) > 1:
+        labels = _names([parts[value] for value in values]) or labels
     groups = []
     for i, (label, value) in enumerate(zip(labels, values, strict=True)):
         again = labels[:i].count(label)
@@ -115,13 +117,25 @@ def _sorted(values: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
         return values
 
 
+def _names(groups: list[list[RunRecord]]) -> list[str]:
+    """The names that a user has given, where each group is one run or the seeds of one, and no two are called alike; else nothing."""
+    names = [list(dict.fromkeys(run.name if run.settings["name"] else "" for run in runs)) for runs in groups]
+    found = [name for name, *others in names if name and not others]
+    return found if len(set(found)) == len(groups) else []
+
+
+def _grouped(key: str, text: str) -> str:
+    """A large whole number as it is read most easily."""
+    return f"{int(text):,}" if key != "seed" and text.isdecimal() and len(text) > 4 else text
+
+
 def _label(environment: str, runs: list[RunRecord], parting: list[str], value: tuple[str, ...], asked: bool) -> str:
     if not parting:
         names = dict.fromkeys(run.name for run in runs)
         return next(iter(names)) if len(names) == 1 else environment
     if asked and parting == ["name"]:
         return value[0]
-    pairs = [f"{key}={text}" for key, text in zip(parting, value, strict=True)]
+    pairs = [f"{key}={_grouped(key, text)}" for key, text in zip(parting, value, strict=True)]
     if asked or len(pairs) <= MOST_NAMED:
         return ", ".join(pairs)
     named = list(dict.fromkeys(run.name for run in runs if tuple(_value(run, key) for key in parting) == value))
