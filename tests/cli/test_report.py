@@ -130,7 +130,9 @@ def test_a_run_that_has_not_begun_is_listed_beside_those_that_have(runs, tmp_pat
         "gymnax:CartPole-v1 other 1 (1 not",
     ]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "same: <span class=\"not-begun\">not begun</span> (0 of 20,480 steps)." in page
+    assert 'same: <span class="not-begun">not begun</span> (0 of 20,480 steps).' in page
     assert (tmp_path / "out" / "report.png").stat().st_size > 1000
     assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
-    assert capsys.readouterr().err.startswith(f"proximo: {tmp_path}/same, {tmp_path}/other have no row of metrics yet: wait for their ")
+    assert capsys.readouterr().err.startswith(
+        f"proximo: {tmp_path}/same, {tmp_path}/other have no row of metrics yet: wait for their "
+    )

@@ -48,7 +48,12 @@ def test_runs_are_grouped_by_a_setting_and_the_mixture_is_told(runs, by):
 def test_groups_have_their_settings_for_names_where_the_user_gave_none_or_one_twice(tmp_path):
     def found(*names):
         paths = [
-            made_run(tmp_path / "-".join(names) / str(i) / (name or f"r{i}"), memory=memory, total_steps=1024 * 1000 * (i + 1), name=name)
+            made_run(
+                tmp_path / "-".join(names) / str(i) / (name or f"r{i}"),
+                memory=memory,
+                total_steps=1024 * 1000 * (i + 1),
+                name=name,
+            )
             for i, (name, memory) in enumerate(zip(names, ("gru", "lstm"), strict=True))
         ]
         return labels(sections_of(read_runs(map(str, paths), tmp_path))[0])

@@ -324,7 +324,9 @@ def test_many_damaged_checkpoints_are_one_short_sentence(tmp_path):
         str(raised.value),
     )
     (tmp_path / "20" / checkpoint.META).unlink()
-    with pytest.raises(CheckpointError, match=r"\(20, 3, 1; the newest: not a proximo checkpoint: cannot read meta.json \(No such file"):
+    with pytest.raises(
+        CheckpointError, match=r"\(20, 3, 1; the newest: not a proximo checkpoint: cannot read meta.json \(No such file"
+    ):
         checkpoint.newest_valid(tmp_path)
     for step in range(100, 110):
         (tmp_path / str(step)).mkdir()

@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM, kill -9 and a runtime that hangs: what was learned is kept, and the end comes in time."""
 
+import json
 import os
 import random
 import signal
@@ -172,6 +173,26 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
         started = time.monotonic()
         assert process.end().code == 130
         assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("slow", "until"),
+    [
+        ("from proximo.run.program import Program\nProgram._compile = lambda *_: time.sleep(1e6)", "compiling…"),
+        ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n time.sleep(1e6)\n"
+         "import proximo.run\nproximo.run.make_config = _", "here"),
+    ],
+)  # fmt: skip
+def test_an_interrupt_before_the_first_update_leaves_json_an_object(tmp_path, slow, until):
+    with Process(*train_words(tmp_path, "r"), "--json", before=f"import time\n{slow}") as process:
+        while until not in (line := process.process.stderr.readline()):
+            assert line
+        process.send(signal.SIGINT)
+        ended = process.end()
+    assert ended.code == 130, ended
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    stopped = f"Stopped before the first update. Go on with: proximo train --resume {run_dir}"
+    assert json.loads(ended.out) == {"error": stopped if until == "compiling…" else "interrupted."}
 
 
 def test_an_interrupt_while_compiling_ends_at_once_and_the_run_begins_again(tmp_path, capsys):

@@ -94,12 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a user's own `module:Class` lies where he stands
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        # A KeyboardInterrupt is lost in JAX's callbacks and leaves half-imported modules; nothing is to be saved yet.
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     try:
-        return _dispatch(arguments)
+        with _ends_at_once("--json" in arguments):
+            return _dispatch(arguments)
     except ProximoError as error:
         _tell(arguments, str(error))
         return 2
@@ -112,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("proximo: interrupted.", file=sys.stderr)
+        _tell(arguments, "interrupted.")
         return 130
     except Exception as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
@@ -122,9 +119,29 @@ def main(arguments: list[str] | None = None) -> int:
         detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
         _tell(arguments, f"The memory does not suffice ({detail}): lower num_envs, num_steps or the network's sizes.")
         return 2
+
+
+@contextlib.contextmanager
+def _ends_at_once(as_json: bool) -> Iterator[None]:
+    """Until a verb handles it otherwise, Ctrl-C ends the process: a KeyboardInterrupt is lost in JAX's callbacks and leaves half-imported
+    modules, and nothing is to be saved yet. ``as_json``: with an object on what is standard output now."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    answer = os.dup(1) if as_json else None
+
+    def leave(*_: Any) -> NoReturn:
+        if answer is not None:
+            os.write(answer, b'{"error": "interrupted."}\n')
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
     finally:
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if answer is not None:
+            os.close(answer)
 
 
 def _tell(arguments: list[str], message: str) -> None:

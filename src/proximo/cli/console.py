@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import statistics
 import sys
@@ -26,8 +27,9 @@ NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYP
 
 
 @contextlib.contextmanager
-def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
-    """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr."""
+def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
+    """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr. ``answer`` is the
+    file (its number) that gets a JSON object where the process ends with a call still running."""
     live = not quiet and draws_in_place(stream)
     console = Console(
         file=sys.stderr if quiet else stream,
@@ -37,12 +39,12 @@ def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
         force_terminal=True if live else None,
     )
     if quiet:
-        yield QuietReporter(console)
+        yield QuietReporter(console, answer)
     elif live:
-        with LiveReporter(console) as reporter:
+        with LiveReporter(console, answer) as reporter:
             yield reporter
     else:
-        yield LineReporter(console)
+        yield LineReporter(console, answer)
 
 
 def draws_in_place(stream: TextIO) -> bool:
@@ -69,8 +71,8 @@ class QuietReporter(Reporter):
 
     owns_process = True
 
-    def __init__(self, console: Console):
-        self.console = console
+    def __init__(self, console: Console, answer: int | None = None):
+        self.console, self.answer = console, answer
 
     def warned(self, message: str) -> None:
         self.console.print(Text.assemble(("warning:", "yellow"), f" {message}"))
@@ -78,12 +80,16 @@ class QuietReporter(Reporter):
     def stopped(self, message: str) -> None:
         self.console.print(message, markup=False)
 
+    def left(self, message: str) -> None:
+        if self.answer is not None:
+            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
+
 
 class LineReporter(QuietReporter):
     """The banner, a line every ten seconds, and the result."""
 
-    def __init__(self, console: Console):
-        super().__init__(console)
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
         self.total = self.steps = 0
         self.where = Path()
         self.group = ""
@@ -181,7 +187,9 @@ class LineReporter(QuietReporter):
         returns = [r.mean_return for r in results if r.mean_return is not None]
         if len(returns) > 1:
             mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
-            self.console.print(f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)} (standard deviation)", markup=False)
+            self.console.print(
+                f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)} (standard deviation)", markup=False
+            )
         self.console.print(f"Next:  proximo watch {self.where}", markup=False)
         self.console.print(f"       proximo eval {self.where} --episodes 100", markup=False)
         if self.tensorboard:
@@ -192,8 +200,8 @@ class LineReporter(QuietReporter):
 class LiveReporter(LineReporter):
     """The same on a terminal, with a table that is drawn anew in place."""
 
-    def __init__(self, console: Console):
-        super().__init__(console)
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
         self._state = "compiling…"
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._table)
 

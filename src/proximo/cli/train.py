@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 import typing
 from collections.abc import Collection
@@ -34,7 +36,10 @@ def run(arguments: list[str]) -> int:
 
     # With --json nothing but the object stands on stdout.
     stream = sys.stderr if options.json else sys.stdout
-    with make_reporter(stream, options.quiet) as reporter:
+    with (
+        os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
+        make_reporter(stream, options.quiet, answer and answer.fileno()) as reporter,
+    ):
         if options.resume is not None:
             if options.env or options.config or options.smoke or options.no_preset:
                 raise UsageError(

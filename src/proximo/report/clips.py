@@ -34,7 +34,12 @@ class Found:
 def last_clip(group: Group) -> Found | None:
     """The clip of the highest step that was recorded in training; without any that of a pulled run, else the highest step that `proximo
     watch` has written. Never ``watch-random.mp4``: no policy plays in it."""
-    files = [path for folder in dict.fromkeys(videos(run.path) for run in group.runs) for path in folder.glob("*.mp4") if path.is_file()]
+    files = [
+        path
+        for folder in dict.fromkeys(videos(run.path) for run in group.runs)
+        for path in folder.glob("*.mp4")
+        if path.is_file()
+    ]
     for pattern, shows in (
         (r"(\d+)", "recorded in training, greedy"),
         ("(replay)", "as it was published, greedy"),

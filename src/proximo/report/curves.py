@@ -41,7 +41,11 @@ DIAGNOSTICS = (
     Metric("train/clip_fraction", "Clip fraction", "rows whose probability ratio left 1 ± clip_eps", most=1.0),
     Metric("train/entropy", "Entropy", "of the policy, nats"),
     Metric(
-        "train/explained_variance", "Explained variance", "of the returns by the value function; 1 is perfect; cut at −1", -1.0, 1.0
+        "train/explained_variance",
+        "Explained variance",
+        "of the returns by the value function; 1 is perfect; cut at −1",
+        -1.0,
+        1.0,
     ),
     Metric("train/grad_norm", "Gradient norm", "before it is clipped"),
     Metric("train/value_loss", "Value loss", "in units of the scaled reward"),

@@ -338,11 +338,13 @@ class Training:
 
     def _leave(self, update: int) -> NoReturn:
         """End the process although a call is still running in it; where the process is not ours, leave the call to itself."""
-        self.reporter.stopped(self._stop_message(max(self.saved_at, 0)))
+        message = self._stop_message(max(self.saved_at, 0))
+        self.reporter.stopped(message)
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
         for member in self.members:
             member.close(hurry=True)
+        self.reporter.left(message)
         os._exit(128 + (self.interrupts.requested or 0))
 
     def _results(self, interrupted: int | None) -> list[Result]:
