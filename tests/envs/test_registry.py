@@ -44,6 +44,7 @@ def test_listed_ids_can_be_made():
         ("json:loads", r"'json' is a part of Python or a program, no library of environments"),
         ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
         ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method, no class"),
+        ("pip:main", r"'pip:main' is function, no class: expected that of an environment, or a function in a module of your own"),
         ("numpy:ndarray", r"'numpy:ndarray' is neither a JAX environment .*: it lacks reset and step, as methods of the class"),
         ("numpy:pi", r"'numpy:pi' is float, no class"),
         (".foo:Bar", r"there is no library or module '.foo'"),

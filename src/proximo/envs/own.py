@@ -8,13 +8,14 @@ import inspect
 from typing import Any
 
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.users_code import hold_module, users_code
+from proximo.envs.users_code import hold_module, is_of_library, users_code
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
 
 def find(module_name: str, class_name: str, forms: str) -> Any:
-    """The class of that name in the module. Raises ``EnvError`` when there is none, or it is not that of an environment."""
+    """The class of that name in the module, or a function of the user's own that makes an environment. Raises ``EnvError`` when there is
+    none, or it is something else."""
     hold_module(module_name)
     try:
         found = importlib.util.find_spec(module_name) is not None
@@ -31,9 +32,14 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
     cls = getattr(module, class_name)
+    # Before it is called: the settings of a run that came from elsewhere must not call anything else.
+    if inspect.isfunction(cls) and not is_of_library(getattr(module, "__file__", None)):
+        return cls
     if not inspect.isclass(cls):
-        raise EnvError(f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected that of an environment.")
-    # Before it is called: the settings of a run that came from elsewhere must not call anything else, as subprocess:Popen.
+        raise EnvError(
+            f"'{module_name}:{class_name}' is {type(cls).__name__}, no class: expected that of an environment, or a function in a module of "
+            "your own that makes one."
+        )
     lacking = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
     if lacking:
         raise EnvError(

@@ -15,6 +15,11 @@ from proximo.errors import EnvError, ProximoError, TrainingError
 _LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
 
 
+def is_of_library(file: str | None) -> bool:
+    """Whether ``file`` belongs to Python, to what is installed, or to proximo; also where there is none."""
+    return file is None or file.startswith(_LIBRARIES)
+
+
 def hold_module(module_name: str) -> None:
     """Raise ``EnvError`` for a module that no settings may have imported: Python's own, some of which act when they are imported, and what
     lies within a run or a published policy, which are data."""
@@ -49,5 +54,5 @@ def _place(error: BaseException) -> str:
     """`` (file, line 3)``: the last line that is no library's."""
     if isinstance(error, SyntaxError) and error.filename:
         return ""  # its text says so itself
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_LIBRARIES)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_library(f.filename)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
