@@ -6,16 +6,18 @@ import json
 from typing import Any
 
 from proximo.cli import Parser, candidates
+from proximo.envs.jax import EXTRAS
 from proximo.errors import MEMORY_GYM
 
 # Listed only when they are asked for: hundreds of ids.
-LONG = ("ale", "envpool", "minigrid", "memory-gym")
+LONG = (*EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
 INSTALLED_BY = {
     "ale": "pip install 'proximo[atari]'",
     "envpool": "pip install 'proximo[envpool]'",
     "gymnax": "pip install 'gymnax'",
     "minigrid": "pip install 'proximo[minigrid]'",
     "memory-gym": MEMORY_GYM,
+    **{library: f"pip install 'proximo[{library}]'" for library in EXTRAS},
 }
 DESCRIBED = ("gymnax", "proximo")
 
@@ -25,7 +27,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
-        help="one library only: gymnasium, gymnax, proximo, ale, envpool, minigrid, memory-gym",
+        help=f"one library only: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.jax import EXTRAS
 from proximo.envs.users_code import hold_module, is_of_library, users_code
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
@@ -24,7 +25,7 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
     if not found:
         raise EnvError(
             f"Unknown environment '{module_name}:{class_name}': there is no library or module {module_name!r} on Python's path "
-            f"(expected {forms}{nearest(module_name, ['gymnax', 'proximo', 'envpool', 'ale'])})."
+            f"(expected {forms}{nearest(module_name, ('gymnax', 'proximo', 'envpool', 'ale', *EXTRAS))})."
         )
     with users_code(f"Importing {module_name}"):
         module = importlib.import_module(module_name)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from proximo.envs import masked, own
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.jax import EXTRAS
 from proximo.envs.levels import LevelRange, LevelsJax
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks import TASKS
@@ -14,7 +17,12 @@ from proximo.errors import ConfigError, EnvError, nearest
 if TYPE_CHECKING:
     from proximo.envs.host.environment import HostEnvironment
 
-ID_FORMS = "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, ale:GAME, envpool:TASK, minigrid:TASK, memory-gym:TASK, or my_package.module:MyEnv"
+LIBRARIES = ("proximo", "gymnax", *EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
+"""What may stand before the colon of an id."""
+ID_FORMS = (
+    "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, brax:NAME, craftax:NAME, jumanji:NAME, navix:NAME, playground:NAME, ale:GAME, "
+    "envpool:TASK, minigrid:TASK, memory-gym:TASK, or my_package.module:MyEnv"
+)
 
 # Gymnasium's ids that gymnax has too; written out, because importing gymnax takes longer than training on some of them.
 TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
@@ -42,6 +50,8 @@ def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -
     library, separator, name = env_id.partition(":")
     if library in ("proximo", "gymnax") and separator:
         return _task(name, settings) if library == "proximo" else _gymnax(name, settings)
+    if library in EXTRAS and separator:
+        return _adapter(library).from_name(name, settings)
     if library == "ale" and separator:
         from proximo.envs.host import ale
 
@@ -74,6 +84,10 @@ def _gymnax(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     return GymnaxEnvironment(name, settings) if mask is None else masked.MaskedJax(GymnaxEnvironment(mask.base, settings), mask)
 
 
+def _adapter(library: str) -> ModuleType:
+    return importlib.import_module(f"proximo.envs.jax.{library}")
+
+
 def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Any:
     """``CartPole-v1``, ``module:CartPole-v1`` (the module registers it), ``module:MyEnv``."""
     module, separator, name = env_id.rpartition(":")
@@ -91,10 +105,6 @@ def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Prep
     raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
 
 
-LIBRARIES = ("proximo", "gymnax", "ale", "envpool", "minigrid", "memory-gym")
-"""What may stand before the colon of an id without naming a module to import."""
-
-
 def names_code(env_id: str) -> bool:
     """Whether ``env_id`` names a module of somebody's to import, as ``my_package.module:MyEnv`` or ``my_package:MyEnv-v0`` do."""
     module, separator, _ = env_id.rpartition(":")
@@ -110,6 +120,7 @@ def listing() -> dict[str, list[str]]:
         "gymnasium": [*gymnasium.names(), *masked.names()],
         "gymnax": [f"gymnax:{n}" for n in gymnax.names()],
         "proximo": [f"proximo:{n}" for n in TASKS],
+        **{library: [f"{library}:{n}" for n in _adapter(library).names()] for library in EXTRAS},
         "ale": [f"ale:{n}" for n in ale.names()],
         "envpool": [f"envpool:{n}" for n in envpool.names()],
         "minigrid": [f"minigrid:{n}" for n in minigrid.names()],

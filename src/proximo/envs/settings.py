@@ -35,6 +35,14 @@ def hold_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
             )
 
 
+def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
+    """The limit of steps that the settings have under ``name``, and the others of them."""
+    limit = given.get(name, default)
+    if type(limit) is not int or not 1 <= limit < 2**31:
+        raise ConfigError(f"env_settings: {name} = {limit!r}: expected a number of steps, 1 … 2³¹ - 1.")
+    return limit, {key: value for key, value in given.items() if key != name}
+
+
 def _hold(name: str, value: Any, default: Any) -> None:
     """Raise ``ConfigError`` when ``value`` is not of the kind of ``default``."""
     kind = np.asarray(default).dtype.kind

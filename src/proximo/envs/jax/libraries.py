@@ -1,0 +1,41 @@
+"""What the adapters share: a library is imported when one of its environments is made, and not before."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from types import ModuleType
+
+import jax
+from jaxtyping import Array, Key, UInt32
+
+from proximo.errors import EnvError, lacking, nearest
+
+
+def load(module: str, env_id: str, extra: str) -> ModuleType:
+    """``module``, imported. Raises ``EnvError`` with proximo's ``extra`` where its library is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise  # something else that the library needs
+        raise lacking(env_id, extra) from None
+
+
+def listed(module: str, names: Iterable[str]) -> list[str]:
+    """``names`` where the library of ``module`` is installed, else none. They are written down in the adapters, because importing
+    these libraries takes 5 to 12 seconds each."""
+    return list(names) if importlib.util.find_spec(module) is not None else []
+
+
+def hold_known(name: str, known: Iterable[str], library: str) -> None:
+    """Raise ``EnvError`` where a library has no environment of that name."""
+    known = list(known)
+    if name not in known:
+        raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
+
+
+def legacy(key: Key[Array, ""]) -> UInt32[Array, " words"]:
+    """``key`` as plain numbers: these libraries know no other, or keep it in their state, which must be cast and compared."""
+    return jax.random.key_data(key)
