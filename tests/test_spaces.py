@@ -152,5 +152,6 @@ def test_spaces_are_written_briefly():
     assert str(Discrete(2)) == "Discrete(2)"
     assert str(Discrete(2, 1)) == "Discrete(2, start=1)"
     assert str(MultiDiscrete((3, 2))) == "MultiDiscrete([3, 2])"
+    assert str(MultiDiscrete((11, 6, 4) * 25, shape=(5, 5, 3))) == "MultiDiscrete of shape (5, 5, 3), up to 11 choices"
     assert str(MultiDiscrete((3, 2), (0, 1), (1, 2))) == "MultiDiscrete([[3, 2]], start=[[0, 1]])"
     assert str(NESTED) == "Dict(a: Box(36, 36, 3) uint8, b: Tuple(Discrete(2, start=3), MultiBinary(4,)))"

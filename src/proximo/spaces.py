@@ -18,6 +18,8 @@ OBSERVATION = "observation"
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 """The reserved entries that drivers add where the policy observes what it did last and what came of it."""
 Bound = float | tuple[float, ...]
+MOST_WRITTEN = 16
+"""Components of a space that are written out."""
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 
 
@@ -89,6 +91,8 @@ class MultiDiscrete:
         return len(self.nvec)
 
     def __str__(self) -> str:
+        if self.size > MOST_WRITTEN:
+            return f"MultiDiscrete of shape {self.shape}, up to {max(self.nvec)} choices"
         nvec, start = (np.reshape(values, self.shape).tolist() for values in (self.nvec, self.start))
         return f"MultiDiscrete({nvec}, start={start})" if any(self.start) else f"MultiDiscrete({nvec})"
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
+# Extras whose environments are part of the compiled program. A run that was begun before these were recorded did without them.
+_JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground")
 # Environments of the host begin anew when a run is resumed: their libraries are recorded and not compared.
 _HOST_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
@@ -48,7 +50,7 @@ def system_info() -> dict[str, Any]:
         "cpu_count": cpu_count,
         "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
         "environment": variables,
-        "versions": {package: _version(package) for package in (*_PACKAGES, *_HOST_PACKAGES)},
+        "versions": {package: _version(package) for package in (*_PACKAGES, *_JAX_EXTRAS, *_HOST_PACKAGES)},
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
     }
@@ -72,6 +74,7 @@ def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
     versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
+    versions |= {package: system["versions"].get(package, "not installed") for package in _JAX_EXTRAS}
     return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
 
 

@@ -10,17 +10,18 @@ from proximo.envs.jax import libraries
 from proximo.envs.jax.physics import Robot
 from proximo.envs.settings import hold_names, take_limit
 from proximo.envs.users_code import users_code
+from proximo.errors import EnvError
 
 NAMES = (
     "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
-    "reacher", "swimmer", "walker2d",
+    "reacher", "walker2d",
 )  # fmt: skip
 LIMIT = 1000
 """Steps of an episode, brax's own default."""
 
 
 def names() -> list[str]:
-    """What brax has; none where it is not installed."""
+    """What brax has and can be trained here; none where it is not installed."""
     return libraries.listed("brax", NAMES)
 
 
@@ -29,6 +30,8 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     env_id = f"brax:{name}"
     known = libraries.load("brax.envs", env_id, "brax")._envs
     libraries.hold_known(name, known, "brax")
+    if name == "swimmer":
+        raise EnvError(f"{env_id} cannot be trained: brax 0.14.2 calls jax.numpy.clip in it as JAX 0.10 no longer takes it.")
     limit, arguments = take_limit(settings, "episode_length", LIMIT)
     parameters = inspect.signature(known[name]).parameters.values()
     taken = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]

@@ -10,23 +10,27 @@ from types import ModuleType
 import jax
 from jaxtyping import Array, Key, UInt32
 
+from proximo.envs.users_code import users_code
 from proximo.errors import EnvError, lacking, nearest
 
 
 def load(module: str, env_id: str, extra: str) -> ModuleType:
-    """``module``, imported. Raises ``EnvError`` with proximo's ``extra`` where its library is not installed."""
-    try:
+    """``module``, imported. Raises ``EnvError``: with proximo's ``extra`` where its library is not installed, with what the library
+    says where it cannot be imported."""
+    if not _is_installed(module):
+        raise lacking(env_id, extra)
+    with users_code(f"Importing {module}"):
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise  # something else that the library needs
-        raise lacking(env_id, extra) from None
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
 def listed(module: str, names: Iterable[str]) -> list[str]:
     """``names`` where the library of ``module`` is installed, else none. They are written down in the adapters, because importing
     these libraries takes 5 to 12 seconds each."""
-    return list(names) if importlib.util.find_spec(module) is not None else []
+    return list(names) if _is_installed(module) else []
 
 
 def hold_known(name: str, known: Iterable[str], library: str) -> None:

@@ -1,0 +1,51 @@
+"""What the tests of adapters share: a play by the adapter, its training in small, all that a library has."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from helpers import small_driver
+from proximo.checks.in_jax import action_of
+from proximo.drivers import vector
+
+LEGACY = jax.random.key_data
+
+
+def played(env, steps, seed=0):
+    """A reset and random steps of an adapter: rows (state, observation, reward, terminated, truncated), actions and keys."""
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    params = jax.tree.map(jnp.asarray, env.default_params)
+    keys = jax.random.split(jax.random.key(seed), 2 * steps + 1)
+    state, observation = reset(keys[0], params)
+    rows, actions = [(state, observation, 0.0, False, False)], []
+    for t in range(steps):
+        actions.append(action_of(env, keys[2 * t + 1], observation))
+        state, observation, reward, terminated, truncated, _ = step(keys[2 * t + 2], state, actions[-1], params)
+        rows.append((state, observation, float(reward), bool(terminated), bool(truncated)))
+    return rows, actions, [keys[0], *keys[2::2]]
+
+
+def same(one, other):
+    """Whether two pytrees have the same leaves, but for the last bits of programs that were compiled apart."""
+    one, other = (jax.tree.leaves(tree) for tree in (one, other))
+    return len(one) == len(other) and all(
+        np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), 1e-4, 1e-5) for a, b in zip(one, other, strict=True)
+    )
+
+
+def trained(env, updates=3, **settings):
+    """Metrics of some small updates on the device; holds that all is finite and that something was learned."""
+    driver = small_driver(env, **settings)
+    before = driver.init(jax.random.key(0))
+    after, metrics = jax.jit(driver.advance, static_argnums=2)(before, jnp.int32(updates), updates)
+    assert bool(after.healthy)
+    weights = [state.learner.policy.critic.output.weight for state in (before, after)]
+    assert not np.array_equal(*weights)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(metrics))
+    return {name: np.asarray(x) for name, x in metrics.items()}
+
+
+def traceable(ids, make):
+    """Hold every environment against its spaces, without running it."""
+    for env_id in ids:
+        vector.check_env(make(env_id), env_id)

@@ -1,0 +1,83 @@
+"""Craftax: its own steps, and which of its ends is the limit's."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.jax import craftax
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+
+from adapted import LEGACY, played, same, traceable, trained
+
+library = pytest.importorskip("craftax.craftax_env")
+CLASSIC, LIMIT = "Craftax-Classic-Symbolic-v1", 5
+
+
+@functools.cache
+def classic(**settings):
+    return make_env(f"craftax:{CLASSIC}", {"max_timesteps": LIMIT, **settings})
+
+
+@functools.cache
+def rows():
+    return played(classic(), LIMIT + 2)
+
+
+def test_states_are_those_of_craftax_and_only_the_reason_of_the_end_is_parted():
+    ours, actions, keys = rows()
+    env = library.make_craftax_env_from_name(CLASSIC, auto_reset=False)
+    params = env.default_params.replace(max_timesteps=LIMIT)
+    observation, state = env.reset(LEGACY(keys[0]), params)
+    assert same((ours[0][0], ours[0][1]), (state, observation))
+    for (inner, seen, reward, terminated, truncated), action, key in zip(ours[1:], actions, keys[1:], strict=True):
+        observation, state, own_reward, done, _ = env.step(LEGACY(key), state, action, params)
+        assert same((inner, seen, reward), (state, observation, own_reward))
+        assert (terminated or truncated) == bool(done)
+
+
+def test_the_limit_truncates_and_death_terminates_even_there():
+    ours, *_ = rows()
+    assert [row[3:] for row in ours[: LIMIT + 1]] == [(False, False)] * LIMIT + [(False, True)]
+    dying = ours[LIMIT - 1][0].replace(player_health=jnp.int32(-9))
+    params = classic().default_params
+    *_, terminated, truncated, _ = jax.jit(classic().step)(jax.random.key(0), dying, jnp.int32(0), params)
+    assert (bool(terminated), bool(truncated)) == (True, False)
+
+
+def test_spaces_are_those_of_craftax():
+    env = library.make_craftax_env_from_name(CLASSIC, auto_reset=False)
+    space = env.observation_space(env.default_params)
+    assert classic().observation_space == Box(space.shape, 0.0, 1.0, "float32")
+    assert classic().action_space == Discrete(env.action_space(env.default_params).n)
+
+
+def test_it_is_trained():
+    metrics = trained(classic(), num_steps=2 * LIMIT, num_minibatches=1)
+    assert (metrics["rollout/length_mean"] == LIMIT).all()
+
+
+def test_what_craftax_has_not_is_said():
+    with pytest.raises(EnvError, match=r"craftax has no environment 'Craftax-Symbolic' \(did you mean 'Craftax-Symbolic-v1'\?\)"):
+        make_env("craftax:Craftax-Symbolic")
+    with pytest.raises(ConfigError, match=r"has no parameter 'max_steps' \(did you mean 'max_timesteps'\?\)"):
+        make_env(f"craftax:{CLASSIC}", {"max_steps": 3})
+
+
+@pytest.mark.slow
+def test_pictures_are_bytes_of_what_craftax_gives():
+    """Craftax takes minutes to prepare its textures when a picture is first asked for; it keeps them."""
+    name = "Craftax-Classic-Pixels-v1"
+    env = make_env(f"craftax:{name}")
+    _, seen = env.reset(jax.random.key(0), env.default_params)
+    raw = library.make_craftax_env_from_name(name, auto_reset=False)
+    own, _ = raw.reset(LEGACY(jax.random.key(0)), raw.default_params)
+    assert env.observation_space == Box(own.shape, 0.0, 255.0, "uint8")
+    assert seen.dtype == np.uint8
+    assert np.abs(np.asarray(seen) - 255 * np.asarray(own)).max() <= 0.51
+    assert seen.max() > 100
+    traceable(craftax.names(), lambda name: make_env(f"craftax:{name}"))

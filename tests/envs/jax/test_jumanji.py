@@ -1,0 +1,143 @@
+"""jumanji: its own steps; its limits of time, which it mostly tells as failures; its masks."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.jax import jumanji
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
+
+from adapted import LEGACY, played, same, traceable, trained
+
+library = pytest.importorskip("jumanji")
+LIMITED = ("Snake-v1", "Tetris-v0", "Cleaner-v0", "RubiksCube-partly-scrambled-v0", "Maze-v0", "SlidingTilePuzzle-v0")
+
+
+def own_action(env, action):
+    return jnp.stack(jnp.unravel_index(action, env.nvec)) if env.nvec else action
+
+
+def flat(observation):
+    """jumanji's observation as leaves, in the order of names."""
+    if not hasattr(observation, "_asdict"):
+        return [np.asarray(observation).reshape(-1)]
+    parts = sorted(observation._asdict().items())
+    return [leaf for _, part in parts for leaf in flat(part)]
+
+
+@pytest.mark.parametrize("name", ["Snake-v1", "Tetris-v0", "Cleaner-v0", "RubiksCube-v0", "Game2048-v1", "JobShop-v0", "Maze-v0"])
+def test_states_are_those_of_jumanji(name):
+    """Until the end, which is jumanji's own within its limit."""
+    env = make_env(f"jumanji:{name}")
+    ours, actions, keys = played(env, 8)
+    own = library.make(name)
+    state, timestep = jax.jit(own.reset)(LEGACY(keys[0]))
+    step = jax.jit(own.step)
+    for (inner, observation, reward, terminated, truncated), action in zip(ours, [None, *actions], strict=True):
+        if action is not None:
+            state, timestep = step(state, own_action(env, action))
+        assert same(inner[0], state)
+        assert same([np.asarray(x).reshape(-1) for x in jax.tree.leaves(observation)], flat(timestep.observation))
+        assert same(reward, timestep.reward)
+        assert (terminated, truncated) == (bool(timestep.last()), False)
+        if terminated:
+            break
+
+
+@functools.cache
+def at_the_limit(name, seed=0):
+    """The last step of an episode that nothing but a limit of two steps can end, by us and by jumanji."""
+    ours, actions, keys = played(make_env(f"jumanji:{name}", {"time_limit": 2}), 2, seed)
+    env, own = make_env(f"jumanji:{name}", {"time_limit": 2}), library.make(name, time_limit=2)
+    state, timestep = own.reset(LEGACY(keys[0]))
+    for action in actions:
+        state, timestep = jax.jit(own.step)(state, own_action(env, action))
+    return ours, timestep
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_limit_truncates_though_jumanji_calls_it_a_failure(name):
+    ours, timestep = at_the_limit(name)
+    assert [row[3:] for row in ours] == [(False, False), (False, False), (False, True)]
+    assert bool(timestep.last())
+    assert float(timestep.discount) == 0, "jumanji has mended this one"
+
+
+def crash(**settings):
+    """A snake that always goes up, to the end of its episode: the number of steps, and whether it was terminated, truncated."""
+    env = make_env("jumanji:Snake-v1", settings)
+    step, (state, _), length, ended = jax.jit(env.step), env.reset(jax.random.key(0), ()), 0, (False, False)
+    while not any(ended):
+        state, _, _, *ended, _ = step(jax.random.key(1), state, jnp.int32(0), ())
+        length += 1
+    return length, *map(bool, ended)
+
+
+def test_a_failure_terminates_even_at_the_limit():
+    length, *ended = crash()
+    assert length > 1
+    assert ended == [True, False]
+    assert crash(time_limit=length) == (length, True, False)
+    assert crash(time_limit=length - 1) == (length - 1, False, True)
+
+
+def test_masks_stand_where_the_policy_looks_for_them():
+    snake, tetris, cleaner = (make_env(f"jumanji:{name}") for name in ("Snake-v1", "Tetris-v0", "Cleaner-v0"))
+    assert (snake.action_space, tetris.action_space) == (Discrete(4), Discrete(40))
+    assert cleaner.action_space == MultiDiscrete((4, 4, 4))
+    for env, entries in ((snake, 4), (tetris, 40), (cleaner, 12)):
+        assert dict(env.observation_space.spaces)[ACTION_MASK] == MultiBinary((entries,))
+
+
+def test_a_joint_mask_allows_what_jumanji_allows():
+    """Of Tetris's 40 pairs of a rotation and a column, by what jumanji does with each: a forbidden one ends the episode."""
+    env = make_env("jumanji:Tetris-v0")
+    state, observation = env.reset(jax.random.key(0), ())
+    after = jax.jit(jax.vmap(lambda action: env.step(jax.random.key(0), state, action, ())))(jnp.arange(40))
+    np.testing.assert_array_equal(np.asarray(after[3]), ~np.asarray(observation[ACTION_MASK]))
+    assert 0 < np.asarray(after[3]).sum() < 40
+
+
+def test_a_count_of_steps_is_a_number_and_no_category_of_thousands():
+    space = dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"]
+    assert space == Box((), 0, 7, "int32")
+
+
+@pytest.mark.parametrize("name", ["Snake-v1", "Cleaner-v0"])
+def test_it_is_trained(name):
+    metrics = trained(make_env(f"jumanji:{name}", {"time_limit": 6}), num_steps=12, num_minibatches=1)
+    assert 1 <= metrics["rollout/length_mean"].max() <= 6
+    assert metrics["rollout/episodes"].sum() > 0
+
+
+def test_what_is_not_served_is_said():
+    with pytest.raises(EnvError, match=r"jumanji has no environment 'Snake-v2' \(did you mean 'Snake-v1'\?\)"):
+        make_env("jumanji:Snake-v2")
+    for name in jumanji.NOT_SERVED:
+        with pytest.raises(EnvError, match=rf"jumanji:{name} cannot be trained: .*`proximo envs jumanji` lists"):
+            make_env(f"jumanji:{name}")
+    with pytest.raises(ConfigError, match=r"jumanji:Snake-v1 has no parameter 'num_row' \(did you mean 'num_rows'\?\)"):
+        make_env("jumanji:Snake-v1", {"num_row": 3})
+    with pytest.raises(ConfigError, match=r"time_limit = 1.5: expected a number of steps"):
+        make_env("jumanji:Snake-v1", {"time_limit": 1.5})
+
+
+def test_those_listed_are_all_but_those_that_are_not_served():
+    assert set(jumanji.names()) == library.registered_environments() - set(jumanji.NOT_SERVED)
+
+
+def test_an_environment_with_several_rewards_that_is_not_known_is_refused():
+    """Connector under another id."""
+    library.register(id="Others-v7", entry_point="jumanji.environments:Connector")
+    with pytest.raises(EnvError, match=r"jumanji:Others-v7 cannot be trained: each of its agents has a reward of its own"):
+        make_env("jumanji:Others-v7")
+
+
+@pytest.mark.slow
+def test_all_can_be_traced():
+    traceable(jumanji.names(), lambda name: make_env(f"jumanji:{name}"))

@@ -1,0 +1,116 @@
+"""navix: its own steps, without its autoreset; its truncation; what its cells hold."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.checks.in_jax import action_of
+from proximo.drivers import vector
+from proximo.envs import make_env
+from proximo.envs.jax import navix
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+
+from adapted import LEGACY, played, same, traceable, trained
+
+library = pytest.importorskip("navix")
+NAME, LIMIT = "Navix-Empty-5x5-v0", 9
+TO_THE_GOAL = (2, 2, 1, 2, 2)  # forward, forward, right, forward, forward
+
+
+@functools.cache
+def room(**settings):
+    return make_env(f"navix:{NAME}", {"max_steps": LIMIT, **settings})
+
+
+@pytest.mark.parametrize("view", navix.VIEWS)
+def test_states_are_those_of_navix(view):
+    name = "Navix-DoorKey-5x5-v0"
+    ours, actions, keys = played(make_env(f"navix:{name}", {"max_steps": LIMIT, "view": view}), LIMIT)
+    env = library.make(name, max_steps=LIMIT, observation_fn=getattr(library.observations, view))
+    timestep = jax.jit(env.reset)(LEGACY(keys[0]))
+    step = jax.jit(env.step)
+    for (state, observation, reward, terminated, truncated), action in zip(ours, [None, *actions], strict=True):
+        timestep = timestep if action is None else step(timestep, action)
+        assert same(state.state.entities, timestep.state.entities)
+        assert same((observation, reward), (timestep.observation, timestep.reward))
+        assert (terminated, truncated) == (bool(timestep.is_termination()), bool(timestep.is_truncation()))
+    assert ours[-1][4], "the last row is that of the limit"
+
+
+def test_the_limit_truncates_and_nothing_is_reset_inside():
+    ours, *_ = played(room(), 2 * LIMIT)
+    truncated = [row[4] for row in ours]
+    assert truncated.index(True) == LIMIT
+    assert int(ours[LIMIT + 1][0].t) == LIMIT + 1, "navix's own step would begin anew here and ignore the action"
+
+
+@pytest.mark.parametrize("limit", [9, 5])
+def test_the_goal_terminates_even_at_the_limit_and_is_a_success(limit):
+    env = room(max_steps=limit)
+    step = jax.jit(env.step)
+    state, _ = env.reset(jax.random.key(0), ())
+    for action in TO_THE_GOAL:
+        state, _, reward, terminated, truncated, info = step(jax.random.key(1), state, jnp.int32(action), ())
+    assert (float(reward), bool(terminated), bool(truncated), bool(info["success"])) == (1.0, True, False, True)
+
+
+def test_spaces_are_those_of_navix_and_of_what_cells_hold():
+    env = library.make(NAME)
+    assert room().observation_space.shape == env.observation_space.shape
+    assert room().action_space == Discrete(int(env.action_space.n))
+    rgb = library.make(NAME, observation_fn=library.observations.rgb)
+    assert room(view="rgb").observation_space == Box(rgb.observation_space.shape, 0.0, 255.0, "uint8")
+
+
+def test_the_picture_of_the_empty_level_is_not_carried_along():
+    state, _ = room().reset(jax.random.key(0), ())
+    assert sum(x.nbytes for x in jax.tree.leaves(state)) < 1000
+    picture = room().render(jax.device_get(state), ())
+    expected = library.make(NAME, observation_fn=library.observations.rgb).reset(LEGACY(jax.random.key(0))).observation
+    np.testing.assert_array_equal(picture, expected)
+
+
+def test_it_is_trained():
+    metrics = trained(room(), num_steps=2 * LIMIT, num_minibatches=1)
+    assert metrics["rollout/length_mean"].max() == LIMIT
+    assert metrics["rollout/success_rate"].max() <= 1
+
+
+def test_what_navix_has_not_is_said():
+    with pytest.raises(EnvError, match=r"navix has no environment 'Navix-Empty-5x5' \(did you mean 'Navix-Empty-5x5-v0'\?\)"):
+        make_env("navix:Navix-Empty-5x5")
+    with pytest.raises(ConfigError, match=r"navix:Navix-Empty-5x5-v0 has no parameter 'size'; it has max_steps, view"):
+        make_env(f"navix:{NAME}", {"size": 3})
+    with pytest.raises(ConfigError, match=r"view = 'symbolc' \(did you mean 'symbolic'\?\): expected symbolic, symbolic_first"):
+        make_env(f"navix:{NAME}", {"view": "symbolc"})
+
+
+def test_all_are_listed():
+    assert set(navix.names()) == set(library.registry())
+
+
+def seen(env, steps):
+    """The largest number of each channel of the cells in a random play of some environments."""
+    params = env.default_params
+
+    def one(carry, key):
+        keys = jax.random.split(key, 2)
+        actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(keys[0], 16), carry[1])
+        carry = vector.step(env, jax.random.split(keys[1], 16), carry[0], actions, carry[1], params)[:2]
+        return carry, carry[1].max((0, 1, 2))
+
+    start = vector.reset(env, jax.random.split(jax.random.key(0), 16), params)
+    return jax.jit(lambda c: jax.lax.scan(one, c, jax.random.split(jax.random.key(1), steps)))(start)[1].max(0)
+
+
+@pytest.mark.slow
+def test_all_can_be_traced_and_their_cells_are_within_the_space():
+    traceable(navix.names(), lambda name: make_env(f"navix:{name}"))
+    for name in navix.names():
+        if "16x16" not in name:
+            for view in navix.VIEWS[:2]:
+                assert (seen(make_env(f"navix:{name}", {"view": view}), 60) < np.array(navix.COUNTS)).all(), (name, view)

@@ -1,0 +1,83 @@
+"""MuJoCo Playground: its raw environment, step for step, and its own wrapper's truncation."""
+
+import functools
+
+import jax
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.jax import playground
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box
+
+from adapted import LEGACY, played, same, traceable, trained
+
+library = pytest.importorskip("mujoco_playground")
+LIMIT = 4
+
+
+@functools.cache
+def cartpole():
+    return make_env("playground:CartpoleBalance", {"episode_length": LIMIT})
+
+
+@functools.cache
+def rows():
+    return played(cartpole(), 8)
+
+
+def test_states_and_ends_are_those_of_playground_and_its_wrapper_for_episodes():
+    """Beyond the end too: nothing is reset inside."""
+    ours, actions, keys = rows()
+    raw = library.registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    env = library.wrapper.brax_training.EpisodeWrapper(raw, LIMIT, 1)
+    step = jax.jit(env.step)
+    state = jax.jit(env.reset)(LEGACY(keys[0]))
+    assert same(ours[0][1], state.obs)
+    for (inner, observation, reward, terminated, truncated), action in zip(ours[1:], actions, strict=True):
+        state = step(state, action)
+        assert same((inner[0].data.qpos, inner[0].data.qvel), (state.data.qpos, state.data.qvel))
+        assert same((observation, reward), (state.obs, state.reward))
+        assert (terminated, truncated) == (False, bool(state.info["truncation"]))
+    assert [row[4] for row in ours] == [False] * LIMIT + [True] * (len(ours) - LIMIT)
+
+
+def test_spaces_are_those_of_playground():
+    raw = library.registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    assert cartpole().observation_space == Box((raw.observation_size,))
+    assert cartpole().action_space == Box((raw.action_size,), -1.0, 1.0)
+    assert raw.mj_model.actuator_ctrlrange.tolist() == [[-1.0, 1.0]]
+
+
+def test_a_state_that_is_done_terminates():
+    """It is done where the physics has come to NaN; no random play does that soon."""
+    (state, steps), *_ = rows()[0][0]
+    broken = state.replace(data=state.data.replace(qpos=state.data.qpos * float("nan")))
+    _, _, _, terminated, truncated, _ = jax.jit(cartpole().step)(jax.random.key(0), (broken, steps + LIMIT), rows()[1][0], ())
+    assert bool(terminated)
+    assert not bool(truncated)
+
+
+def test_it_is_trained():
+    metrics = trained(cartpole(), num_steps=2 * LIMIT)
+    assert (metrics["rollout/length_mean"] == LIMIT).all()
+
+
+def test_what_is_not_served_is_said():
+    with pytest.raises(EnvError, match=r"playground has no environment 'CartpolBalance' \(did you mean 'CartpoleBalance'\?\)"):
+        make_env("playground:CartpolBalance")
+    with pytest.raises(EnvError, match=r"playground:Go1JoystickFlatTerrain is made of models that MuJoCo Playground fetches"):
+        make_env("playground:Go1JoystickFlatTerrain")
+    with pytest.raises(ConfigError, match=r"playground:CartpoleBalance has no parameter 'vision'"):
+        make_env("playground:CartpoleBalance", {"vision": True})
+    with pytest.raises(EnvError, match=r"Making playground:CartpoleBalance raised TypeError"):
+        make_env("playground:CartpoleBalance", {"ctrl_dt": "short"})
+
+
+def test_the_whole_control_suite_is_listed():
+    assert set(playground.names()) == set(library.dm_control_suite.ALL_ENVS)
+
+
+@pytest.mark.slow
+def test_all_can_be_traced():
+    traceable(playground.names(), lambda name: make_env(f"playground:{name}"))
