@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from helpers import small_driver
 from proximo.checks.in_jax import action_of
 from proximo.drivers import vector
+
+from helpers import small_driver
 
 LEGACY = jax.random.key_data
 

@@ -165,6 +165,14 @@ class Masked(Walk):
         return *super().step(action)[:4], {"action_mask": self.mask()}
 
 
+class MaskedToTheEnd(Masked):
+    """Sound: nothing is allowed in the last observation, behind which no action comes."""
+
+    def step(self, action):
+        *row, info = super().step(action)
+        return *row, {"action_mask": info["action_mask"] * (not (row[2] or row[3]))}
+
+
 class NothingAllowed(Masked):
     """All zeros."""
 
@@ -406,6 +414,15 @@ class JaxMasked(toys.RandomEnds):
         allowed = jnp.array(self.mask)[action] == 1
         observation = {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
         return state, observation, jnp.where(allowed, reward, jnp.nan), *rest
+
+
+class JaxMaskedToTheEnd(JaxMasked):
+    """Sound: nothing is allowed in the last observation, behind which no action comes."""
+
+    def step(self, key, state, action, params):
+        state, observation, reward, terminated, truncated, info = super().step(key, state, action, params)
+        mask = observation["action_mask"] * ~(terminated | truncated)
+        return state, {**observation, "action_mask": mask.astype(jnp.int8)}, reward, terminated, truncated, info
 
 
 class JaxNothingAllowed(JaxMasked):

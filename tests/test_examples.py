@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from proximo.checks.quick import quick_check
 from proximo.cli import main
+from proximo.envs import make_env
+
+from adapted import played, trained
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,6 +69,27 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert names["result"].mean_return > 150
     assert names["agent"].step > 28_000
     assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
+
+
+def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "own-jax-environment.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    assert len(blocks[1].strip().splitlines()) <= 30
+    (tmp_path / "hills.py").write_text("\n\n".join(blocks))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = make_env("hills:BallOnHill", {"limit": 30})
+    assert quick_check(env, "hills:BallOnHill") == []
+    rows, *_ = played(env, 30)
+    ends = [row[3:] for row in rows]
+    fallen = ends.index((True, False))
+    assert fallen < 30
+    assert ends[:fallen] == [(False, False)] * fallen
+    cut, *_ = played(make_env("hills:BallOnHill", {"limit": fallen - 1}), fallen - 1)
+    assert cut[-1][3:] == (False, True)
+    at_limit, *_ = played(make_env("hills:BallOnHill", {"limit": fallen}), fallen)
+    assert at_limit[-1][3:] == (True, False)
+    assert trained(env)["rollout/episodes"].sum() > 0
 
 
 def test_every_flag_in_the_readme_exists():

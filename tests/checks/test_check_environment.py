@@ -37,7 +37,8 @@ def told(found, level):
 # Gymnasium's own checker warns from 1.4 on of observations that share an array.
 NEW_CHECKER = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[:2])) >= (1, 4)
 SOUND = [
-    "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked", "Walk", "Wide", "Masked",
+    "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked",
+    "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd",
     "Reused", "factory", "Vector", "SameStep", "Disabled",
 ]  # fmt: skip
 

@@ -238,7 +238,7 @@ def _played(env: JaxEnvironment, env_id: str, limit: int) -> list[Finding]:
     return [
         numbers,
         rows.ranges(leaves(space), flat),
-        *rows.masks(leaves(space), flat, from_any(env.action_space, "action")),
+        *rows.masks(leaves(space), flat, from_any(env.action_space, "action"), rows.acted_on(flags[0][0] | flags[0][1])),
         rows.ends(ended, steps * NUM_ENVS, limit, by_seconds=late),
         rows.time_limits(ended),
         judged("speed", lambda: _speed(env, env_id)),

@@ -153,6 +153,7 @@ def contents(env: HostEnvironment, one: Any, played: list[Row]) -> list[Finding]
     expected = leaves(env.observation_space)
     arrays = stacked(played, expected)
     ended, infos = episodes_of(played), [row.info for row in played]
+    acted = np.array([row.first or not (np.any(row.terminated) or np.any(row.truncated)) for row in played])
     limit = env.rules.max_episode_steps or _own_limit(one)
     steps, late = sum(not row.first for row in played), False
     if not ended and not limit:
@@ -160,7 +161,7 @@ def contents(env: HostEnvironment, one: Any, played: list[Row]) -> list[Finding]
         steps = max(steps, further)
     return [
         rows.ranges(expected, arrays),
-        *rows.masks(expected, arrays, env.action_space),
+        *rows.masks(expected, arrays, env.action_space, acted),
         rows.ends(ended, steps, limit, by_seconds=late),
         rows.time_limits(ended, infos),
     ]

@@ -35,12 +35,19 @@ def ranges(expected: list[Leaf], observations: list[np.ndarray]) -> Finding:
     return ok("range", "All observations lie within the bounds of their space.")
 
 
-def masks(expected: list[Leaf], observations: list[np.ndarray], action_space: Space) -> list[Finding]:
-    """Whether the action mask, where there is one, has an entry for each choice and always allows some action."""
+def acted_on(ended: np.ndarray) -> np.ndarray:
+    """Of the observations of a reset and of ``T`` steps (``T N``, flat: those of the reset first), which are acted on: no action
+    follows the one that a step ended with."""
+    return np.concatenate([np.ones_like(ended[:1], bool), ~ended]).reshape(-1)
+
+
+def masks(expected: list[Leaf], observations: list[np.ndarray], action_space: Space, acted: np.ndarray) -> list[Finding]:
+    """Whether the action mask, where there is one, has an entry for each choice and always allows some action while an episode
+    goes on: in the rows that are ``acted`` on."""
     at = [i for i, leaf in enumerate(expected) if leaf.path == (ACTION_MASK,)]
     if not at:
         return []
-    rows = observations[at[0]].reshape(len(observations[at[0]]), -1) != 0
+    rows = observations[at[0]].reshape(len(observations[at[0]]), -1)[acted] != 0
     return [_mask(rows, action_space)]
 
 

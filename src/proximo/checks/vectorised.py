@@ -40,7 +40,7 @@ def look(env: HostEnvironment, num_envs: int) -> list[Finding]:
         _seeding(first, again, other),
         *(fillers(env, first, again, others) or [reset]),
         rows.ranges(expected, flat),
-        *rows.masks(expected, flat, env.action_space),
+        *rows.masks(expected, flat, env.action_space, rows.acted_on(first.terminated | first.truncated)),
         _ends(env, first.episodes()),
         rows.time_limits(first.episodes()),
         judged("speed", lambda: _speed(env, num_envs)),

@@ -65,7 +65,9 @@ def test_it_is_trained():
 
 
 def test_what_brax_has_not_is_said():
-    with pytest.raises(EnvError, match=r"brax has no environment 'antt' \(did you mean 'ant'\?\); `proximo envs brax` lists them"):
+    with pytest.raises(
+        EnvError, match=r"brax has no environment 'antt' \(did you mean 'ant'\?\); `proximo envs brax` lists them"
+    ):
         make_env("brax:antt")
     with pytest.raises(EnvError, match=r"brax:swimmer cannot be trained: brax 0.14.2"):
         make_env("brax:swimmer")

@@ -44,12 +44,12 @@ class CraftaxEnvironment:
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
         """Craftax gives the observation first."""
-        observation, state = self.env.reset_env(libraries.legacy(key), params)
+        observation, state = self.env.reset(libraries.legacy(key), params)
         return state, self._seen(observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
         """One step. Craftax tells one end, whose reasons are parted here: what ends without a limit is a termination."""
-        observation, state, reward, done, _ = self.env.step_env(libraries.legacy(key), state, action, params)
+        observation, state, reward, done, _ = self.env.step(libraries.legacy(key), state, action, params)
         terminated = jnp.asarray(self.env.is_terminal(state, params.replace(max_timesteps=NO_LIMIT)))
         return state, self._seen(observation), reward, terminated, jnp.asarray(done) & ~terminated, {}
 

@@ -22,6 +22,9 @@ class Robot:
 
     def __init__(self, env: Any, limit: int):
         self.env, self.limit = env, limit
+        # Compiled where they are not already: `proximo check` calls them by themselves, and their thousands of operations one by one
+        # take minutes.
+        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         self.default_params = ()
         seen = jax.eval_shape(env.reset, legacy(jax.random.key(0))).obs
         parts = isinstance(seen, Mapping)
@@ -30,12 +33,12 @@ class Robot:
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """The state is the library's and a count of steps."""
-        state = self.env.reset(legacy(key))
+        state = self._reset(legacy(key))
         return (state, jnp.int32(0)), state.obs
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
         """One step; one that terminates is not truncated, even at the limit."""
         inner, steps = state
-        inner, steps = self.env.step(inner, action), steps + 1
+        inner, steps = self._step(inner, action), steps + 1
         terminated = inner.done > 0
         return (inner, steps), inner.obs, inner.reward, terminated, (steps >= self.limit) & ~terminated, {}
