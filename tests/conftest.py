@@ -26,9 +26,22 @@ from proximo.runtime import prepare_jax  # noqa: E402
 prepare_jax()
 
 
+# A module goes to one worker as a whole: those that take minutes go first, so that none is left for one worker in the end.
+LONGEST = (
+    "test_interrupts.py",
+    "test_host_training.py",
+    "test_resume.py",
+    "test_training.py",
+    "test_callbacks.py",
+    "test_agent.py",
+    "test_host.py",
+)
+
+
 def pytest_collection_modifyitems(items):
-    """Beside Gymnasium 1.4 gymnax cannot be installed: what names it is skipped, and only there. Elsewhere, where it lacks by
-    mistake, the tests fail."""
+    """The longest first. Beside Gymnasium 1.4 gymnax cannot be installed: what names it is skipped, and only there. Elsewhere, where it
+    lacks by mistake, the tests fail."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     old = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[:2])) < (1, 4)
     if old or importlib.util.find_spec("gymnax") is not None:
         return

@@ -33,7 +33,7 @@ def opened(page, folder, width=1280, before=""):
         page = folder / "scripted.html"
         page.write_text(text.replace("</body>", f"<script>{before}</script></body>"), encoding="utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", f"--user-data-dir={folder / 'profile'}"]
-    words += ["--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom", page.as_uri()]
+    words += ["--enable-logging=stderr", "--virtual-time-budget=30000", "--dump-dom", page.as_uri()]
     ended = subprocess.run([CHROMIUM, *words], capture_output=True, text=True, timeout=120, check=True)
     return ended.stdout, [line for line in ended.stderr.splitlines() if "CONSOLE" in line]
 

@@ -184,11 +184,13 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
     ],
 )  # fmt: skip
 def test_an_interrupt_before_the_first_update_leaves_json_an_object(tmp_path, slow, until):
-    with Process(*train_words(tmp_path, "r"), "--json", before=f"import time\n{slow}") as process:
+    # A shell that runs this in the background has its children ignore Ctrl-C.
+    heeding = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    with Process(*train_words(tmp_path, "r"), "--json", before=f"{heeding}\n{slow}") as process:
         while until not in (line := process.process.stderr.readline()):
             assert line
         process.send(signal.SIGINT)
-        ended = process.end()
+        ended = process.end(30)
     assert ended.code == 130, ended
     run_dir = tmp_path / "toys-RandomEnds" / "r"
     stopped = f"Stopped before the first update. Go on with: proximo train --resume {run_dir}"

@@ -9,7 +9,7 @@ import pytest
 from proximo.cli import main
 from proximo.envs import listing, make_env
 from proximo.envs.jax import EXTRAS
-from proximo.envs.registry import ID_FORMS, is_own_class
+from proximo.envs.registry import ID_FORMS, names_code
 from proximo.errors import EnvError
 
 IDS = {
@@ -36,7 +36,7 @@ def test_each_has_an_extra_and_an_id_of_its_own():
     assert tuple(IDS) == EXTRAS
     assert set(EXTRAS) <= set(project["optional-dependencies"])
     for _, env_id in IDS.values():
-        assert not is_own_class(env_id)
+        assert not names_code(env_id)
         assert f"{env_id.partition(':')[0]}:NAME" in ID_FORMS
 
 

@@ -38,6 +38,7 @@ class CraftaxEnvironment:
             self.env = library.make_craftax_env_from_name(name, auto_reset=False)
         self.default_params = replace_params(self.env.default_params, settings, env_id)
         space = from_any(self.env.observation_space(self.default_params), "observation")
+        assert isinstance(space, Box)
         self.is_picture = len(space.shape) == 3
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
         self.action_space = from_any(self.env.action_space(self.default_params), "action")

@@ -69,12 +69,13 @@ class JumanjiEnvironment:
             seen = from_any(to_space(self.env.observation_spec), "observation")
             self.action_space = from_any(to_space(self.env.action_spec), "action")
         self.default_params = ()
-        self.parts = dict(seen.spaces)
+        assert isinstance(seen, Dict)  # jumanji's observations are named tuples
+        self.parts: dict[str, Space] = dict(seen.spaces)
         if "step_count" in self.parts:  # in two environments a category of thousands, without the last
             self.parts["step_count"] = Box((), 0, self.limit, "int32")
         self.nvec: tuple[int, ...] = ()
         mask = self.parts.pop(ACTION_MASK, None)
-        if mask is not None:
+        if isinstance(mask, Box | MultiBinary):
             self._join(mask.shape)
             self.parts[ACTION_MASK] = MultiBinary((math.prod(mask.shape),))
         self.observation_space = Dict(tuple(self.parts.items()))
