@@ -86,7 +86,7 @@ def test_a_base_that_may_be_the_best_is_in_the_final_round(tmp_path, monkeypatch
     monkeypatch.setattr(module, "make_batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6, finalists=2)).trials
-    assert [t.number for t in trials if t.final] == [0, 1, 4]
+    assert [t.number for t in trials if t.final] == [0, 1, 3]
 
 
 def test_the_search_finds_what_learns(whole):
@@ -230,8 +230,12 @@ def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path
     monkeypatch.setattr(module, "make_batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     p = plan(tmp_path, TRACED, trials=30, finalists=2)
-    study = searched(tmp_path / "s", p, deadline=time.monotonic() + 31)
+    (tmp_path / "s").mkdir()
+    study = Study(tmp_path / "s", p, Watching(None), Reporter(), deadline=time.monotonic() + 31)
+    study.search()
     assert study.search_deadline == pytest.approx(study.deadline - 30)
+    study.final_round()
+    assert study.search_deadline == study.deadline, "nothing is left to keep time for"
     assert sum(bool(t.final) for t in study.trials) == 3
     late = searched(tmp_path / "t", p, deadline=time.monotonic() - 1)
     assert [t.state for t in late.trials] == ["done", "pruned", "pruned"], "the base is always trained to its end"
@@ -307,9 +311,9 @@ def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeyp
 
     monkeypatch.setattr(module, "make_batch", Telling)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, finalists=2), deadline=time.monotonic() + 24).trials
-    assert len(trials) == 6
+    assert len(trials) == 30, "others may be faster"
     assert {t.reason for t in trials[3:]} == {"time was up"}
-    assert sum(bool(t.final) for t in trials) == 2
+    assert [t.number for t in trials if t.final] == [0, 1, 2], "on other seeds the two are no better than the base"
 
 
 def test_what_shapes_the_program_is_found_by_its_key(tmp_path):
