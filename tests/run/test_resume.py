@@ -57,6 +57,7 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run_bit_for_bit(whole,
     assert retention.best_step(run_dir) == retention.best_step(whole[kind])
 
 
+@pytest.mark.slow
 def test_programs_compiled_as_a_user_s_resume_to_the_same_bits(tmp_path):
     words = train_words(tmp_path / "whole", "it", **GRU, **CHECKPOINTS, eval_episodes=0)
     with Process(*words, XLA_FLAGS="") as process:
