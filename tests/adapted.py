@@ -47,6 +47,7 @@ def trained(env, updates=3, **settings):
 
 
 def traceable(ids, make):
-    """Hold every environment against its spaces, without running it."""
+    """Hold every environment against its spaces, without running it: `check_env` raises where one breaks them."""
+    assert len(ids) > 0
     for env_id in ids:
         vector.check_env(make(env_id), env_id)

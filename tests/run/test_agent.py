@@ -118,6 +118,25 @@ def test_an_environment_may_be_an_object(tmp_path, env):
     assert again.learn(BATCH).step == 2 * BATCH
 
 
+def test_an_object_is_loaded_with_the_preprocessing_that_it_was_trained_with(tmp_path):
+    learner = agent(Countdown, frame_stack=2, max_episode_steps=4)
+    again = proximo.load(learner.save(tmp_path / "saved"), env=Countdown)
+    assert again.env.observation_space == learner.env.observation_space
+    assert again.config.env == learner.config.env
+    learner.set_env(lambda: Countdown(length=6))
+    assert learner.config.env.frame_stack == 2
+
+
+def test_what_is_odd_is_in_its_warnings(tmp_path):
+    run_dir = trained(tmp_path, "r", total_steps=96, video_every=32, histograms="true", keep_checkpoints=9)
+    newest = max((run_dir / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (newest / "state.safetensors").write_bytes(b"")
+    learner = proximo.load(run_dir)
+    assert [str(newest) in warning for warning in learner.warnings] == [True]
+    assert learner.step < int(newest.name)
+    assert (learner.config.run.video_every, learner.config.run.histograms) == (0, False), "nothing is written by itself"
+
+
 def test_another_environment_of_the_same_spaces_is_learned_on_with_what_was_learned():
     learner = agent("gymnax:CartPole-v1").learn(2 * BATCH)
     before = leaves(learner)

@@ -156,6 +156,14 @@ def test_the_state_of_callbacks_goes_on_with_the_run(tmp_path):
     assert told.calls[0][1].step == 6 * BATCH
 
 
+@pytest.mark.parametrize("border", [4, 6])
+def test_what_is_saved_at_a_border_has_heard_of_it(tmp_path, border):
+    """Also where a checkpoint falls due there: the evaluation of step 4 is not told twice, and not lost."""
+    [result] = trained(tmp_path, Counter(), StopAt(border * BATCH))
+    info = checkpoint.verify(result.run_dir / "checkpoints" / str(border * BATCH))["info"]
+    assert info["callbacks"][0] == {"name": "Counter", "state": {"count": border}}
+
+
 def test_other_callbacks_than_before_are_told_of(tmp_path):
     [result] = trained(tmp_path, StopAt(6 * BATCH), Counter())
 

@@ -73,7 +73,7 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
     try:
         return directory.create(runs_dir, env_id, name, fill)
     except RunDirectoryError as error:
-        there = directory.place(runs_dir, env_id, name)
+        there = directory.parent_of(runs_dir, env_id) / name
         if _origin(there).get("sha256") == origin["sha256"]:
             return there
         if there.exists():

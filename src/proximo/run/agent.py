@@ -18,7 +18,7 @@ from proximo.checks import quick_check
 from proximo.config import Config, override
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.own import from_object
-from proximo.errors import CheckpointError, ConfigError
+from proximo.errors import ConfigError
 from proximo.run import checkpoint, directory, retention
 from proximo.run.callbacks import Listeners, check
 from proximo.run.episodes import Episodes
@@ -74,6 +74,14 @@ def _made(env: Any, settings: dict[str, Any], preset: bool) -> tuple[JaxEnvironm
     return made, override(config, {"id": env_id})
 
 
+def _with_env(config: Config, env: Any, env_settings: dict[str, Any]) -> tuple[JaxEnvironment | HostEnvironment, Config]:
+    """Another environment in place of that of ``config``, with the same number, limits and preprocessing."""
+    group = dataclasses.asdict(config.env)
+    settings = {name: group[name] for name in group if name not in ("id", "env_settings")} | {"env_settings": env_settings}
+    made, named = _made(env, settings, preset=False)
+    return made, dataclasses.replace(config, env=named.env)
+
+
 def _unbounded(space: Space) -> Space:
     """``space`` without the bounds of its numbers, which no encoder reads."""
     if isinstance(space, Box):
@@ -97,8 +105,15 @@ class PPO:
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
         _hold(settings)
-        self._env, self.config = _made(env, {**settings, "seed": seed}, preset)
-        quick_check(self._env, self.config.env.id)
+        made, config = _made(env, {**settings, "seed": seed}, preset)
+        self._set_up(made, config)
+        self.warnings = quick_check(made, config.env.id)
+
+    def _set_up(self, env: JaxEnvironment | HostEnvironment, config: Config) -> None:
+        """Nothing learned yet."""
+        self._env, self.config = env, config
+        self.warnings: list[str] = []
+        """What is odd about the environment or about the checkpoint that was loaded, in sentences."""
         self.step = 0
         """Environment steps learned from."""
         self.history: list[dict[str, Any]] = []
@@ -224,16 +239,13 @@ class PPO:
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
         the spaces are others. What was learned stays; episodes and memories begin anew."""
-        group = dataclasses.asdict(self.config.env)
-        settings = {name: group[name] for name in group if name not in ("id", "env_settings")} | {"env_settings": env_settings}
-        made, config = _made(env, settings, preset=False)
+        made, config = _with_env(self.config, env, env_settings)
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs
             if not alike:
                 raise ConfigError(f"The {role} space of {config.env.id} is {theirs}, where this policy has {ours}.")
-        quick_check(made, config.env.id)
-        config = dataclasses.replace(self.config, env=config.env)
+        self.warnings = quick_check(made, config.env.id)
         if self._state is not None:
             program = make_program(config, made, stacked=False)
             fresh = program.start([config.run.seed])
@@ -257,17 +269,13 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs") -> PPO:
     ``env``: the environment, where it was an object. Raises ``CheckpointError`` for what is no run, ``EnvError`` where ``env`` is missing.
     """
     prepare_jax()
-    path, which = directory.resolve(str(run), Path(runs_dir))
-    if directory.is_group(path):
-        raise CheckpointError(f"{path} holds several seeds: name one of them, as {directory.members(path)[0]}.")
-    config = directory.read_config(path)
-    agent = object.__new__(PPO)
-    if env is None:
-        agent._env, agent.config = environment(config), config
-    else:
-        made, named = _made(env, {"env_settings": config.env.env_settings} if isinstance(env, str) else {}, preset=False)
-        agent._env, agent.config = made, override(config, {"id": named.env.id})
-    found, _ = retention.find(path, which)
+    path, which = directory.resolve_one(str(run), Path(runs_dir))
+    defaults = Config().run
+    config = override(directory.read_config(path), {name: getattr(defaults, name) for name in OF_RUNS})
+    made, config = (environment(config), config) if env is None else _with_env(config, env, config.env.env_settings)
+    agent = PPO.__new__(PPO)
+    agent._set_up(made, config)
+    found, agent.warnings = retention.find(path, which)
     program = make_program(agent.config, agent._env, stacked=False)
     agent._state = jax.tree.map(jnp.asarray, checkpoint.load(found, program.template()))
     program.close()

@@ -40,7 +40,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     An empty ``name`` becomes date and time; ``env_id`` is made fit for a folder's name. Raises ``RunDirectoryError`` when a
     run of that name exists, or the folder cannot be made; ``flag`` is the one that names another ``runs_dir``.
     """
-    parent = place(runs_dir, env_id, "").parent
+    parent = parent_of(runs_dir, env_id)
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
     # Hidden until it is whole: a kill between its making and its config.yaml would leave a name that nothing can use.
@@ -63,9 +63,9 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     return run_dir
 
 
-def place(runs_dir: Path, env_id: str, name: str) -> Path:
-    """Where a run of that name lies; ``env_id`` is made fit for a folder's name."""
-    return runs_dir / (re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env") / (name or "unnamed")
+def parent_of(runs_dir: Path, env_id: str) -> Path:
+    """Where the runs of an environment lie; its id is made fit for a folder's name."""
+    return runs_dir / (re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env")
 
 
 def _claim(hidden: Path, run_dir: Path) -> bool:
@@ -154,6 +154,15 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
         f"No run {base!r}: looked for a folder of that path, and for that name among the {len(known)} runs "
         f"in {runs_dir}{nearest(base, names)}." + (f" The newest (last) is {newest.relative_to(runs_dir)}." if newest else "")
     )
+
+
+def resolve_one(text: str, runs_dir: Path) -> tuple[Path, Which]:
+    """``resolve`` where a single run is meant. Raises ``CheckpointError`` for a group too."""
+    path, which = resolve(text, runs_dir)
+    if seeds := members(path):
+        names = ", ".join(seed.name for seed in seeds)
+        raise CheckpointError(f"{path} holds several seeds ({names}): name one of them, as {seeds[0]}.")
+    return path, which
 
 
 class RunLock:

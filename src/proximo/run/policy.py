@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
-from proximo.errors import CheckpointError, ConfigError
+from proximo.errors import ConfigError
 from proximo.networks import ActorCritic
 from proximo.run import checkpoint, directory, retention
 from proximo.run.reuse import environment
@@ -133,12 +133,7 @@ def _held(observation: Any, expected: Any) -> Observation:
 def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:
     """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). Raises ``CheckpointError``."""
     prepare_jax()  # before JAX starts: later it cannot be told to run small programs in the thread that calls them
-    path, which = directory.resolve(str(run), Path(runs_dir))
-    if directory.is_group(path):
-        names = ", ".join(p.name for p in directory.members(path))
-        raise CheckpointError(
-            f"{path} holds several seeds ({names}): name one of them, as {path / directory.members(path)[0].name}."
-        )
+    path, which = directory.resolve_one(str(run), Path(runs_dir))
     config = directory.read_config(path)
     env = environment(config)
     found, warnings = retention.find(path, which)

@@ -9,22 +9,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from proximo.drivers.learning import BAD_SOURCES
-from proximo.errors import ConfigError
 from proximo.run.callbacks import Evaluation, Info
 from proximo.run.clips import Clips
 from proximo.run.episodes import MOST_STEPS
 from proximo.run.evaluation import SELECTION_STREAM
 from proximo.run.interrupts import AbandonedError, Interrupts
 from proximo.run.member import Member, Result
-from proximo.run.policy import Policy
+from proximo.run.moment import StateOf
 from proximo.run.program import HostProgram, Program, copy_of
 from proximo.run.progress import Reporter
-from proximo.run.saving import save_run
 from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
@@ -237,14 +233,18 @@ class Training:
         if self.window_rows >= self.program.capacity or evaluate or save:
             self._write_rows(step)
         improved = self._evaluate(state, update) if evaluate else set()
+        # Told first: what callbacks have come to by this border is saved with it.
+        stopped = self._tell(state, update, evaluate, improved)
         if save or improved:
             self._save(state, update)
-        self._tell(state, update, evaluate, improved, last)
+        for i in () if last else stopped:
+            self._end_by_callback(state, update, i)
         if self.clips is not None and (last or update % self.video_updates == 0):
             self._record(self.clips, state, step)
 
-    def _tell(self, state: TrainState, update: int, evaluated: bool, improved: set[int], last: bool) -> None:
-        """Tell the callbacks, and end the members whose callbacks ask for it."""
+    def _tell(self, state: TrainState, update: int, evaluated: bool, improved: set[int]) -> list[int]:
+        """Tell the callbacks; the places of the members whose callbacks ask to end."""
+        stopped = []
         for i, member in self.going:
             stop = False
             if evaluated and member.last_evaluation is not None:
@@ -252,8 +252,9 @@ class Training:
                 told = {"mean_return": summary["mean_return"], "summary": summary, "is_best": i in improved}
                 stop = member.listeners.evaluation(self._info(state, update, i, Evaluation, **told))
             stop |= member.listeners.update(update, lambda metrics, i=i: self._info(state, update, i, metrics=metrics))
-            if stop and not last:
-                self._end_by_callback(state, update, i)
+            if stop:
+                stopped.append(i)
+        return stopped
 
     def _end_by_callback(self, state: TrainState, update: int, index: int) -> None:
         member, step = self.members[index], update * self.config.batch_size
@@ -270,12 +271,8 @@ class Training:
         member, step = self.members[index], update * self.config.batch_size
         self._moment = update
         total = self.config.total_updates * self.config.batch_size
-        moment = _Moment(self, state, update, index)
+        moment = StateOf(self.program, member, state, index, step, lambda: self._moment == update)
         return kind(member.config.run.seed, member.run_dir, step, total, moment=moment, **told)
-
-    def is_at(self, update: int) -> bool:
-        """Whether the state behind ``update`` has not been used up yet."""
-        return self._moment == update
 
     def _record(self, clips: Clips, state: TrainState, step: int) -> None:
         """A clip of every member."""
@@ -368,23 +365,3 @@ class Training:
                 )
             )
         return results
-
-
-class _Moment:
-    """The state behind an update, as long as it is there."""
-
-    def __init__(self, training: Training, state: TrainState, update: int, index: int):
-        self._training, self._state, self._update, self._index = training, state, update, index
-        self._member, self._step = training.members[index], update * training.config.batch_size
-
-    def _own(self) -> TrainState:
-        if not self._training.is_at(self._update):
-            raise ConfigError(f"The state of step {self._step} was asked for when training had gone on: take it within the hook.")
-        return self._training.program.member(self._state, self._index)
-
-    def policy(self) -> Policy:
-        network = jax.tree.map(jnp.copy, self._own().learner.policy)
-        return Policy(network, self._training.program.env, self._member.config, self._step)
-
-    def save(self, folder: Path) -> Path:
-        return save_run(folder, self._member.config, self._step, self._own(), self._member.last_evaluation)
