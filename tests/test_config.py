@@ -77,7 +77,14 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
         ("normalize_reward", "perhaps", r"expected true or false"),
         ("memory", "GRU", r"\(did you mean 'gru'\?\)"),
-        ("memory", "grru", r"^memory = 'grru': expected one of none, gru, lstm, mingru, lru, gtrxl \(did you mean 'gru'\?\)\.$"),
+        (
+            "memory",
+            "grru",
+            r"^memory = 'grru': expected one of none, gru, lstm, mingru, lru, gtrxl, or code of your own: an object, or its name as "
+            r"my_package\.module:Name \(did you mean 'gru'\?\)\.$",
+        ),
+        ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw\.$"),
+        ("privileged", 3, r"expected names as one,two"),
         ("memory", 3, r"expected one of none, gru, lstm, mingru, lru, gtrxl"),
         ("hidden_sizes", "64,wide", r"expected whole numbers as 64,64"),
         ("hidden_sizes", "64,0", r"expected at least 1"),

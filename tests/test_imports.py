@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
-BASE = {"types", "config", "coercion", "errors", "spaces", "schedule_text", "runtime"}
+BASE = {"types", "config", "coercion", "errors", "spaces", "schedule_text", "runtime", "own_code", "users_code"}
 DISTRIBUTIONS = {"distributions", "math"} | BASE
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS
@@ -19,7 +19,7 @@ RUN = {"run", "presets"} | CHECKS
 TOP = {"report", "export", "tune", "publish", "callbacks"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
-    "envs": {"envs", "types", "errors", "spaces"},
+    "envs": {"envs", "types", "errors", "spaces", "users_code"},
     "math": DISTRIBUTIONS - {"distributions"},
     "distributions": DISTRIBUTIONS,
     "networks": NETWORKS,

@@ -6,8 +6,9 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from proximo import own_code
 from proximo.errors import ConfigError, nearest
 from proximo.schedule_text import ScheduleText
 
@@ -27,14 +28,17 @@ class Leaf:
 
 
 def _expected(leaf: Leaf) -> str:
-    if typing.get_origin(leaf.type) is Literal:
-        return "one of " + ", ".join(typing.get_args(leaf.type))
+    if words := own_code.choices(leaf.type):
+        own = f", or code of your own: an object, or its name as {own_code.NAMED}" if own_code.takes_own(leaf.type) else ""
+        return "one of " + ", ".join(words) + own
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if leaf.type in names:
         return names[leaf.type]
     if leaf.type is ScheduleText:
         return "a number, linear(from, to) or polynomial(from, to, power)"
-    return "whole numbers as 64,64" if typing.get_origin(leaf.type) is tuple else "key=value pairs"
+    if typing.get_origin(leaf.type) is tuple:
+        return "names as one,two" if str in typing.get_args(leaf.type) else "whole numbers as 64,64"
+    return "key=value pairs"
 
 
 def _integer(value: Any) -> int:
@@ -57,6 +61,13 @@ def _integers(value: Any) -> tuple[int, ...]:
     return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def _scalar(text: str) -> Any:
     for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
         try:
@@ -75,8 +86,10 @@ def _pairs(value: Any) -> dict[str, Any]:
 
 def _read(leaf: Leaf, value: Any) -> Any:
     kind = leaf.type
-    if typing.get_origin(kind) is Literal:
-        if value not in typing.get_args(kind):
+    if own_code.takes_own(kind):
+        return own_code.read(value, own_code.choices(kind))
+    if words := own_code.choices(kind):
+        if value not in words:
             raise ValueError
         return value
     if kind is float:
@@ -91,14 +104,16 @@ def _read(leaf: Leaf, value: Any) -> Any:
         return _integer(value) if kind is int else _boolean(value)
     if kind is ScheduleText:
         return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
-    return _integers(value) if typing.get_origin(kind) is tuple else _pairs(value)
+    if typing.get_origin(kind) is tuple:
+        return _names(value) if str in typing.get_args(kind) else _integers(value)
+    return _pairs(value)
 
 
 def _numbers(value: Any) -> list[float]:
     if isinstance(value, ScheduleText):
         return [value.initial, value.final]
     if isinstance(value, tuple):
-        return list(value)
+        return [number for number in value if not isinstance(number, str)]
     return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
@@ -111,7 +126,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     try:
         result = _read(leaf, value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        hint = nearest(str(value), typing.get_args(leaf.type)) if typing.get_origin(leaf.type) is Literal else ""
+        hint = nearest(str(value), own_code.choices(leaf.type))
         raise ConfigError(f"{leaf.name} = {value!r}: expected {_expected(leaf)}{hint}.") from None
     for number in _numbers(result):
         if not math.isfinite(number):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from proximo.coercion import Leaf, coerce
 from proximo.errors import ConfigError, nearest
+from proximo.own_code import Own, is_own, resolve, takes_own
 from proximo.schedule_text import ScheduleText
 
 # The names of other libraries are known to the error message only.
@@ -26,7 +27,8 @@ FOREIGN_NAMES = {
     "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
     "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward", "clip_obs": "clip_observation",
     "norm_adv": "normalize_advantage", "normalize_adv": "normalize_advantage", "anneal_lr": "learning_rate", "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
-    "rnn_type": "memory", "hidden_state_size": "memory_size", "n_lstm_layers": "memory_layers", "use_sde": "sde_every", "sde_sample_freq": "sde_every",
+    "rnn_type": "memory", "hidden_state_size": "memory_size", "n_lstm_layers": "memory_layers", "use_sde": "sde_every", "sde_sample_freq": "sde_every", "kl_coeff": "kl_coef", "kl_penalty": "objective",
+    "features_extractor_class": "encoder", "feature_extractor": "encoder", "kl_weight": "kl_coef", "critic_lr": "critic_learning_rate", "use_beta": "distribution",
     "memory_length": "memory_window", "context_length": "memory_window", "num_heads": "memory_heads", "reset_hidden_state": "reset_memory",
 }  # fmt: skip
 
@@ -114,6 +116,25 @@ class PPOConfig:
     learner_lag: int = _setting(
         0, "1: rollouts are collected while the update before is still being learned, by the policy before it", low=0, high=1
     )
+    objective: Literal["clip", "kl_penalty"] | Own = _setting(
+        "clip", "clip: the clipped surrogate; kl_penalty: the ratio, less kl_coef times the KL divergence; or one of your own"
+    )
+    dual_clip: float = _setting(
+        0.0, "clip: where an advantage is negative, the loss grows no further than at this ratio, above 1; 0: off", low=0
+    )
+    kl_coef: float = _setting(
+        1.0, "kl_penalty: weight β of the divergence; halved or doubled behind an update that misses kl_target by half", above=0
+    )
+    kl_target: float = _setting(0.01, "kl_penalty: divergence of an update that kl_coef is adapted to; 0: kl_coef stays", low=0)
+    extra_loss: Literal["none"] | Own = _setting("none", "a loss of your own that is added to the objective")
+    desired_kl: float = _setting(
+        0.0,
+        "the learning rate is adapted, step by step within 1e-5 … 1e-2, so that approximate KL stays near this; 0: off",
+        low=0,
+    )
+    critic_learning_rate: ScheduleText = _setting(
+        ScheduleText("0.0"), "learning rate of what only the value uses, a number or a schedule; 0: learning_rate", low=0
+    )
     optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
     weight_decay: float = _setting(0.0, "decoupled weight decay, for adamw", low=0)
 
@@ -122,13 +143,20 @@ class PPOConfig:
 class NetworkConfig:
     """Encoder → memory → heads."""
 
-    encoder: Literal["auto", "mlp", "nature_cnn"] = _setting("auto", "auto: nature_cnn for images, mlp for the rest")
+    encoder: Literal["auto", "mlp", "nature_cnn"] | Own = _setting(
+        "auto", "auto: nature_cnn for images, mlp for the rest; or one of your own"
+    )
     hidden_sizes: tuple[int, ...] = _setting((64, 64), "layers of the MLP encoder, as 64,64", low=1, high=65_536)
     activation: Literal["tanh", "relu"] = _setting("tanh", "between layers")
     towers: Literal["separate", "shared"] = _setting(
         "separate", "one encoder and memory each for policy and value, or one for both"
     )
-    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] = _setting("none", "what the policy remembers with")
+    privileged: tuple[str, ...] = _setting(
+        (), "entries of a Dict observation that only the value reads, as state,goal: a policy that was trained acts without them"
+    )
+    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Own = _setting(
+        "none", "what the policy remembers with; or one of your own"
+    )
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
     memory_layers: int = _setting(1, "memories stacked upon each other", low=1, high=32)
     memory_horizon: int = _setting(
@@ -141,9 +169,20 @@ class NetworkConfig:
     observe_action: bool = _setting(False, "the policy reads its previous action, beside the observation")
     observe_reward: bool = _setting(False, "the policy reads the previous reward, beside the observation")
     head_sizes: tuple[int, ...] = _setting((), "hidden layers of each head, behind the memory", low=1, high=65_536)
+    actor: Literal["auto"] | Own = _setting(
+        "auto", "from features to the parameters of the distribution; auto, or one of your own"
+    )
+    critic: Literal["auto"] | Own = _setting("auto", "from features to the value; auto, or one of your own")
+    actor_critic: Literal["none"] | Own = _setting(
+        "none", "a network of your own in place of encoder, memory, actor and critic together"
+    )
+    distribution: Literal["auto", "beta"] | Own = _setting(
+        "auto", "of actions; auto: Gaussian, categorical or Bernoulli, as the space asks; beta: on bounded intervals; or your own"
+    )
     action_mapping: Literal["clip", "tanh"] = _setting(
         "clip", "how a Gaussian sample reaches a bounded space: clipped or squashed"
     )
+    state_dependent_std: bool = _setting(False, "the Gaussian's standard deviation is a function of the observation too")
     log_std_init: float = _setting(
         0.0, "logarithm of the Gaussian's initial standard deviation (of the range -1 … 1)", low=-20, high=2
     )
@@ -151,6 +190,13 @@ class NetworkConfig:
         0, "continuous actions: noise as a function of the features, drawn anew after so many steps; 0: off", low=0, high=10**6
     )
     compute_dtype: Literal["float32", "bfloat16"] = _setting("float32", "type that encoders and memories compute in")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is a memory. Raises ``ConfigError`` where that depends on a network of the user's that is not found."""
+        if self.actor_critic != "none":
+            return hasattr(resolve("actor_critic", self.actor_critic, ()), "step")
+        return self.memory != "none"
 
 
 @dataclass(frozen=True)
@@ -210,14 +256,14 @@ class Config:
     @property
     def sequence_length(self) -> int:
         """Steps that are learned from as one: with the empty memory 1, whatever the setting."""
-        if self.network.memory == "none":
+        if not self.network.remembers:
             return 1
         return self.ppo.sequence_length or self.ppo.num_steps
 
     @property
     def diagnose_every(self) -> int:
         """Updates between two looks at the memory; 0: never."""
-        if self.network.memory == "none" or self.run.diagnose_every < 0:
+        if self.run.diagnose_every < 0 or not self.network.remembers:
             return 0
         return self.run.diagnose_every or -(-self.total_updates // 50)
 
@@ -251,6 +297,12 @@ def leaves() -> Iterator[Leaf]:
 
 
 LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves()}
+
+
+def own_code(config: Config) -> dict[str, str | Own]:
+    """The settings of ``config`` that are code of the user's, or name it."""
+    values = {leaf.name: getattr(getattr(config, leaf.group), leaf.name) for leaf in LEAVES.values() if takes_own(leaf.type)}
+    return {name: value for name, value in values.items() if is_own(value)}
 
 
 def unknown(name: str, where: str = "") -> ConfigError:
@@ -317,6 +369,8 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
     def plain(value: Any) -> Any:
         if isinstance(value, ScheduleText):
             return value.plain()
+        if isinstance(value, Own):
+            return str(value)
         return list(value) if isinstance(value, tuple) else value
 
     return {

@@ -153,6 +153,11 @@ def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
     return function(space)
 
 
+def without(space: Space, names: tuple[str, ...]) -> Space:
+    """``space`` without the entries ``names``, which it has, as a ``Dict``."""
+    return Dict(tuple((name, part) for name, part in space.spaces if name not in names)) if isinstance(space, Dict) else space
+
+
 def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
     """Storage for observations of ``space``: NumPy arrays of zeros with ``batch_shape`` in front, in dicts and tuples.
 

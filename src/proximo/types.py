@@ -75,12 +75,16 @@ class Hyperparameters(eqx.Module):
     """The numbers of PPO that may change without a new compilation, and over which training can be vmapped."""
 
     learning_rate: Schedule
+    critic_learning_rate: Schedule
     ent_coef: Schedule
     clip_eps: Schedule
     gamma: Float[Array, "..."]
     gae_lambda: Float[Array, "..."]
     vf_coef: Float[Array, "..."]
     clip_value_eps: Float[Array, "..."]
+    dual_clip: Float[Array, "..."]
+    kl_target: Float[Array, "..."]
+    desired_kl: Float[Array, "..."]
     max_grad_norm: Float[Array, "..."]
     target_kl: Float[Array, "..."]
     weight_decay: Float[Array, "..."]

@@ -6,7 +6,7 @@ import pytest
 
 from proximo.errors import EnvError
 from proximo.networks import make_policy
-from proximo.networks.heads import CategoricalHead, GaussianHead, make_actor
+from proximo.networks.heads import CategoricalHead, GaussianHead
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -14,7 +14,11 @@ from helpers import small_config, small_policy
 
 
 def gaussian_head(space, mapping="clip", **settings):
-    return make_actor(jax.random.key(0), 8, space, small_config(action_mapping=mapping, **settings).network)
+    return head_for(space, action_mapping=mapping, **settings)
+
+
+def head_for(space, **settings):
+    return make_policy(jax.random.key(0), Box((8,)), space, small_config(**settings).network, False).actor
 
 
 def test_a_clipped_sample_is_scaled_to_the_bounds():
@@ -127,7 +131,7 @@ def test_a_sample_is_stored_as_it_was_drawn_and_not_as_the_space_takes_it():
     ],
 )
 def test_integers_reach_the_environment_from_their_start_and_in_their_shape(space, action, expected):
-    head = make_actor(jax.random.key(0), 8, space, small_config().network)
+    head = head_for(space)
     taken = head.to_space(jnp.array(action))
     assert taken.tolist() == expected
     assert taken.dtype == jnp.int32

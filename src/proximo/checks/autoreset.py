@@ -12,7 +12,7 @@ from proximo.checks.play import Streams, begin, mask_in, step
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.vector import Autoreset, autoreset_of
-from proximo.envs.users_code import users_code
+from proximo.users_code import users_code
 
 NUM_ENVS = 3
 MOST_STEPS = 3000

@@ -18,9 +18,9 @@ from proximo.checks.play import Episode
 from proximo.drivers import vector
 from proximo.envs.host.observations import hold_observation, leaves, unflatten
 from proximo.envs.protocol import JaxEnvironment
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, Space, from_any
+from proximo.users_code import users_code
 
 EAGER_STEPS = 3
 NUM_ENVS = 8

@@ -29,8 +29,8 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import Leaf, allowed_action, hold_observation, hold_step, leaves
 from proximo.envs.host.pool import InProcess
 from proximo.envs.host.slab import Layout
-from proximo.envs.users_code import users_code
 from proximo.runtime import cores
+from proximo.users_code import users_code
 
 STEPS = 300
 SEED_STEPS = 100

@@ -11,9 +11,9 @@ import numpy as np
 
 from proximo.envs.host.observations import Leaf, allowed_action, leaves
 from proximo.envs.host.pool import Pool
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Space
+from proximo.users_code import users_code
 
 PLAY_SECONDS = 3.0
 FEWEST_STEPS = 10

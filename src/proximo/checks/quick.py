@@ -17,9 +17,9 @@ from proximo.drivers import vector
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import hold_observation, leaves, unflatten
 from proximo.envs.protocol import JaxEnvironment
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.spaces import from_any
+from proximo.users_code import users_code
 
 STEPS = 8
 SECONDS = 0.1

@@ -15,7 +15,7 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.slab import Layout
 from proximo.envs.host.vector import VectorPool
-from proximo.envs.users_code import users_code
+from proximo.users_code import users_code
 
 NUM_ENVS = 3
 STEPS = 200

@@ -18,7 +18,9 @@ def make_parser() -> Parser:
     parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
     parser.add_argument("--name", default="", help="of the run (default: the one it was published with)")
     parser.add_argument(
-        "--trust-code", action="store_true", help="although its environment is a module to import from your Python path"
+        "--trust-code",
+        action="store_true",
+        help="although its environment, or a part of it, is a module to import from your Python path",
     )
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

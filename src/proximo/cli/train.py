@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-import typing
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
+from proximo.own_code import choices, takes_own
 from proximo.schedule_text import ScheduleText
 
 COMMON = (
@@ -139,9 +139,9 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
             flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
         )
     else:
-        choices = typing.get_args(leaf.type) if typing.get_origin(leaf.type) is typing.Literal else ()
+        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if takes_own(leaf.type) else [])]
         kinds = _KINDS.get(leaf.type, "LIST").split("|")
-        section.add_argument(flag, metavar="|".join(choices or kinds[: 1 if brief else None]), **common)
+        section.add_argument(flag, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:
         hidden = {**common, "help": argparse.SUPPRESS}
         section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type is bool else {}), **hidden)

@@ -9,6 +9,8 @@ from jaxtyping import Array, Float, Key
 from proximo.distributions.distribution import Distribution
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Beyond it a standard deviation that is computed from an observation is cut: ``exp`` of what a network gives has no bounds."""
 
 
 class Gaussian(Distribution):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 
 from proximo.config import Config
 from proximo.drivers import vector
-from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
+from proximo.drivers.learning import fresh_learner, fresh_policy, hold_own, kept, learn
 from proximo.envs.protocol import JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
@@ -30,6 +30,7 @@ class DeviceDriver:
 
     def __init__(self, config: Config, env: JaxEnvironment, seeds_axis: bool = False):
         vector.check_env(env, config.env.id)
+        hold_own(env, config)
         self.config, self.env, self.seeds_axis = config, env, seeds_axis
         self.limit = config.env.max_episode_steps or NO_LIMIT
         self.tells_success = vector.tells_success(env)

@@ -20,12 +20,12 @@ from proximo.drivers.host_programs import HostPrograms, PackedPolicy
 from proximo.drivers.learning import fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
-from proximo.envs.users_code import users_code
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.runtime import cores
 from proximo.types import HostCollectorState, Hyperparameters, TrainState
+from proximo.users_code import users_code
 
 
 def pool_options(config: Config, notify: Callable[[str], None] = lambda message: None) -> PoolOptions:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.config import Config
-from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
+from proximo.drivers.learning import fresh_learner, fresh_policy, hold_own, kept, learn
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.errors import EnvError
@@ -43,11 +43,13 @@ class HostPrograms:
     """
 
     def __init__(self, config: Config, env: HostEnvironment):
+        hold_own(env, config)
         self.config, self.space = config, env.observation_space
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         leaves, self._tree = jax.tree.flatten(policy)
-        self._is_large = [leaf.size > LARGE for leaf in leaves]
+        # Only floating-point numbers can travel in the vector: others, in a network of the user's, would be rounded.
+        self._is_large = [leaf.size > LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
         vector, self._unravel = ravel_pytree(self._small(leaves))
         self.dtype = vector.dtype
         self.is_recurrent: bool = policy.is_recurrent

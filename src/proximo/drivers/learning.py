@@ -9,15 +9,44 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo import ppo
-from proximo.config import Config
+from proximo.config import Config, own_code
 from proximo.drivers.vector import anywhere
 from proximo.networks import ActorCritic, make_policy
+from proximo.networks.laws import hold_alike, hold_laws
 from proximo.ppo import diagnosis
+from proximo.ppo.algorithm import loss
+from proximo.ppo.batch import Batch
 from proximo.ppo.rollouts import health
-from proximo.spaces import from_any
+from proximo.spaces import from_any, zeros
 from proximo.types import Hyperparameters, Metrics, Rollout
 
 BAD_SOURCES = ("observation", "reward", "loss", "parameters")
+
+
+def hold_own(env: Any, config: Config) -> None:
+    """Raise ``ConfigError`` where networks of the user's, or losses, break the laws that they are held against. Compiles and computes something
+    only where the settings have such."""
+    own = own_code(config).keys()
+    if own - {"objective", "extra_loss"}:
+        hold_alike(*(jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0)) for _ in range(2)))
+    if own & {"memory", "actor_critic", "distribution"}:
+        observation_space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        hold_laws(jax.jit(lambda key: fresh_policy(key, env, config))(jax.random.key(0)), observation_space, action_space)
+    if own & {"objective", "extra_loss"}:
+        jax.eval_shape(lambda key: _trial(key, env, config), jax.random.key(0))
+
+
+def _trial(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array, Metrics]:
+    """The loss of some rows of nothing, for its shapes."""
+    state, _ = fresh_learner(key, env, config, ppo.make_hyperparameters(config.ppo))
+    policy, shape = state.policy, (config.sequence_length, 2)
+    first, memory = jnp.zeros(shape, bool), policy.init_memory(shape[1])
+    before = jax.tree.map(lambda x: jnp.broadcast_to(x, (shape[0], *x.shape)), policy.nothing_before(shape[1]))
+    space = from_any(env.observation_space, "observation")
+    observation = policy.observed(jax.tree.map(jnp.asarray, zeros(space, shape)), first, before)
+    _, distribution, value = policy.unroll(memory, observation, first, ~first)
+    rows = Batch(observation, first, distribution.mode(), value, value, value, value, ~first, memory)
+    return loss(policy, state, rows)
 
 
 def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.envs.protocol import JaxEnvironment
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.networks.memory import select
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
+from proximo.users_code import users_code
 
 SEEDS_AXIS = "seeds"
 

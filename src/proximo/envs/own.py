@@ -9,9 +9,9 @@ from typing import Any
 
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.jax import EXTRAS
-from proximo.envs.users_code import hold_module, is_of_library, users_code
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
+from proximo.users_code import hold_module, is_of_library, users_code
 
 
 def find(module_name: str, class_name: str, forms: str) -> Any:

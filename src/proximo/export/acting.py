@@ -19,9 +19,10 @@ from proximo.export.lower import lower
 from proximo.export.program import Program
 from proximo.networks import ActorCritic
 from proximo.networks.heads import ActorHead, BernoulliHead, CategoricalHead, GaussianHead, ProductHead
+from proximo.networks.own_head import OwnDistribution
 from proximo.run.checkpoint import flatten
 from proximo.run.policy import Policy
-from proximo.spaces import PREVIOUS_ACTION, PREVIOUS_REWARD, from_any, zeros
+from proximo.spaces import PREVIOUS_ACTION, PREVIOUS_REWARD, Space, from_any, without, zeros
 from proximo.types import Previous
 
 FIRST, OBSERVATION, MEMORY, NOISE, NEXT = "first", "observation", "memory", "noise", ".next"
@@ -50,9 +51,14 @@ class Acting:
         previous = (PREVIOUS_ACTION,) if PREVIOUS_ACTION in self.network.added else ()
         return (*flatten({MEMORY: self.network.init_memory(1)}), *previous)
 
+    @functools.cached_property
+    def space(self) -> Space:
+        """Of the observations that the policy acts by: without what only the value reads."""
+        return without(from_any(self.policy.env.observation_space, "observation"), self.network.privileged)
+
     def observation(self, n: int) -> Any:
         """Storage for N observations."""
-        return zeros(from_any(self.policy.env.observation_space, "observation"), (n,))
+        return zeros(self.space, (n,))
 
     def initial(self, n: int) -> Arrays:
         """What is carried before the first row."""
@@ -81,11 +87,16 @@ class Acting:
         before = network.nothing_before(n)
         if before is not None:
             before = Previous(arrays.get(PREVIOUS_ACTION, before.action), arrays.get(PREVIOUS_REWARD, before.reward))
+        if network.privileged:
+            blank = zeros(from_any(self.policy.env.observation_space, "observation"), (n,))
+            observation = {**blank, **observation}
         observed = network.observed(observation, first, before)
         after, distribution, value = network.forward(memory, observed, first, jnp.ones_like(first))
         noise = self._noise(arrays, n)
         action = distribution.mode() if noise is None else distribution.sample(noise)
-        outputs = {ACTION: network.to_space(action), VALUE: value, LOG_PROB: distribution.log_prob(action)}
+        # A value of half an observation is none.
+        known = {} if network.privileged else {VALUE: value}
+        outputs = {ACTION: network.to_space(action), **known, LOG_PROB: distribution.log_prob(action)}
         outputs |= _parameters(distribution, outputs)
         outputs |= {name + NEXT: x for name, x in flatten({MEMORY: after}).items()}
         if PREVIOUS_ACTION in self.carried:
@@ -145,6 +156,8 @@ def _parameters(distribution: Any, taken: Arrays) -> Arrays:
     if isinstance(distribution, Gaussian):
         mean = distribution.mean
         return {"mean": mean, "log_std": jnp.broadcast_to(distribution.log_std, mean.shape)}
+    if isinstance(distribution, OwnDistribution):
+        return {"parameters": distribution.parameters}
     return {f"distribution.{name}" if name in taken else name: x for name, x in flatten(distribution).items()}
 
 

@@ -171,7 +171,7 @@ def _metadata(acting: Acting, program: Program, run: str, batch: int | None) -> 
         "run": run,
         "step": policy.step,
         "environment": policy.config.env.id,
-        "observation_space": str(from_any(env.observation_space, "observation")),
+        "observation_space": str(acting.space),
         "action_space": str(from_any(env.action_space, "action")),
         "environments": "N" if batch is None else batch,
         "actions": "sampled by the input noise; zeros take the most probable ones"

@@ -89,7 +89,7 @@ def _next(acting: Acting, outputs: Arrays) -> Arrays:
 
 def random_row(acting: Acting, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
     """Inputs of one row but what is carried: random observations of the space, resets, rewards and noise."""
-    space = from_any(acting.policy.env.observation_space, "observation")
+    space = acting.space
     leaves, statistics = jax.tree.leaves(tree(lambda leaf: leaf, space)), flatten({OBSERVATION: acting.network.normalizer})
     row: Arrays = {}
     for (name, like), leaf in zip(flatten({OBSERVATION: acting.observation(n)}).items(), leaves, strict=True):

@@ -17,6 +17,12 @@ def clipped_surrogate(log_ratio: Rows, advantage: Rows, clip_eps: Float[Array, "
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
 
 
+def dual_clipped(surrogate: Rows, advantage: Rows, most: Float[Array, ""]) -> Rows:
+    """``min(surrogate, -c A)`` where ``A < 0``, ``surrogate`` being the negated one: with a ratio beyond ``c`` it grows no more. Ye et al. 2020,
+    arXiv:1912.09729, equation 5."""
+    return jnp.where(advantage < 0.0, jnp.minimum(surrogate, -most * advantage), surrogate)
+
+
 def value_loss(value: Rows, target: Rows) -> Rows:
     """``½ (V - target)²``."""
     return 0.5 * jnp.square(value - target)

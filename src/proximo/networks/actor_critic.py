@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,10 +12,10 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
 from proximo.errors import EnvError
-from proximo.networks.encoders import Encoder, make_encoder
-from proximo.networks.heads import ActorHead, Readout, action_features, make_actor
-from proximo.networks.memory import MemoryCell, make_memory
+from proximo.networks.assembly import make_parts
+from proximo.networks.heads import ActorHead, ToNumbers, action_features
 from proximo.networks.normalizer import make_statistics, normalized
+from proximo.networks.torso import Torso
 from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
@@ -32,36 +31,6 @@ from proximo.spaces import (
 from proximo.types import Memory, Observation, Previous
 
 
-def _cast(tree: PyTree, dtype: Any) -> PyTree:
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
-
-
-class Torso(eqx.Module):
-    """Encoder and memory, computed in ``compute_dtype`` (memories of full precision: in the parameters' own type, in which all
-    is that goes in and comes out)."""
-
-    encoder: Encoder
-    cell: MemoryCell
-    compute_dtype: str = eqx.field(static=True)
-
-    def step(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
-        """Features of one row for each environment."""
-        return self._run("step", memory, x, first, valid)
-
-    def unroll(self, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
-        """Features of whole sequences."""
-        return self._run("unroll", memory, x, first, valid)
-
-    def _run(self, method: str, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
-        if self.compute_dtype == "float32":
-            return getattr(self.cell, method)(memory, self.encoder(x), first, valid)
-        own = jnp.result_type(*(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))
-        encoder, x = _cast((self.encoder, x), self.compute_dtype)
-        within = own if self.cell.full_precision else self.compute_dtype
-        cell, memory, features = _cast((self.cell, memory, encoder(x)), within)
-        return _cast(getattr(cell, method)(memory, features, first, valid), own)
-
-
 class ActorCritic(eqx.Module):
     """Normaliser → encoder → memory → heads. With one torso policy and value share it; with two each has its own.
 
@@ -73,7 +42,7 @@ class ActorCritic(eqx.Module):
     """The statistics of ``networks.normalizer``, a tree like the observation; None where nothing is normalised."""
     torsos: tuple[Torso, ...]
     actor: ActorHead
-    critic: Readout
+    critic: ToNumbers
     clip_observation: float = eqx.field(static=True)
     mask_ndim: int | None = eqx.field(static=True)
     """Axes of the action mask, the entry ``action_mask`` of the observation; None where there is no mask."""
@@ -82,6 +51,8 @@ class ActorCritic(eqx.Module):
     added: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
     action_features: int = eqx.field(static=True)
+    privileged: tuple[str, ...] = eqx.field(static=True)
+    """Entries of the observation that only the value reads."""
 
     def init_memory(self, batch: int) -> Memory:
         """The empty memory of ``batch`` environments."""
@@ -185,34 +156,25 @@ def make_policy(
     A top-level entry ``action_mask`` of a ``Dict`` masks the actions and is no part of what the encoders read. With
     ``clip_observation`` 0 observations are clipped to ± 10 where they are normalised, else not.
     """
-    key_torsos, key_actor, key_critic = jax.random.split(key, 3)
     added = tuple(
         name for name, asked in ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward)) if asked
     )
     observation_space = _extended(observation_space, action_space, added)
     seen, mask_shape = _split_mask(observation_space)
-
-    def torso(key: Key[Array, ""]) -> tuple[Torso, int]:
-        key_encoder, key_memory = jax.random.split(key)
-        encoder, features = make_encoder(key_encoder, seen, config)
-        cell, features = make_memory(key_memory, features, config)
-        return Torso(encoder, cell, config.compute_dtype), features
-
-    made = [torso(k) for k in jax.random.split(key_torsos, 2 if config.towers == "separate" else 1)]
-    features = made[0][1]
-    actor = make_actor(key_actor, features, action_space, config)
+    torsos, actor, critic = make_parts(key, seen, action_space, config)
     if mask_shape is not None:
         _check_mask(mask_shape, actor, action_space)
     return ActorCritic(
         normalizer=make_statistics(observation_space) if normalize_observation else None,
-        torsos=tuple(t for t, _ in made),
+        torsos=torsos,
         actor=actor,
-        critic=Readout.create(key_critic, features, 1, 1.0, config),
+        critic=critic,
         clip_observation=clip_observation,
         mask_ndim=None if mask_shape is None else len(mask_shape),
         reset_memory=config.reset_memory,
         added=added,
         action_features=action_features(action_space),
+        privileged=config.privileged,
     )
 
 

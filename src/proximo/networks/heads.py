@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
 
-from proximo.config import NetworkConfig
+from proximo.config import LEAVES, NetworkConfig
 from proximo.distributions import (
     FORBIDDEN,
+    LOG_STD_RANGE,
     Bernoulli,
+    Beta,
     Categorical,
     Distribution,
     Gaussian,
     ProductCategorical,
     StateDependentGaussian,
+    TanhGaussian,
     mask_bits,
     mask_choices,
 )
@@ -42,6 +46,10 @@ class Readout(eqx.Module):
 
     def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch out_size"]:
         return self.output(self.hidden(features))
+
+
+ToNumbers = Callable[[Float[Array, "*batch features"]], Float[Array, "*batch out_size"]]
+"""A ``Readout``, or what stands in its place."""
 
 
 class ActorHead(eqx.Module):
@@ -72,7 +80,7 @@ class ActorHead(eqx.Module):
 class CategoricalHead(ActorHead):
     """Logits from a readout. The mask has an entry for each choice."""
 
-    readout: Readout
+    readout: ToNumbers
     n: int = eqx.field(static=True)
     start: int = eqx.field(static=True)
 
@@ -97,7 +105,7 @@ class CategoricalHead(ActorHead):
 class ProductHead(ActorHead):
     """Logits of all components from one readout, one component after the other; so are the entries of the mask."""
 
-    readout: Readout
+    readout: ToNumbers
     space: MultiDiscrete = eqx.field(static=True)
 
     @property
@@ -129,7 +137,7 @@ class ProductHead(ActorHead):
 class BernoulliHead(ActorHead):
     """A logit for each bit. The mask has two entries for each: whether it may be 0, whether it may be 1."""
 
-    readout: Readout
+    readout: ToNumbers
     space: MultiBinary = eqx.field(static=True)
 
     @property
@@ -155,10 +163,10 @@ class GaussianHead(ActorHead):
 
     The sample lives in -1 … 1 where the space is bounded on both sides and is clipped, or squashed by tanh, and then
     scaled to the bounds. The clipped or squashed value is never stored: the ratio of probabilities is that of the
-    samples (for tanh the Jacobian cancels in it; the entropy is that of the Gaussian).
+    samples (for tanh the Jacobian cancels in it).
     """
 
-    readout: Readout
+    readout: ToNumbers
     log_std: Float[Array, "*rows n"]
     space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
@@ -168,7 +176,17 @@ class GaussianHead(ActorHead):
         return 0
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
-        return Gaussian(self.readout(features), self.log_std)
+        return self.distribution(self.readout(features), self.log_std)
+
+    def distribution(self, mean: Float[Array, "*batch n"], log_std: Float[Array, "..."]) -> Gaussian:
+        """By the mapping: of the samples, or of what tanh makes of them."""
+        if self.mapping == "clip":
+            return Gaussian(mean, log_std)
+        return TanhGaussian(mean, log_std, tuple(self._bounded().reshape(-1).tolist()))
+
+    def _bounded(self) -> np.ndarray:
+        low, high = self.space.bounds()
+        return np.isfinite(low) & np.isfinite(high)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
         return Gaussian.noise(key, shape, self.space.size)
@@ -176,7 +194,7 @@ class GaussianHead(ActorHead):
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
         action = action.reshape((*action.shape[:-1], *self.space.shape))
         low, high = self.space.bounds()
-        bounded = np.isfinite(low) & np.isfinite(high)
+        bounded = self._bounded()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
         half_range = np.where(bounded, np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0), 1.0) / 2
         middle = np.where(bounded, np.where(bounded, low, 0.0) + half_range, 0.0)
@@ -187,10 +205,45 @@ class GaussianHead(ActorHead):
         return action
 
 
+class VaryingHead(GaussianHead):
+    """A Gaussian whose standard deviation is a function of the features too: the readout gives the means, and what is added to
+    ``log_std``."""
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
+        mean, added = jnp.split(self.readout(features), 2, axis=-1)
+        return self.distribution(mean, jnp.clip(self.log_std + added, *LOG_STD_RANGE))
+
+
+class BetaHead(ActorHead):
+    """A Beta distribution for each component, both shapes ``1 + softplus(·)`` and so above 1: one peak, and no weight beyond the bounds. The
+    sample lives in 0 … 1."""
+
+    readout: ToNumbers
+    space: Box = eqx.field(static=True)
+
+    @property
+    def mask_size(self) -> int:
+        return 0
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:
+        return Beta(*jnp.split(1.0 + jax.nn.softplus(self.readout(features)), 2, axis=-1))
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
+        return Beta.noise(key, shape)
+
+    def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
+        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
+        return jnp.asarray(low) + (high - low) * action.reshape((*action.shape[:-1], *self.space.shape))
+
+    def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        return 2.0 * action - 1.0
+
+
 class StateDependentHead(GaussianHead):
     """A Gaussian whose noise is a function of what the last layer reads, drawn anew every ``every`` steps; ``log_std`` has a row
     for each feature, and no gradient of the noise goes into the features."""
 
+    readout: Readout
     every: int = eqx.field(static=True)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> StateDependentGaussian:
@@ -210,23 +263,45 @@ def action_features(space: ActionSpace) -> int:
     return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
 
 
-def make_actor(key: Key[Array, ""], in_size: int, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``. Raises ``EnvError`` for a setting that these actions have no use for."""
-
-    def readout(out_size: int) -> Readout:
-        return Readout.create(key, in_size, out_size, 0.01, config)
-
-    if config.sde_every and not isinstance(space, Box):
-        raise EnvError(f"sde_every = {config.sde_every} is for continuous actions (Box), not {space}: set it to 0.")
+def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
+    """How many numbers a head for ``space`` reads. Raises ``EnvError`` for a setting that these actions have no use for."""
+    continuous = {
+        "sde_every": config.sde_every,
+        "state_dependent_std": config.state_dependent_std,
+        "distribution": config.distribution,
+    }
+    for name, value in continuous.items():
+        off = str(LEAVES[name].default).lower()
+        if value not in (0, False, "auto") and not isinstance(space, Box):
+            raise EnvError(f"{name} = {str(value).lower()} is for continuous actions (Box), not {space}: set it to {off}.")
     if isinstance(space, Discrete):
-        return CategoricalHead(readout(space.n), space.n, space.start)
+        return space.n
     if isinstance(space, MultiDiscrete):
-        return ProductHead(readout(sum(space.nvec)), space)
+        return sum(space.nvec)
+    return space.size * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
+
+
+def make_actor(readout: ToNumbers, space: ActionSpace, config: NetworkConfig) -> ActorHead:
+    """The head for actions of ``space``, whose ``num_parameters`` come from ``readout``. Raises ``EnvError``."""
+    if isinstance(space, Discrete):
+        return CategoricalHead(readout, space.n, space.start)
+    if isinstance(space, MultiDiscrete):
+        return ProductHead(readout, space)
     if isinstance(space, MultiBinary):
-        return BernoulliHead(readout(space.size), space)
+        return BernoulliHead(readout, space)
+    if config.distribution == "beta":
+        if not np.isfinite(space.bounds()).all():
+            raise EnvError(
+                f"distribution = beta needs bounds on both sides of every component, and {space} lacks some: use a Gaussian."
+            )
+        return BetaHead(readout, space)
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
-        return GaussianHead(readout(space.size), log_std, space, config.action_mapping)
-    last = readout(space.size)
-    rows = jnp.tile(log_std, (last.output.weight.shape[0], 1))
-    return StateDependentHead(last, rows, space, config.action_mapping, config.sde_every)
+        head = VaryingHead if config.state_dependent_std else GaussianHead
+        return head(readout, log_std, space, config.action_mapping)
+    if not isinstance(readout, Readout):
+        raise EnvError(
+            f"sde_every = {config.sde_every} reads the features of proximo's own actor: leave it out beside one of your own."
+        )
+    rows = jnp.tile(log_std, (readout.output.weight.shape[0], 1))
+    return StateDependentHead(readout, rows, space, config.action_mapping, config.sde_every)

@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
 
-from proximo.config import Config, PPOConfig
+from proximo.config import LEAVES, Config, PPOConfig
 from proximo.math.statistics import RunningStatistics
 from proximo.networks import ActorCritic
+from proximo.own_code import is_own
+from proximo.ppo.objectives import Objective, function_of
 from proximo.schedule_text import ScheduleText
 from proximo.types import Hyperparameters, Schedule, steps_to_float
 
@@ -35,6 +37,11 @@ class Plan:
     clip_value: bool
     stop_at_kl: bool
     decay_weights: bool
+    objective: Objective
+    extra_loss: Objective | None
+    dual_clip: bool
+    critic_learning_rate: bool
+    adapt_learning_rate: bool
 
     @classmethod
     def of(cls, config: Config) -> Plan:
@@ -52,6 +59,11 @@ class Plan:
             clip_value=ppo.clip_value_eps > 0,
             stop_at_kl=ppo.target_kl > 0,
             decay_weights=ppo.optimizer == "adamw",
+            objective=function_of("objective", ppo.objective),
+            extra_loss=function_of("extra_loss", ppo.extra_loss) if is_own(ppo.extra_loss) else None,
+            dual_clip=ppo.dual_clip > 0,
+            critic_learning_rate=ppo.critic_learning_rate != LEAVES["critic_learning_rate"].default,
+            adapt_learning_rate=ppo.desired_kl > 0,
         )
 
 
@@ -62,6 +74,14 @@ class RewardScale(eqx.Module):
     running_return: Float[Array, " N"]
 
 
+class Adapted(eqx.Module):
+    """What follows the divergence of the updates; None where it is not asked for."""
+
+    kl_coef: Float[Array, ""] | None
+    rate_factor: Float[Array, ""] | None
+    """What the scheduled learning rate is multiplied by."""
+
+
 class LearnerState(eqx.Module):
     """Everything that ``update`` reads and renews beside the rollout."""
 
@@ -70,6 +90,7 @@ class LearnerState(eqx.Module):
     """Adam's moments, over all trainable parameters as one flat vector: leaf by leaf costs 40 % on a small network."""
     hyperparameters: Hyperparameters
     reward_scale: RewardScale | None
+    adapted: Adapted
     key: Key[Array, ""]
     steps: UInt32[Array, "2"]
     """Environment steps learned from, filler rows included, as low and high word."""
@@ -90,8 +111,13 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     def schedule(text: ScheduleText) -> Schedule:
         return Schedule(array(text.initial), array(text.final), array(text.power), array(text.fraction))
 
-    schedules: dict[str, Any] = {name: schedule(getattr(ppo, name)) for name in ("learning_rate", "ent_coef", "clip_eps")}
-    names = ("gamma", "gae_lambda", "vf_coef", "clip_value_eps", "max_grad_norm", "target_kl", "weight_decay", "total_steps")
+    schedules: dict[str, Any] = {
+        name: schedule(getattr(ppo, name)) for name in ("learning_rate", "critic_learning_rate", "ent_coef", "clip_eps")
+    }
+    names = (
+        "gamma", "gae_lambda", "vf_coef", "clip_value_eps", "dual_clip", "kl_target", "desired_kl", "max_grad_norm", "target_kl",
+        "weight_decay", "total_steps",
+    )  # fmt: skip
     numbers: dict[str, Any] = {name: array(getattr(ppo, name)) for name in names}
     return Hyperparameters(**schedules, **numbers)
 
@@ -101,6 +127,16 @@ def split_policy(policy: ActorCritic) -> tuple[ActorCritic, ActorCritic]:
     trainable = jax.tree.map(eqx.is_inexact_array, policy)
     trainable = dataclasses.replace(trainable, normalizer=jax.tree.map(lambda _: False, policy.normalizer))
     return eqx.partition(policy, trainable)
+
+
+def of_value_alone(policy: ActorCritic) -> Bool[Array, " parameters"]:
+    """Which of the trainable parameters, as one flat vector, only the value uses."""
+    trainable, _ = split_policy(policy)
+    marked = jax.tree.map(lambda x: jnp.zeros(x.shape, bool), trainable)
+    ours = [marked.critic, *marked.torsos[1:]]
+    theirs = jax.tree.map(jnp.ones_like, ours)
+    marked = eqx.tree_at(lambda p: [p.critic, *p.torsos[1:]], marked, theirs)
+    return ravel_pytree(marked)[0]
 
 
 def make_optimizer(hyperparameters: Hyperparameters, plan: Plan) -> optax.GradientTransformation:
@@ -124,6 +160,10 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         optimizer=make_optimizer(hyperparameters, plan).init(vector),
         hyperparameters=hyperparameters,
         reward_scale=scale,
+        adapted=Adapted(
+            kl_coef=jnp.asarray(config.ppo.kl_coef) if config.ppo.objective == "kl_penalty" else None,
+            rate_factor=jnp.ones(()) if plan.adapt_learning_rate else None,
+        ),
         key=key,
         steps=jnp.zeros(2, jnp.uint32),
         plan=plan,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from proximo.config import Config, to_mapping
+from proximo.config import Config, own_code, to_mapping
 from proximo.envs.registry import names_code
 
 GROUPS = ("env", "ppo", "network")
@@ -44,7 +44,7 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
     }
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
     result = {"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}
-    memory = [] if config.network.memory == "none" else ["recurrent", config.network.memory]
+    memory = [] if config.network.memory == "none" else ["recurrent", str(config.network.memory)]
     return yaml.safe_dump(
         {
             "library_name": "proximo",
@@ -59,9 +59,11 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
 
 def _introduction(config: Config, evaluation: Mapping[str, Any]) -> str:
     memory = "without memory" if config.network.memory == "none" else f"with memory (`{config.network.memory}`)"
-    own = ""
-    if names_code(config.env.id):
-        own = f" The environment `{config.env.id}` is code that is not in this folder: it must be on Python's path."
+    named = {"environment": config.env.id} if names_code(config.env.id) else {}
+    named |= {name: str(value) for name, value in own_code(config).items()}
+    own = "".join(
+        f" The {name} `{value}` is code that is not in this folder: it must be on Python's path." for name, value in named.items()
+    )
     return (
         f"A policy {memory} for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation['step']:,} environment steps with "
         f"proximo (seed {config.run.seed}).{own}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config
+from proximo.config import Config, own_code
 from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
@@ -30,7 +30,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
     """Fetch a published policy: ``source`` is a folder, or ``hf:OWNER/NAME`` (with ``@REVISION`` behind it) on the Hugging Face Hub.
 
     Every file is checked against its SHA-256, and only files that ``proximo.json`` may name are taken; no code comes with them. Where the settings
-    name a module to import for the environment, that is refused unless ``trust_code``. Returns the run directory
+    name a module to import, for the environment or a network, that is refused unless ``trust_code``. Returns the run directory
     ``runs_dir/<env>/<name>/`` (``name`` empty: the one that it was published with); where the same was pulled there before, that one. Raises
     ``CheckpointError`` for what is no published policy or damaged, ``RunDirectoryError`` where there is another run of that name,
     ``hub.HubError`` where the Hub refuses.
@@ -49,11 +49,8 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
     hold_name(name)
-    if names_code(env_id) and not trust_code:
-        raise ConfigError(
-            f"{source} asks for the environment {env_id!r}: a module that would be imported from your Python path. Where you know it, pull with "
-            "--trust-code (trust_code=True)."
-        )
+    if names_code(env_id):
+        _hold_code(source, "environment", env_id, trust_code)
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
 
     def fill(run_dir: Path) -> None:
@@ -65,6 +62,8 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
             config = directory.read_config(run_dir)
             if config.env.id != env_id:
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
+            for setting, value in own_code(config).items():
+                _hold_code(source, setting, str(value), trust_code)
             checkpoint.verify(run_dir / "checkpoints" / str(found["step"]))
         except CheckpointError as error:  # by the name that the user gave, not of a folder that goes away
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{run_dir}/', '')}") from error
@@ -79,6 +78,15 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
         if there.exists():
             raise RunDirectoryError(f"{there} exists already and is another run: choose another --name.") from error
         raise
+
+
+def _hold_code(source: str, setting: str, name: str, trusted: bool) -> None:
+    """Raise ``ConfigError`` for a module that was not agreed to."""
+    if not trusted:
+        raise ConfigError(
+            f"{source} asks for the {setting} {name!r}: a module that would be imported from your Python path. Where you know it, pull with "
+            "--trust-code (trust_code=True)."
+        )
 
 
 def _localise(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:

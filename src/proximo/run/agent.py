@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 
 from proximo.checks import quick_check
 from proximo.config import Config, override
+from proximo.drivers.learning import hold_own
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.own import from_object
 from proximo.errors import ConfigError
@@ -111,6 +112,7 @@ class PPO:
 
     def _set_up(self, env: JaxEnvironment | HostEnvironment, config: Config) -> None:
         """Nothing learned yet."""
+        hold_own(env, config)
         self._env, self.config = env, config
         self.warnings: list[str] = []
         """What is odd about the environment or about the checkpoint that was loaded, in sentences."""
@@ -240,6 +242,7 @@ class PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
         the spaces are others. What was learned stays; episodes and memories begin anew."""
         made, config = _with_env(self.config, env, env_settings)
+        hold_own(made, config)
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs
@@ -262,16 +265,16 @@ class PPO:
         return save_run(Path(folder), self.config, self.step, self._begun(), self._evaluation, self.history)
 
 
-def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs") -> PPO:
+def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **own: Any) -> PPO:
     """A ``PPO`` that goes on where ``run`` stands: what ``PPO.save`` has written, or a run of ``proximo train`` (a path, a name or ``last``, with
     ``@best`` or ``@STEP`` behind it).
 
-    ``env``: the environment, where it was an object. Raises ``CheckpointError`` for what is no run, ``EnvError`` where ``env`` is missing.
+    ``env``: the environment, where it was an object; ``own``: other objects that the run was trained with, as ``encoder=MyEncoder``. Raises ``CheckpointError`` for what is no run, ``EnvError`` where ``env`` is missing.
     """
     prepare_jax()
     path, which = directory.resolve_one(str(run), Path(runs_dir))
     defaults = Config().run
-    config = override(directory.read_config(path), {name: getattr(defaults, name) for name in OF_RUNS})
+    config = override(directory.read_config(path, own), {name: getattr(defaults, name) for name in OF_RUNS})
     made, config = (environment(config), config) if env is None else _with_env(config, env, config.env.env_settings)
     agent = PPO.__new__(PPO)
     agent._set_up(made, config)

@@ -46,8 +46,8 @@ def train(
 ) -> list[Result]:
     """Train a policy for ``env`` with its preset and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
 
-    ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``). Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes, before
-    anything is compiled; ``TrainingError`` when training fails by itself.
+    ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``). Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError``
+    or ``RunDirectoryError`` for mistakes, before anything is compiled; ``TrainingError`` when training fails by itself.
     """
     if config is None:
         config = make_config(env, settings)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import filelock
 import yaml
 
-from proximo.config import Config, from_mapping, to_mapping
+from proximo.config import LEAVES, Config, from_mapping, override, own_code, to_mapping
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, nearest
 from proximo.run.files import plain, sync_folder, write_atomic
 
@@ -242,8 +242,26 @@ def note_resume(run_dir: Path, config: Config, command: str) -> None:
     write_atomic(commands, before + command.rstrip("\n") + "\n")
 
 
-def read_config(run_dir: Path) -> Config:
-    """The settings of a run. Raises ``CheckpointError`` when config.yaml is missing, damaged, or of other settings."""
+def read_config(run_dir: Path, own: Mapping[str, Any] | None = None) -> Config:
+    """The settings of a run, with the objects of ``own`` in the place of those that it was trained with. Raises ``CheckpointError`` when
+    config.yaml is missing, damaged, or of other settings; ``ConfigError`` for objects that have no place there."""
+    return with_own(_read_config(run_dir), own or {})
+
+
+def with_own(config: Config, own: Mapping[str, Any]) -> Config:
+    """``config`` with objects of the user's for settings that are such in it already. Raises ``ConfigError`` for any other."""
+    for name in own:
+        if name not in own_code(config):
+            was = (
+                f"{name} is {getattr(getattr(config, LEAVES[name].group), name)}"
+                if name in LEAVES
+                else f"there is no setting {name!r}"
+            )
+            raise ConfigError(f"{name} = {own[name]!r}: this run has no object there, {was}{nearest(name, own_code(config))}.")
+    return override(config, own)
+
+
+def _read_config(run_dir: Path) -> Config:
     path = run_dir / "config.yaml"
     if (run_dir / PUBLISHED).is_file():
         raise CheckpointError(f"{run_dir} is a published policy: `proximo pull {run_dir}` makes a run of it.")

@@ -16,9 +16,9 @@ from proximo.envs.host.pool import Pool, environment_seeds
 from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
 from proximo.envs.host.vector import VectorPool
 from proximo.envs.levels import LevelDraws, LevelRange
-from proximo.envs.users_code import users_code
 from proximo.networks import ActorCritic
 from proximo.run.episodes import MOST_STEPS, Episodes
+from proximo.users_code import users_code
 
 
 class HostEvaluator:

@@ -16,9 +16,9 @@ from proximo.envs.host.block import told_success
 from proximo.envs.host.observations import action_storage, leaves, unflatten
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.run.stage import Draw, Observed, Step, held_picture, image_of, no_renderer
+from proximo.users_code import users_code
 
 
 class HostStage:

@@ -12,11 +12,11 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.drivers import vector
 from proximo.envs import JaxEnvironment
-from proximo.envs.users_code import users_code
 from proximo.run.evaluation import MOST_TOGETHER
 from proximo.run.reuse import precision, reuse
 from proximo.run.stage import Draw, Observed, Step, draws, held_picture, image_of, no_renderer
 from proximo.spaces import from_any
+from proximo.users_code import users_code
 
 
 class JaxStage:

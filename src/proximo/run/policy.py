@@ -17,6 +17,7 @@ from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.errors import ConfigError
 from proximo.networks import ActorCritic
+from proximo.own_code import is_own
 from proximo.run import checkpoint, directory, retention
 from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
@@ -48,7 +49,8 @@ class Policy:
     def __repr__(self) -> str:
         """Without the arrays inside."""
         network = self.config.network
-        memory = "" if network.memory == "none" else f", memory {network.memory} of {network.memory_size}"
+        size = "" if is_own(network.memory) else f" of {network.memory_size}"
+        memory = "" if network.memory == "none" else f", memory {network.memory}{size}"
         return f"Policy({self.config.env.id!r} at step {self.step}{memory})"
 
     def init_memory(self, num_envs: int = 1) -> Carried:
@@ -73,7 +75,9 @@ class Policy:
         if first.ndim != 1:
             raise ConfigError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
         _hold_memory(memory, len(first))
-        observation = _held(observation, zeros(from_any(self.env.observation_space, "observation"), first.shape))
+        observation = _held(
+            self._whole(observation, len(first)), zeros(from_any(self.env.observation_space, "observation"), first.shape)
+        )
         if PREVIOUS_REWARD in self.network.added and not first.all():
             if np.shape(reward) != first.shape:
                 given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
@@ -83,6 +87,12 @@ class Policy:
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             memory, action = _act(self.network, memory, observation, first, key)
         return memory, np.asarray(action)
+
+    def _whole(self, observation: Any, n: int) -> Any:
+        """``observation`` with zeros for the entries that only the value reads, where they are not given."""
+        lacking = [name for name in self.network.privileged if isinstance(observation, dict) and name not in observation]
+        blank = zeros(from_any(self.env.observation_space, "observation"), (n,)) if lacking else {}
+        return {**observation, **{name: blank[name] for name in lacking}} if lacking else observation
 
 
 @eqx.filter_jit
@@ -130,11 +140,12 @@ def _held(observation: Any, expected: Any) -> Observation:
     return jax.tree.map(hold, observation, expected)
 
 
-def load_policy(run: str | Path, runs_dir: str = "runs") -> Policy:
-    """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). Raises ``CheckpointError``."""
+def load_policy(run: str | Path, runs_dir: str = "runs", **own: Any) -> Policy:
+    """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). ``own``: objects that it was trained with and that have
+    no name to be found by, as ``encoder=MyEncoder``. Raises ``CheckpointError``."""
     prepare_jax()  # before JAX starts: later it cannot be told to run small programs in the thread that calls them
     path, which = directory.resolve_one(str(run), Path(runs_dir))
-    config = directory.read_config(path)
+    config = directory.read_config(path, own)
     env = environment(config)
     found, warnings = retention.find(path, which)
     template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from proximo.config import HOST_ONLY, LEAVES, Config, to_mapping
+from proximo.config import HOST_ONLY, LEAVES, Config, own_code, to_mapping
 from proximo.drivers.host import pool_options
 from proximo.envs import HostEnvironment, JaxEnvironment, Preprocessing, make_env
 from proximo.errors import ConfigError
+from proximo.own_code import Own, resolve
 from proximo.ppo.state import Plan
 from proximo.types import Hyperparameters
 
@@ -94,4 +95,6 @@ def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
     mapping["ppo"] = {name: value for name, value in mapping["ppo"].items() if name not in _TRACED}
     del mapping["run"]
-    return Plan.of(config), config.run.matmul_precision, precision(), json.dumps(mapping, sort_keys=True, default=repr)
+    # Objects, not their names: a class that was defined anew is another one.
+    own = tuple(Own(resolve(name, value, ())) for name, value in own_code(config).items())
+    return own, Plan.of(config), config.run.matmul_precision, precision(), json.dumps(mapping, sort_keys=True, default=repr)

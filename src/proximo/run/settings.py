@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 
 from proximo import presets
-from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, unknown
+from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, own_code, unknown
 from proximo.errors import ConfigError
-from proximo.run.validation import ONLY_WITH, validate
+from proximo.own_code import is_own
+from proximo.run.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
 
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
@@ -66,20 +67,32 @@ def make_config(
     config = Config()
     if tuned:
         tuned.pop("provenance", None)
-        network = mapping.get("network")
-        asked = settings.get("memory") or (network.get("memory") if isinstance(network, dict) else None)
-        tuned = _fitting(tuned, asked) if asked else tuned
+        tuned = _fitting(tuned, {**_settings_of(mapping), **settings})
         config = from_mapping(tuned, config, f"the preset of {env_id}")
     config = from_mapping(mapping, config, str(file)) if mapping else config
     return validate(override(config, settings))
 
 
-def _fitting(tuned: dict[str, Any], memory: Any) -> dict[str, Any]:
-    """A preset without what only its own memory has, where another ``memory`` is asked for."""
-    return {
-        group: {name: value for name, value in content.items() if memory in ONLY_WITH.get(name, (memory,))}
-        for group, content in tuned.items()
-    }
+def _settings_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and values in a file's groups."""
+    return {name: value for group in mapping.values() if isinstance(group, dict) for name, value in group.items()}
+
+
+def _fitting(tuned: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset without what only its own memory has, where another ``memory`` is asked for; and without what networks of the user's that
+    are asked for stand in the place of."""
+    memory = asked.get("memory")
+    gone = replaced_by({name for name, value in asked.items() if name in OF_NETWORKS and _is_own(name, value)})
+    if memory is not None:
+        gone |= {name for name, memories in ONLY_WITH.items() if memory not in memories}
+    if memory == "none":
+        gone |= set(NEED_MEMORY)
+    return {group: {name: value for name, value in content.items() if name not in gone} for group, content in tuned.items()}
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether the setting ``name`` has code of the user's in ``value``, which nobody has looked at yet."""
+    return is_own(value) if isinstance(value, str) else value is not None and value != LEAVES[name].default
 
 
 def shortened(config: Config) -> Config:
@@ -94,7 +107,7 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     for name in settings:
         if name not in LEAVES:
             raise unknown(name)
-        if name not in RESUMABLE:
+        if name not in RESUMABLE and name not in own_code(config):
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml and the new value."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
@@ -13,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from proximo.envs.users_code import hold_module
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.run.csv_table import CsvTable
 from proximo.run.histograms import Histogram
 from proximo.run.sinks import HISTOGRAMS, METRICS, Sink, TrackedRun, read_rows
+from proximo.users_code import imported
 
 NAMES = ("csv", "wandb")
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
@@ -52,14 +51,7 @@ def hold(track: str) -> None:
 def _own(name: str) -> Callable[[TrackedRun], Sink]:
     """The class that ``module:Class`` names."""
     module_name, _, class_name = name.rpartition(":")
-    hold_module(module_name)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            f"track = {name!r}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must lie on "
-            "Python's path, or where you stand."
-        ) from error
+    module = imported(module_name, f"track = {name!r}")
     found = getattr(module, class_name, None)
     if not callable(found) or not callable(getattr(found, "write", None)):
         what = f"nothing of that name{nearest(class_name, vars(module))}" if found is None else repr(found)

@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import Any
 
-from proximo.config import LEAVES, MAX_SEED, Config
+from proximo.config import LEAVES, MAX_SEED, Config, own_code
 from proximo.errors import ConfigError
 from proximo.run.tracking import names_in
 
-ANY_MEMORY = ("gru", "lstm", "mingru", "lru", "gtrxl")
+OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
-    "memory_size": ANY_MEMORY,
-    "memory_layers": ANY_MEMORY,
-    "burn_in": ANY_MEMORY,
-    "refresh_memory": ANY_MEMORY,
-    "reset_memory": ANY_MEMORY,
+    "memory_size": OUR_MEMORIES,
+    "memory_layers": OUR_MEMORIES,
     "memory_horizon": ("gru", "lstm"),
     "memory_window": ("gtrxl",),
     "memory_heads": ("gtrxl",),
     "memory_gate": ("gtrxl",),
 }
 """Settings that mean something with some memories only."""
+NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+"""Settings that mean something with any memory, the user's too."""
+OF_NETWORKS = {
+    "encoder": ("hidden_sizes",),
+    "memory": (),
+    "actor": (),
+    "critic": (),
+    "actor_critic": (
+        "encoder", "hidden_sizes", "activation", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
+        "memory_window", "memory_heads", "memory_gate", "head_sizes", "actor", "critic", "sde_every",
+    ),
+    "distribution": ("action_mapping", "state_dependent_std", "log_std_init", "sde_every"),
+}  # fmt: skip
+"""Settings in whose place a network of the user's stands."""
 
 
 def validate(config: Config) -> Config:
     """Check the settings against each other; raises ``ConfigError``. Returns ``config``."""
     _validate_run(config)
-    _validate_batch(config)
+    _validate_network(config)
     _validate_memory(config)
+    _validate_batch(config)
+    _validate_objective(config)
     if config.ppo.weight_decay and config.ppo.optimizer == "adam":
         raise ConfigError(f"weight_decay = {config.ppo.weight_decay} needs optimizer = adamw (adam takes none).")
     return config
@@ -42,6 +57,10 @@ def _validate_run(config: Config) -> None:
     if not config.env.id:
         raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`; `proximo envs` lists them.")
     hold_name(run.name)
+
+
+def _lacks_memory(name: str, value: Any) -> ConfigError:
+    return ConfigError(f"{name} = {_shown(value)} needs a memory, and memory is none: set memory, as gru.")
 
 
 def hold_name(name: str) -> None:
@@ -65,7 +84,7 @@ def _validate_batch(config: Config) -> None:
             f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, as {below}, or 0 for the whole "
             "rollout."
         )
-    rows, what = (config.batch_size // length, "sequences" if config.network.memory != "none" else "rows")
+    rows, what = (config.batch_size // length, "sequences" if config.network.remembers else "rows")
     if rows % ppo.num_minibatches:
         raise ConfigError(
             f"num_minibatches = {ppo.num_minibatches} does not divide the {rows} {what} of a rollout "
@@ -82,16 +101,71 @@ def _validate_batch(config: Config) -> None:
         )
 
 
+def replaced_by(own: Collection[str]) -> set[str]:
+    """The settings that mean nothing where those of ``own`` are code of the user's."""
+    replaced = {name for setting in own for name in OF_NETWORKS.get(setting, ())}
+    return replaced | {"head_sizes"} if {"actor", "critic"} <= set(own) else replaced
+
+
+def _given(config: Config, name: str) -> Any:
+    """The value of a setting that is not its default, else None."""
+    value = getattr(getattr(config, LEAVES[name].group), name)
+    return None if value == LEAVES[name].default else value
+
+
+def _validate_network(config: Config) -> None:
+    """What stands in the place of something else, and what goes with one family of distributions only."""
+    network, own = config.network, own_code(config)
+    for name in sorted(replaced_by(own)):
+        if _given(config, name) is not None:
+            by = next(setting for setting in own if name in replaced_by({setting}) or name == "head_sizes")
+            raise ConfigError(
+                f"{name} = {_shown(_given(config, name))} means nothing beside {by} = {own[by]}: leave one of them out."
+            )
+    if network.privileged and network.towers == "shared":
+        raise ConfigError("privileged needs towers = separate: one tower for policy and value reads the same for both.")
+    gaussian = ("action_mapping", "state_dependent_std", "log_std_init", "sde_every")
+    for name in gaussian if network.distribution == "beta" else ():
+        if _given(config, name) is not None:
+            raise ConfigError(
+                f"{name} = {_shown(_given(config, name))} is for Gaussians, and distribution is beta: leave one of them out."
+            )
+    if network.state_dependent_std and network.sde_every:
+        raise ConfigError(
+            "sde_every makes the noise a function of the features itself: leave out state_dependent_std, or sde_every."
+        )
+
+
+def _validate_objective(config: Config) -> None:
+    """What goes with one objective only."""
+    ppo = config.ppo
+    for name, objective in (("dual_clip", "clip"), ("kl_coef", "kl_penalty"), ("kl_target", "kl_penalty")):
+        if ppo.objective != objective and _given(config, name) is not None:
+            raise ConfigError(f"{name} = {_given(config, name)} needs objective = {objective}, not {ppo.objective}.")
+    if 0 < ppo.dual_clip <= 1:
+        raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
+    if config.network.actor_critic != "none" and _given(config, "critic_learning_rate") is not None:
+        raise ConfigError(
+            "critic_learning_rate is for what only the value uses, and in an actor_critic of your own nothing is known to."
+        )
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
 def _validate_memory(config: Config) -> None:
     """What belongs to a memory, or to one kind of it."""
     network = config.network
+    for name in NEED_MEMORY:
+        if _given(config, name) is not None and not network.remembers:
+            raise _lacks_memory(name, _given(config, name))
     for name, memories in ONLY_WITH.items():
-        value = getattr(getattr(config, LEAVES[name].group), name)
-        if value != LEAVES[name].default and network.memory not in memories:
-            given = f"{name} = {str(value).lower()}"
-            if memories is ANY_MEMORY:
-                raise ConfigError(f"{given} needs a memory, and memory is none: set memory, as gru.")
-            raise ConfigError(f"{given} needs memory = {' or '.join(memories)}, not {network.memory}.")
+        value = _given(config, name)
+        if value is not None and network.memory not in memories:
+            if network.memory == "none" and memories is OUR_MEMORIES:
+                raise _lacks_memory(name, value)
+            raise ConfigError(f"{name} = {_shown(value)} needs memory = {' or '.join(memories)}, not {network.memory}.")
     if 0 < network.memory_horizon < 3:
         raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 rows or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:

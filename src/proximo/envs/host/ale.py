@@ -9,8 +9,8 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.settings import hold_names
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError, lacking, nearest
+from proximo.users_code import users_code
 
 # Frames: four a step with the maximum of the last two, four stacked, 84×84, gray, up to 30 no-ops are its own defaults.
 # The raw reward is what is reported; clip_reward clips it for the learner.

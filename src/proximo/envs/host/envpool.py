@@ -10,8 +10,8 @@ from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.settings import hold_names
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError, lacking, nearest
+from proximo.users_code import users_code
 
 FIXED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 

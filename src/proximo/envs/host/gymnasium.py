@@ -21,9 +21,9 @@ from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, VectorWithoutVelocity, WithoutVelocity, flat_mask, mask_rows
 from proximo.envs.masked import Mask
 from proximo.envs.settings import hold_names
-from proximo.envs.users_code import hold_module, users_code
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import ACTION_MASK, from_any
+from proximo.users_code import hold_module, users_code
 
 # Libraries that register their ids only when they are imported.
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}

@@ -9,8 +9,8 @@ from typing import Any
 from proximo.envs.jax import libraries
 from proximo.envs.jax.physics import Robot
 from proximo.envs.settings import hold_names, take_limit
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
+from proximo.users_code import users_code
 
 NAMES = (
     "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",

@@ -10,8 +10,8 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.jax import libraries
 from proximo.envs.settings import replace_params
-from proximo.envs.users_code import users_code
 from proximo.spaces import Box, Space, from_any
+from proximo.users_code import users_code
 
 NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
 NO_LIMIT = np.iinfo(np.int32).max

@@ -12,9 +12,9 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.jax import libraries
 from proximo.envs.settings import hold_names, take_limit
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
+from proximo.users_code import users_code
 
 NAMES = (
     "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",

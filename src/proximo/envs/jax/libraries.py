@@ -10,8 +10,8 @@ from types import ModuleType
 import jax
 from jaxtyping import Array, Key, UInt32
 
-from proximo.envs.users_code import users_code
 from proximo.errors import EnvError, lacking, nearest
+from proximo.users_code import users_code
 
 
 def load(module: str, env_id: str, extra: str) -> ModuleType:

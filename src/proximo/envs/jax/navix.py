@@ -11,9 +11,9 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.jax import libraries
 from proximo.envs.settings import hold_names, take_limit
-from proximo.envs.users_code import users_code
 from proximo.errors import ConfigError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
+from proximo.users_code import users_code
 
 SIZES = ("5x5", "6x6", "8x8", "16x16")
 NAMES = (

@@ -24,7 +24,7 @@ def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tup
         if config.memory == "gtrxl":
             return GTrXL.create(key, features, size, config.memory_heads, config.memory_window, config.memory_gate)
         horizon = {"horizon": config.memory_horizon} if config.memory_horizon else {}  # only gated recurrences have one
-        return CELLS[config.memory].create(key, features, size, **horizon)
+        return CELLS[str(config.memory)].create(key, features, size, **horizon)
 
     keys = jax.random.split(key, config.memory_layers)
     cells = tuple(layer(k, features) for k, features in zip(keys, (in_size, *[size] * config.memory_layers), strict=False))

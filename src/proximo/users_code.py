@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-from proximo.errors import EnvError, ProximoError, TrainingError
+from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
 
-_LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
+_LIBRARIES = (str(Path(__file__).parent), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
 
 
 def is_of_library(file: str | None) -> bool:
@@ -26,7 +28,7 @@ def hold_module(module_name: str) -> None:
     parts = module_name.split(".")
     if parts[0] in sys.stdlib_module_names or "__main__" in parts:
         raise EnvError(
-            f"{module_name!r} is a part of Python or a program, no library of environments: expected a module of your own."
+            f"{module_name!r} is a part of Python or a program, and no settings import it: expected a module of your own."
         )
     try:
         spec = importlib.util.find_spec(parts[0]) if parts[0] else None  # of the first part only: to find more, it is imported
@@ -38,16 +40,29 @@ def hold_module(module_name: str) -> None:
                 raise EnvError(f"The module {module_name!r} lies in {folder}, a run: code that comes with one is never imported.")
 
 
+def imported(module_name: str, setting: str) -> ModuleType:
+    """The module that a setting names. ``setting`` says which, as ``track = 'my_module:MySink'``. Raises ``ConfigError`` where it cannot be
+    imported."""
+    hold_module(module_name)
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must lie on "
+            "Python's path, or where you stand."
+        ) from error
+
+
 @contextlib.contextmanager
-def users_code(what: str) -> Iterator[None]:
-    """Turn what a user's code raises into an ``EnvError``: ``what`` was running, the error, file and line."""
+def users_code(what: str, kind: type[ProximoError] = EnvError) -> Iterator[None]:
+    """Turn what a user's code raises into an error of that ``kind``: ``what`` was running, the error, file and line."""
     try:
         yield
     except (ProximoError, TrainingError):
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(str(error).split("\n\n")[0].split())
-        raise EnvError(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
+        raise kind(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
 
 
 def _place(error: BaseException) -> str:
