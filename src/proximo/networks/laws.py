@@ -78,7 +78,7 @@ def _difference(x: Array, y: Array) -> float:
     return float(np.max(np.abs(a - b), initial=0.0) / max(1.0, np.max(np.abs(a), initial=0.0)))
 
 
-def _random(rng: np.random.Generator, space: Space, lead: tuple[int, ...]) -> PyTree[np.ndarray]:
+def _random(rng: np.random.Generator, space: Space, lead: tuple[int, ...]) -> PyTree[Array]:
     """Observations of ``space``; integers at the lowest that they can be or one above."""
 
     def leaf(like: np.ndarray) -> np.ndarray:
@@ -86,7 +86,7 @@ def _random(rng: np.random.Generator, space: Space, lead: tuple[int, ...]) -> Py
             return rng.normal(size=like.shape).astype(like.dtype)
         return rng.integers(0, 2, like.shape).astype(like.dtype)
 
-    return jax.tree.map(leaf, zeros(space, lead))
+    return jax.tree.map(lambda like: jnp.asarray(leaf(like)), zeros(space, lead))
 
 
 def _hold_distribution(head: OwnHead, space: ActionSpace) -> None:
