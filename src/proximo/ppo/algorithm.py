@@ -107,12 +107,13 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     h, plan = state.hyperparameters, state.plan
     minibatch = read(policy, state, batch)
     policy_loss, told = evaluated("objective", plan.objective, policy, minibatch)
+    added: Metrics = {}
     value_loss = minibatch.mean(value_losses(minibatch, h, plan))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
     if plan.extra_loss is not None:
         extra, more = evaluated("extra_loss", plan.extra_loss, policy, minibatch)
-        total, told = total + extra, {**told, "extra_loss": extra, **more}
+        total, told, added = total + extra, {**told, **more}, {"extra_loss": extra}
 
     ratio = minibatch.ratio
     metrics = {
@@ -125,7 +126,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
         "ratio_min": jnp.min(ratio, where=minibatch.valid, initial=jnp.inf),
         "ratio_max": jnp.max(ratio, where=minibatch.valid, initial=-jnp.inf),
     }
-    return total, joined(metrics, told)
+    return total, {**joined(metrics, told), **added}
 
 
 def read(policy: ActorCritic, state: LearnerState, batch: Batch) -> Minibatch:

@@ -49,8 +49,8 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
     hold_name(name)
-    if names_code(env_id):
-        _hold_code(source, "environment", env_id, trust_code)
+    if names_code(env_id) and not trust_code:
+        raise _untrusted(source, {"environment": env_id})
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
 
     def fill(run_dir: Path) -> None:
@@ -62,8 +62,8 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
             config = directory.read_config(run_dir)
             if config.env.id != env_id:
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
-            for setting, value in own_code(config).items():
-                _hold_code(source, setting, str(value), trust_code)
+            if own_code(config) and not trust_code:
+                raise _untrusted(source, own_code(config))
             checkpoint.verify(run_dir / "checkpoints" / str(found["step"]))
         except CheckpointError as error:  # by the name that the user gave, not of a folder that goes away
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{run_dir}/', '')}") from error
@@ -80,13 +80,13 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
         raise
 
 
-def _hold_code(source: str, setting: str, name: str, trusted: bool) -> None:
-    """Raise ``ConfigError`` for a module that was not agreed to."""
-    if not trusted:
-        raise ConfigError(
-            f"{source} asks for the {setting} {name!r}: a module that would be imported from your Python path. Where you know it, pull with "
-            "--trust-code (trust_code=True)."
-        )
+def _untrusted(source: str, named: Mapping[str, Any]) -> ConfigError:
+    """The error for modules that were not agreed to."""
+    parts = [f"the {setting} {str(value)!r}" for setting, value in named.items()]
+    return ConfigError(
+        f"{source} asks for {', '.join(parts)}: {'a module' if len(parts) == 1 else 'modules'} that would be imported from your Python path. Where "
+        "you know it, pull with --trust-code (trust_code=True)."
+    )
 
 
 def _localise(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:

@@ -1,0 +1,90 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from proximo.drivers.learning import hold_own
+from proximo.errors import ConfigError
+from proximo.spaces import Box, Discrete
+
+import toys
+from helpers import small_driver
+
+nn = pytest.importorskip("flax.linen")
+flax = pytest.importorskip("proximo.integrations.flax")
+flax_nnx = pytest.importorskip("flax.nnx")
+
+ENV = toys.AnySpaces(Box((3,)), Discrete(4))
+
+
+class Encoder(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.tanh(nn.Dense(5)(x))
+
+
+class Normalised(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.BatchNorm(use_running_average=True)(x)
+
+
+class Network(flax_nnx.Module):
+    def __init__(self, size, count, *, rngs):
+        self.hidden = flax_nnx.Linear(size, 5, rngs=rngs)
+        self.actor, self.critic = flax_nnx.Linear(5, count, rngs=rngs), flax_nnx.Linear(5, 1, rngs=rngs)
+
+    def __call__(self, x):
+        x = jnp.tanh(self.hidden(x))
+        return self.actor(x), self.critic(x)
+
+
+KINDS = {
+    "linen encoder": {"encoder": flax.linen(Encoder()), "hidden_sizes": (64, 64)},
+    "linen cell": {"memory": flax.linen(nn.GRUCell(features=6)), "memory_size": 128},
+    "linen LSTM": {"memory": flax.linen(nn.OptimizedLSTMCell(features=6)), "memory_size": 128},
+    "linen heads": {
+        "actor": lambda key, features, count: flax.linen(nn.Dense(count))(key, features),
+        "critic": flax.linen(nn.Dense(1)),
+    },
+    "nnx actor-critic": {
+        "actor_critic": flax.nnx(lambda space, count, rngs: Network(space.size, count, rngs=rngs)),
+        "hidden_sizes": (64, 64),
+        "memory_size": 128,
+        "towers": "separate",
+    },
+    "nnx cell": {"memory": flax.nnx(lambda features, rngs: flax_nnx.GRUCell(features, 6, rngs=rngs)), "memory_size": 128},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_module_of_flax_is_learned(kind):
+    """Ratio 1 in the first minibatch, and no parameter as it was."""
+    settings = {"memory_size": 128, **KINDS[kind]} if "memory" not in KINDS[kind] else KINDS[kind]
+    driver = small_driver(ENV, **settings, num_epochs=1, num_minibatches=1)
+    state = driver.init(jax.random.key(0))
+    after, metrics = jax.jit(lambda s: driver.advance(s, jnp.int32(1), 1))(state)
+    assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
+    before, learned = ((p.torsos, p.actor, p.critic) for p in (state.learner.policy, after.learner.policy))
+    assert jax.tree.structure(before) == jax.tree.structure(learned)
+    changed = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), before, learned)
+    assert sum(jax.tree.leaves(changed)) >= len(jax.tree.leaves(changed)) - 1  # one bias of a cell may have no gradient yet
+
+
+def test_a_module_with_more_than_parameters_is_refused():
+    with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change as it runs"):
+        small_driver(ENV, encoder=flax.linen(Normalised()), hidden_sizes=(64, 64))
+
+
+def test_an_nnx_module_with_dropout_is_refused():
+    def make(space, rngs):
+        return flax_nnx.Dropout(0.5, rngs=rngs)
+
+    with pytest.raises(ConfigError, match="Dropout has variables beside its parameters"):
+        small_driver(ENV, encoder=flax.nnx(make), hidden_sizes=(64, 64))
+
+
+def test_a_wrong_size_is_the_same_sentence_as_for_other_networks():
+    config = small_driver(ENV).config
+    with pytest.raises(ConfigError, match=r"^actor: actor\(8 features\) gives \(3,\) float32, expected a vector of 4"):
+        hold_own(ENV, small_driver(ENV, actor=flax.linen(nn.Dense(3))).config)
+    assert config.network.actor == "auto"
