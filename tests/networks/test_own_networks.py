@@ -111,7 +111,7 @@ def test_seeds_have_networks_of_their_own_unless_they_are_given_as_objects():
         make_policy(jax.random.key(i), VECTOR, Discrete(2), config_for({"encoder": own.Encoder}).network, False) for i in (0, 1)
     ]
     given = [make_policy(jax.random.key(i), VECTOR, Discrete(2), config_for({"encoder": made}).network, False) for i in (0, 1)]
-    weights = [policy.torsos[0].encoder.held.made.layers[0].weight for policy in (*fresh, *given)]
+    weights = [policy.torsos[0].encoder.module.layers[0].weight for policy in (*fresh, *given)]
     assert difference(weights[0], weights[1]) > 0.01
     assert all(weight.tolist() == made.layers[0].weight.tolist() for weight in weights[2:])
 
@@ -288,7 +288,7 @@ def test_an_own_network_is_saved_by_its_name_or_as_lost():
     assert lost.startswith("<")
     again = config_for({"encoder": named})
     policy = make_policy(jax.random.key(0), VECTOR, Discrete(2), again.network, False)
-    assert isinstance(policy.torsos[0].encoder.held.made, own.Encoder)
+    assert isinstance(policy.torsos[0].encoder.module, own.Encoder)
     with pytest.raises(ConfigError, match=r"was an object of the program that trained: give it again"):
         make_policy(jax.random.key(0), VECTOR, Discrete(2), config_for({"encoder": lost}).network, False)
 

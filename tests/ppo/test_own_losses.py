@@ -36,7 +36,7 @@ class Reconstructing(own.Encoder):
 def reconstruction(policy, minibatch):
     encoder = policy.torsos[0].encoder
     seen = policy.normalized(minibatch.observation)
-    decoded = jax.vmap(jax.vmap(encoder.held.made.decoder))(encoder(seen))
+    decoded = jax.vmap(jax.vmap(encoder.module.decoder))(encoder(seen))
     error = minibatch.mean(jnp.mean(jnp.square(decoded - jax.lax.stop_gradient(seen)), axis=-1))
     return error, {"reconstruction": error}
 
@@ -76,9 +76,9 @@ def test_an_extra_loss_is_added_and_reported():
     total = metrics["train/policy_loss"] + 0.5 * metrics["train/value_loss"] + metrics["train/extra_loss"]
     np.testing.assert_allclose(metrics["train/loss"], total, rtol=1e-5)
     assert metrics["train/reconstruction"][-1] < 0.7 * metrics["train/reconstruction"][0]
-    decoders = [p.torsos[0].encoder.held.made.decoder.weight for p in (without, policy)]
+    decoders = [p.torsos[0].encoder.module.decoder.weight for p in (without, policy)]
     start = small_driver(toys.RandomEnds(), encoder=Reconstructing, hidden_sizes=(64, 64)).init(jax.random.key(0)).learner.policy
-    assert difference(decoders[0], start.torsos[0].encoder.held.made.decoder.weight) == 0.0
+    assert difference(decoders[0], start.torsos[0].encoder.module.decoder.weight) == 0.0
     assert difference(decoders[1], decoders[0]) > 1e-3
 
 

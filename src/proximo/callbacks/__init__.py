@@ -3,5 +3,6 @@
 from proximo.callbacks.checkpoints import BestModel, Checkpoints
 from proximo.callbacks.early_stopping import EarlyStopping
 from proximo.callbacks.video import Video
+from proximo.run.callbacks import Evaluation, Info
 
-__all__ = ["BestModel", "Checkpoints", "EarlyStopping", "Video"]
+__all__ = ["BestModel", "Checkpoints", "EarlyStopping", "Evaluation", "Info", "Video"]

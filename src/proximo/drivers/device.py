@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 from proximo.config import Config
 from proximo.drivers import vector
 from proximo.drivers.learning import fresh_learner, fresh_policy, hold_own, kept, learn
-from proximo.envs.protocol import JaxEnvironment
+from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo import inspection, make_hyperparameters
@@ -28,12 +28,11 @@ class DeviceDriver:
     ``seeds_axis`` says that ``advance`` will run under ``jax.vmap(..., axis_name="seeds")``.
     """
 
-    def __init__(self, config: Config, env: JaxEnvironment, seeds_axis: bool = False):
-        vector.check_env(env, config.env.id)
+    def __init__(self, config: Config, env: JaxEnvironment | HostEnvironment, seeds_axis: bool = False):
+        self.config, self.env, self.seeds_axis = config, vector.check_env(env, config.env.id), seeds_axis
         hold_own(env, config)
-        self.config, self.env, self.seeds_axis = config, env, seeds_axis
         self.limit = config.env.max_episode_steps or NO_LIMIT
-        self.tells_success = vector.tells_success(env)
+        self.tells_success = vector.tells_success(self.env)
 
     def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
         """A fresh policy for the environment's spaces. Raises ``EnvError`` where a space is not supported."""
@@ -228,10 +227,12 @@ class DeviceDriver:
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
 
-def make_train(config: Config, env: JaxEnvironment, seeds_axis: bool = False) -> Callable:
-    """``train(key, hyperparameters) -> (TrainState, metrics)``: a whole training as one pure function, to be jitted, and
+def make_train(
+    config: Config, env: JaxEnvironment | HostEnvironment, seeds_axis: bool = False
+) -> Callable[..., tuple[TrainState, Metrics]]:
+    """``train(key, hyperparameters=None) -> (TrainState, metrics)``: a whole training as one pure function, to be jitted, and
     vmapped over keys and hyperparameters. The metrics have a row for each update. It equals a run of the command line but for
-    rounding: as one program, it may be fused differently."""
+    rounding: as one program, it may be fused differently. Raises ``EnvError`` for an environment of the host."""
     driver = DeviceDriver(config, env, seeds_axis)
     total = config.total_updates
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.drivers.device import DeviceDriver
 from proximo.drivers.learning import kept, learn
-from proximo.envs.protocol import JaxEnvironment
+from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
 
 
@@ -25,7 +25,7 @@ class Functions(NamedTuple):
     update: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
 
 
-def make_functions(config: Config, env: JaxEnvironment, seeds_axis: bool = False) -> Functions:
+def make_functions(config: Config, env: JaxEnvironment | HostEnvironment, seeds_axis: bool = False) -> Functions:
     """``init, collect, update`` for ``config`` on ``env``.
 
     ``init(key, hyperparameters=None)``: the state before the first step; hyperparameters (``proximo.ppo.make_hyperparameters``) are traced,
@@ -33,7 +33,7 @@ def make_functions(config: Config, env: JaxEnvironment, seeds_axis: bool = False
     (``proximo.types.Rollout``), and metrics ``rollout/…`` of the episodes that ended in it. ``update(state, rollout)``: one update of the
     learner, and metrics ``train/…``; from the first NaN or infinity on the learner stays as it was (``state.healthy``). A rollout may be changed
     between the two, as by adding to its ``reward``. With ``seeds_axis`` they run under ``jax.vmap(..., axis_name="seeds")`` only, where
-    environments are reset for all seeds at once. Raises ``EnvError`` where ``env`` breaks the protocol.
+    environments are reset for all seeds at once. Raises ``EnvError`` where ``env`` breaks the protocol, or is one of the host.
     """
     driver = DeviceDriver(config, env, seeds_axis)
 

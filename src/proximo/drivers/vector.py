@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
+from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
 from proximo.networks.memory import select
@@ -75,8 +76,13 @@ def _example_action(env: JaxEnvironment) -> Array:
     return jnp.zeros(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
 
 
-def check_env(env: JaxEnvironment, env_id: str) -> None:
-    """Trace reset and step without running them, and hold shapes against the spaces. Raises ``EnvError``."""
+def check_env(env: JaxEnvironment | HostEnvironment, env_id: str) -> JaxEnvironment:
+    """``env``, of which reset and step were traced without running them, and shapes held against the spaces. Raises ``EnvError``."""
+    if isinstance(env, HostEnvironment):
+        raise EnvError(
+            f"{env_id} is stepped on the host, and this is for environments in JAX (`proximo envs` lists them): proximo.PPO and proximo.train take "
+            "either kind."
+        )
     params = env.default_params
     space = from_any(env.observation_space, "observation")
     with users_code(f"{env_id}.reset"):
@@ -112,6 +118,7 @@ def check_env(env: JaxEnvironment, env_id: str) -> None:
                 f"{env_id}.step returns a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
                 f"where reset's is {before.dtype}{list(before.shape)}: make both alike."
             )
+    return env
 
 
 def _hold_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:

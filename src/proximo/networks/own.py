@@ -153,9 +153,14 @@ class OwnEncoder(eqx.Module):
     ndim: int = eqx.field(static=True)
     """Axes of the first part of one observation."""
 
+    @property
+    def module(self) -> Any:
+        """The user's object, with the parameters of this moment."""
+        return self.held.made
+
     def __call__(self, x: Observation) -> Float[Array, "*batch features"]:
         x = seen_of(x, self.names)
-        return over_rows(lambda x: joined(self.held.made(x)), jax.tree.leaves(x)[0].ndim - self.ndim, x)
+        return over_rows(lambda x: joined(self.module(x)), jax.tree.leaves(x)[0].ndim - self.ndim, x)
 
 
 class PassOn(eqx.Module):
@@ -177,8 +182,13 @@ class OwnReadout(eqx.Module):
 
     held: Held
 
+    @property
+    def module(self) -> Any:
+        """The user's object, with the parameters of this moment."""
+        return self.held.made
+
     def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch out_size"]:
-        return over_rows(lambda x: jnp.atleast_1d(self.held.made(x)), features.ndim - 1, features)
+        return over_rows(lambda x: jnp.atleast_1d(self.module(x)), features.ndim - 1, features)
 
 
 class Part(eqx.Module):
@@ -199,16 +209,21 @@ class OwnCell(MemoryCell):
     held: Held
 
     @property
+    def module(self) -> Any:
+        """The user's object, with the parameters of this moment."""
+        return self.held.made
+
+    @property
     def full_precision(self) -> bool:
-        return bool(getattr(self.held.made, "full_precision", False))
+        return bool(getattr(self.module, "full_precision", False))
 
     @property
     def unrolls(self) -> bool:
         """Whether the object goes through many rows by a way of its own."""
-        return callable(getattr(self.held.made, "unroll", None))
+        return callable(getattr(self.module, "unroll", None))
 
     def init(self, batch: int) -> PyTree[Array]:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.held.made.init())
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.module.init())
 
     def step(self, state: PyTree, x: PyTree, first: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
         before = select(first, self.init(first.shape[0]), state)
@@ -217,7 +232,7 @@ class OwnCell(MemoryCell):
 
     def advance(self, state: PyTree, x: PyTree) -> tuple[PyTree, Array]:
         """One row of one environment."""
-        state, *out = self.held.made.step(state, x)
+        state, *out = self.module.step(state, x)
         return state, joined(tuple(out)) if len(out) > 1 else out[0]
 
     def unroll(self, state: PyTree, x: PyTree, first: Bool[Array, "T N"], valid: Bool[Array, "T N"]) -> tuple[PyTree, Array]:
@@ -225,7 +240,7 @@ class OwnCell(MemoryCell):
             return jax.lax.scan(lambda s, row: self.step(s, *row), state, (x, first, valid))
 
         def one(state: PyTree, x: PyTree, first: Array, valid: Array) -> tuple[PyTree, Array]:
-            state, *out = self.held.made.unroll(state, x, first, valid)
+            state, *out = self.module.unroll(state, x, first, valid)
             return state, jnp.concatenate([part.reshape((first.shape[0], -1)) for part in out], axis=-1)
 
         return jax.vmap(one, in_axes=(0, 1, 1, 1), out_axes=(0, 1))(state, x, first, valid)

@@ -1,0 +1,206 @@
+"""What it costs to use proximo as a library: a loop of one's own beside the command line, a network of one's own beside ours, a sweep in one call
+beside one training after the other. Pairs in turns in one process, medians of the ratios; results/library.json.
+
+    python benchmarks/library.py [--rounds 5] [--rows loop network sweep] [--steps 500000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+
+import proximo
+import jax
+import jax.numpy as jnp
+
+from proximo.drivers.vector import SEEDS_AXIS
+from proximo.ppo import make_hyperparameters
+
+ENV = "gymnax:CartPole-v1"
+RESULTS = Path(__file__).parent / "results" / "library.json"
+RATES, SEEDS = (3e-4, 1e-3, 2e-3, 3e-3), 16
+
+
+def loop_of(config: proximo.Config) -> Callable:
+    """docs/python.md's loop, as a user writes it."""
+    init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
+
+    def step(state, _):
+        state, rollout, episodes = collect(state)
+        state, metrics = update(state, rollout)
+        return state, {**metrics, **episodes}
+
+    @jax.jit
+    def train(key):
+        return jax.lax.scan(step, init(key), length=config.total_updates)
+
+    return train
+
+
+def timed(call: Callable, *arguments) -> float:
+    """Seconds of a call, to its last array."""
+    started = time.perf_counter()
+    jax.block_until_ready(call(*arguments))
+    return time.perf_counter() - started
+
+
+def loop(steps: int, rounds: int) -> dict:
+    """The functional loop, and what `proximo train` reports as the seconds of its updates (checkpoints in, evaluations out)."""
+    config = proximo.make_config(ENV, {"total_steps": steps})
+    train = loop_of(config)
+    jax.block_until_ready(train(jax.random.key(0)))
+
+    def command(seed: int) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            [result] = proximo.train(ENV, total_steps=steps, eval_episodes=0, seed=seed, runs_dir=folder)
+        return result.seconds
+
+    command(0)
+    pairs = [(timed(train, jax.random.key(i)), command(i)) for i in range(1, rounds + 1)]
+    return told("seconds of the loop, of the command line", pairs, "command line / loop; asked: 0.95 or more")
+
+
+class Tower(eqx.Module):
+    """The shipped encoder of a preset, written by a user with Equinox's layers."""
+
+    layers: list
+
+    def __init__(self, key, space):
+        keys = jax.random.split(key)
+        self.layers = [eqx.nn.Linear(space.size, 64, key=keys[0]), eqx.nn.Linear(64, 64, key=keys[1])]
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = jnp.tanh(layer(x))
+        return x
+
+
+class Head(eqx.Module):
+    """Its heads."""
+
+    layer: eqx.nn.Linear
+
+    def __init__(self, key, in_size, out_size=1):
+        self.layer = eqx.nn.Linear(in_size, out_size, key=key)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+class Cell(eqx.Module):
+    """A GRU of Equinox's."""
+
+    cell: eqx.nn.GRUCell
+
+    def __init__(self, key, in_size):
+        self.cell = eqx.nn.GRUCell(in_size, 128, key=key)
+
+    def init(self):
+        return jnp.zeros(128)
+
+    def step(self, state, x):
+        state = self.cell(x, state)
+        return state, state
+
+
+def network(steps: int, rounds: int) -> dict:
+    """Whole trainings with the shipped encoder and heads, and with the same shapes written by a user."""
+    return _networks(steps, rounds, {}, {"encoder": Tower, "actor": Head, "critic": Head})
+
+
+def memory(steps: int, rounds: int) -> dict:
+    """The shipped GRU, whose gradient is written by hand, and Equinox's cell, whose is not."""
+    base = {"towers": "shared", "sequence_length": 16}
+    return _networks(steps // 5, rounds, {**base, "memory": "gru", "memory_size": 128}, {**base, "memory": Cell})
+
+
+def _networks(steps: int, rounds: int, ours: dict, theirs: dict) -> dict:
+    loops = [loop_of(proximo.make_config(ENV, {"total_steps": steps, **settings})) for settings in (theirs, ours)]
+    for train in loops:
+        jax.block_until_ready(train(jax.random.key(0)))
+    pairs = [tuple(timed(train, jax.random.key(i)) for train in loops) for i in range(1, rounds + 1)]
+    return told("seconds with the user's, with the shipped", pairs, "shipped / user's; asked: about 1")
+
+
+def sweep(steps: int, rounds: int) -> dict:
+    """16 seeds × 4 learning rates in one vmapped call, and one after the other, each by the same compiled training of one."""
+    config = proximo.make_config(ENV, {"total_steps": steps // 10})
+    base, env = make_hyperparameters(config.ppo), proximo.make_env(ENV)
+    one = proximo.make_train(config, env)
+    many = proximo.make_train(config, env, seeds_axis=True)
+
+    def with_rate(rate):
+        schedule = dataclasses.replace(base.learning_rate, initial=rate)
+        return dataclasses.replace(base, learning_rate=schedule)
+
+    def single(rate, key):
+        return one(key, with_rate(rate))[1]["rollout/return_mean"]
+
+    def member(rate, key):
+        return many(key, with_rate(rate))[1]["rollout/return_mean"]
+
+    pairs = list(itertools.product(RATES, range(SEEDS)))
+    rates = jnp.array([rate for rate, _ in pairs])
+    keys = jax.vmap(jax.random.key)(np.array([seed for _, seed in pairs]))
+    together, alone = jax.jit(jax.vmap(member, axis_name=SEEDS_AXIS)), jax.jit(single)
+    returns = jax.block_until_ready(together(rates, keys))
+    jax.block_until_ready(alone(rates[0], keys[0]))
+    measured = []
+    for _ in range(rounds):
+        first = timed(together, rates, keys)
+        measured.append((first, sum(timed(alone, rate, key) for rate, key in zip(rates, keys, strict=True))))
+    row = told("seconds of the one call, of 64 calls", measured, "64 calls / one call; asked: 3 or more, or the reason")
+    last = np.asarray(returns)[:, -10:].mean(axis=1).reshape(len(RATES), SEEDS).mean(axis=1)
+    return {
+        **row,
+        "trainings": len(pairs),
+        "steps_each": steps // 10,
+        "return_by_rate": dict(zip(map(str, RATES), last.round(1).tolist(), strict=True)),
+    }
+
+
+def told(what: str, pairs: list[tuple[float, float]], ratio: str) -> dict:
+    """A row of the results."""
+    ratios = [other / first for first, other in pairs]
+    row = {"what": what, "pairs": [[round(x, 3) for x in pair] for pair in pairs], "ratio_is": ratio}
+    return {**row, "ratios": [round(x, 3) for x in ratios], "median_ratio": round(statistics.median(ratios), 3)}
+
+
+ROWS = {"loop": loop, "network": network, "memory": memory, "sweep": sweep}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in options.rows:
+        row = ROWS[name](options.steps, options.rounds)
+        machine = {
+            "cpu_count": os.cpu_count(),
+            "jax": jax.__version__,
+            "python": platform.python_version(),
+            "backend": jax.default_backend(),
+        }
+        results[name] = {**row, "machine": machine, "command": " ".join(["python", *sys.argv])}
+        print(name, json.dumps(row), flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
