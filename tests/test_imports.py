@@ -16,7 +16,7 @@ PPO = {"ppo"} | NETWORKS
 DRIVERS = {"drivers", "envs"} | PPO
 CHECKS = {"checks"} | DRIVERS
 RUN = {"run", "presets"} | CHECKS
-TOP = {"report", "export", "tune", "publish", "callbacks"}
+TOP = {"report", "export", "tune", "publish", "callbacks", "integrations"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
     "envs": {"envs", "types", "errors", "spaces", "users_code"},

@@ -273,6 +273,12 @@ class Config:
         return -(-self.total_updates // 50) if self.run.histograms else 0
 
     @property
+    def eval_updates(self) -> int:
+        """Updates between two evaluations."""
+        every = self.run.eval_every
+        return max(1, round(every / self.batch_size) if every else -(-self.total_updates // 10))
+
+    @property
     def updates_per_call(self) -> int:
         """Most updates in one compiled call."""
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,24 @@ class PPO:
         ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` where NaN or infinity ends it.
         """
         reporter = reporter or Reporter()
+        with Interrupts(reporter.stopping, reporter.owns_process) as interrupts:
+            for _ in self.calls(total_steps, interrupts, callbacks=callbacks, reporter=reporter):
+                pass
+        return self
+
+    def calls(
+        self,
+        total_steps: int,
+        interrupts: Interrupts,
+        *,
+        callbacks: Sequence[Any] = (),
+        reporter: Reporter | None = None,
+        most_updates: int | None = None,
+    ) -> Iterator[None]:
+        """``learn``, at the pace of another program: yields before each call of the compiled one, of ``most_updates`` at most, when this object has
+        all that was learned until then. Closed there, it ends there. ``interrupts`` are heeded while they are entered, which is up to the caller.
+        """
+        reporter = reporter or Reporter()
         listened = check(callbacks)
         if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
             raise ConfigError(
@@ -154,20 +172,25 @@ class PPO:
         config = validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
         program = make_program(config, self._env, stacked=False)
         member = _Kept(config, Listeners(listened), self.history)
+        before = self._state, self.step, self.config
         try:
-            with Interrupts(reporter.stopping, reporter.owns_process) as interrupts:
-                training = Training(program, [member], interrupts, reporter, None)
+            training = Training(program, [member], interrupts, reporter, None, most_updates)
+            calls = training.calls(lambda: self._first(program, config), self.step)
+            goes_on = True
+            while goes_on:
                 try:
-                    training.run(lambda: self._first(program, config), self.step)
+                    goes_on = next(calls, False) is None
                 finally:
-                    self._take(training, config)
+                    # A call that was cut short has used up the state of which it was not known that it would take long.
+                    self._take(training, config, before)
+                if goes_on:
+                    yield
         finally:
             program.close()
         if member.failure is not None:
             raise member.failure
         if interrupts.requested is not None:
             raise KeyboardInterrupt
-        return self
 
     def _first(self, program: Program | HostProgram, config: Config) -> TrainState:
         """The state that a session begins with; a copy, because the program uses it up."""
@@ -175,9 +198,10 @@ class PPO:
             return program.start([config.run.seed])
         return program.stack([with_total_steps(copy_of(self._state), config)])
 
-    def _take(self, training: Training, config: Config) -> None:
-        """What a session, however it ended, has led to."""
+    def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
+        """What a session has led to; where nothing stands, what was ``before`` it."""
         if training.standing is None:
+            self._state, self.step, self.config = before
             return
         state, updates = training.standing
         self._state, self.step, self.config = state, updates * config.batch_size, config

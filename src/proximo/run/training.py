@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +30,7 @@ LOOK_GRACE_SECONDS = 1.0
 
 class Training:
     """Trains the seeds of one program together: one seed, or all of them vmapped. ``path`` is what the user resumes, None where
-    nothing is written."""
+    nothing is written. ``most_updates`` bounds those of one call; None: about a second of them."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class Training:
         interrupts: Interrupts,
         reporter: Reporter,
         path: Path | None,
+        most_updates: int | None = None,
     ):
         self.program, self.members, self.interrupts, self.reporter = program, members, interrupts, reporter
-        self.path = path
+        self.path, self.most_updates = path, most_updates
         self.config = members[0].config
         self.standing: tuple[TrainState, int] | None = None
         """The state that can be saved, and how many updates have led to it."""
@@ -65,6 +66,15 @@ class Training:
 
     def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
         """From the state that is made, of ``step``, to the end, or to the border at which an interruption was asked for."""
+        for _ in self.calls(make_state, step):
+            pass
+        assert self.standing is not None
+        ended = self.standing[1] >= self.config.total_updates
+        return self._results(None if ended else self.interrupts.requested)
+
+    def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
+        """``run``, at the pace of another: yields before each call of the program, when ``standing`` has all that was learned until then.
+        Closed there, it ends there."""
         update, total = step // self.config.batch_size, self.config.total_updates
         self.saved_at = update if update else -1
         self.reporter.begun([member.run_dir for member in self.members if member.run_dir is not None], step)
@@ -84,6 +94,8 @@ class Training:
                 self.standing = (state, update)
                 self._at_border(state, update)
             while update < total and self.interrupts.requested is None and self.going:
+                self.standing = (state, update)
+                yield
                 count = self._until_border(update, per_update)
                 # Where updates are long, one that an interruption cuts short is lost; what stood before it is not.
                 self.standing = self._copied(state, update, not per_update or per_update * count > SNAPSHOT_SECONDS)
@@ -112,7 +124,6 @@ class Training:
                     self.reporter.stopped(self._stop_message(update))
             raise
         self._moment = -1
-        return self._results(self.interrupts.requested if update < total else None)
 
     def _copied(self, state: TrainState, update: int, long: bool) -> tuple[TrainState, int] | None:
         """What can be saved while the next call runs: a copy where that call uses ``state`` up, made only before ``long`` ones."""
@@ -127,7 +138,7 @@ class Training:
 
     def _until_border(self, update: int, per_update: float) -> int:
         """How many updates the next call does: about a second of them, but not beyond a row, evaluation or checkpoint."""
-        wanted = max(1, int(CALL_SECONDS / per_update)) if per_update else 1
+        wanted = self.most_updates or (max(1, int(CALL_SECONDS / per_update)) if per_update else 1)
         if self._is_looked_at(update):
             return 1
         borders = [self.config.total_updates, update + self.program.capacity - self.window_rows]
@@ -135,7 +146,7 @@ class Training:
             borders.append((update // every + 1) * every - 1)
         clips = (self.video_updates,) if self.clips is not None else ()
         borders += [border for _, member in self.going for border in member.listeners.borders(update)]
-        borders += [(update // every + 1) * every for every in (self.eval_updates, self.checkpoint_updates, *clips)]
+        borders += [(update // every + 1) * every for every in (self.config.eval_updates, self.checkpoint_updates, *clips)]
         return max(1, min(wanted, min(borders) - update, self.program.capacity))
 
     def _is_looked_at(self, update: int) -> bool:
@@ -149,16 +160,10 @@ class Training:
         return max((len(member.window) for _, member in self.going), default=0)
 
     @property
-    def eval_updates(self) -> int:
-        """Updates between evaluations."""
-        every = self.config.run.eval_every
-        return max(1, round(every / self.config.batch_size) if every else -(-self.config.total_updates // 10))
-
-    @property
     def checkpoint_updates(self) -> int:
         """Updates between checkpoints."""
         every = self.config.run.checkpoint_every
-        return max(1, round(every / self.config.batch_size)) if every else self.eval_updates
+        return max(1, round(every / self.config.batch_size)) if every else self.config.eval_updates
 
     @property
     def video_updates(self) -> int:
@@ -228,7 +233,7 @@ class Training:
         if not self.going:
             return
         step, last = update * self.config.batch_size, update == self.config.total_updates
-        evaluate = self.program.evaluator is not None and (last or update % self.eval_updates == 0)
+        evaluate = self.program.evaluator is not None and (last or update % self.config.eval_updates == 0)
         save = last or update % self.checkpoint_updates == 0
         if self.window_rows >= self.program.capacity or evaluate or save:
             self._write_rows(step)

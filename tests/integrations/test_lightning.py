@@ -1,0 +1,344 @@
+"""``PPOModule``: Lightning's Trainer drives the same training, to the same bits; the gate runs these in an environment that has Lightning."""
+
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+lightning = pytest.importorskip("lightning")
+
+import torch  # noqa: E402
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: E402
+from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
+
+import proximo  # noqa: E402
+from commands import BATCH, GRU, SMALL, final_state  # noqa: E402
+from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError  # noqa: E402
+from proximo.integrations.lightning import PPOModule  # noqa: E402
+from proximo.run.sinks import read_rows  # noqa: E402
+
+from gym_toys import Countdown  # noqa: E402
+from toys import Broken, RandomEnds  # noqa: E402
+
+UPDATES, EPOCH = 22, 5
+SETTINGS = {name: x for name, x in SMALL.items() if name != "tensorboard"}
+SETTINGS |= {"total_steps": UPDATES * BATCH, "eval_every": EPOCH * BATCH}
+
+
+def module(env="toys:RandomEnds", **settings):
+    return PPOModule(env, preset=False, **{**SETTINGS, **settings})
+
+
+def trainer(folder, **options):
+    silent = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    return lightning.Trainer(**{"accelerator": "cpu", "max_epochs": -1, "default_root_dir": folder, **silent, **options})
+
+
+def saved(agent, folder):
+    return final_state(agent.save(folder))
+
+
+def rows(agent):
+    return [{name: x for name, x in row.items() if not name.startswith("time/")} for row in agent.history]
+
+
+class Recorded(Logger):
+    name, version = "recorded", 0
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.settings = [], {}
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append({"step": step, **metrics})
+
+    def log_hyperparams(self, params, *_, **__):
+        self.settings = dict(params)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The uninterrupted training, by ``PPO.learn``."""
+    settings = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
+    agent = proximo.PPO("toys:RandomEnds", preset=False, **settings, **GRU, learning_rate="linear(1e-3, 0)")
+    agent.learn(UPDATES * BATCH)
+    return agent, saved(agent, tmp_path_factory.mktemp("whole") / "saved")
+
+
+def same(**settings):
+    return module(**GRU, learning_rate="linear(1e-3, 0)", **settings)
+
+
+def test_fit_is_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
+    agent, state = whole
+    learner, recorded = same(), Recorded()
+    fitted = trainer(tmp_path, logger=recorded, enable_checkpointing=False)
+    fitted.fit(learner)
+    assert saved(learner.agent, tmp_path / "saved") == state
+    assert rows(learner.agent) == rows(agent)
+    assert (fitted.global_step, fitted.current_epoch) == (UPDATES, -(-UPDATES // EPOCH))
+    assert [row["step"] for row in recorded.rows] == [row["step"] for row in agent.history]
+    assert all(isinstance(row["step"], int) for row in recorded.rows)
+    assert [r["eval/mean_return"] for r in recorded.rows if "eval/mean_return" in r] == [
+        r["eval/mean_return"] for r in agent.history if "eval/mean_return" in r
+    ]
+    assert (recorded.settings["env"], recorded.settings["num_envs"]) == ("toys:RandomEnds", SETTINGS["num_envs"])
+
+
+def test_a_gymnax_environment_is_learned_on_to_the_bits_of_learn(tmp_path):
+    settings = {**SETTINGS, "total_steps": 6 * BATCH, "eval_every": 3 * BATCH}
+    learner = module("gymnax:CartPole-v1", **settings)
+    trainer(tmp_path, enable_checkpointing=False).fit(learner)
+    del settings["total_steps"]
+    expected = proximo.PPO("gymnax:CartPole-v1", preset=False, **settings).learn(6 * BATCH)
+    assert saved(learner.agent, tmp_path / "ours") == saved(expected, tmp_path / "theirs")
+
+
+class NanAfterThreeUpdates(Broken):
+    default_params = {"observation": -1, "reward": 20}  # noqa: RUF012  (8 steps an update)
+
+
+class Kept(Callback):
+    """A checkpoint at a hook, behind ``update`` updates."""
+
+    def __init__(self, hook, update, path):
+        self.path = path
+        setattr(self, hook, lambda fitted, *_: self._save(fitted, update))
+
+    def _save(self, fitted, update):
+        if fitted.global_step == update:
+            fitted.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize(
+    ("hook", "update"),
+    [
+        ("on_train_batch_end", 7),
+        ("on_train_batch_end", EPOCH),
+        ("on_train_epoch_end", EPOCH),
+        ("on_train_batch_end", UPDATES - 1),
+    ],
+)
+def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(tmp_path, whole, hook, update, recwarn):
+    path = tmp_path / "c.ckpt"
+    learner = same()
+    stopped = trainer(tmp_path, callbacks=[Kept(hook, update, path)], max_steps=update, enable_checkpointing=False)
+    stopped.fit(learner)
+    assert learner.agent.step == update * BATCH
+    resumed, second = same(), trainer(tmp_path, enable_checkpointing=False)
+    second.fit(resumed, ckpt_path=path)
+    assert saved(resumed.agent, tmp_path / "saved") == whole[1]
+    assert second.global_step == UPDATES
+    assert [r["step"] for r in resumed.agent.history if "eval/mean_return" in r] == [
+        r["step"] for r in whole[0].history if "eval/mean_return" in r
+    ]
+    assert not [w for w in recwarn if "resum" in str(w.message)]
+
+
+def test_two_resumes_on_an_environment_of_the_host_are_equal(tmp_path):
+    path, states = tmp_path / "c.ckpt", []
+    first = trainer(tmp_path, max_steps=4, enable_checkpointing=False)
+    first.fit(module(Countdown))
+    first.save_checkpoint(path)
+    for name in "ab":
+        resumed = module(Countdown)
+        trainer(tmp_path, max_steps=8, enable_checkpointing=False).fit(resumed, ckpt_path=path)
+        assert resumed.agent.step == 8 * BATCH
+        states.append(saved(resumed.agent, tmp_path / name))
+    assert states[0] == states[1]
+
+
+def test_model_checkpoint_keeps_the_best_evaluation_and_it_is_loaded(tmp_path):
+    best = ModelCheckpoint(tmp_path, monitor="eval/mean_return", mode="max")
+    learner = module(seed=3)
+    trainer(tmp_path, callbacks=[best]).fit(learner)
+    evaluations = {row["step"]: row["eval/mean_return"] for row in learner.agent.history if "eval/mean_return" in row}
+    assert len(evaluations) == 5
+    assert len(set(evaluations.values())) > 1
+    evaluations = {step: np.float32(mean) for step, mean in evaluations.items()}  # as Lightning compares them
+    highest = max(evaluations.values())
+    assert float(best.best_model_score) == highest
+    loaded = PPOModule.load_from_checkpoint(best.best_model_path, weights_only=True)  # no pickle of anything of ours
+    assert loaded.agent.step == next(step for step, mean in evaluations.items() if mean == highest)
+    assert loaded.agent.config.run.seed == 3
+    assert loaded.agent.history == [row for row in learner.agent.history if row["step"] <= loaded.agent.step]
+    assert PPOModule.load_from_checkpoint(best.best_model_path, total_steps=64 * BATCH).agent.config.total_updates == 64
+
+
+def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
+    stop = EarlyStopping("eval/mean_return", mode="max", stopping_threshold=-1e9, check_finite=True)
+    learner = module()
+    trainer(tmp_path, callbacks=[stop], enable_checkpointing=False).fit(learner)
+    assert learner.agent.step == EPOCH * BATCH
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        ({"max_steps": 7}, 7),
+        ({"max_epochs": 2}, 2 * EPOCH),
+        ({"max_time": {"seconds": 0}}, 0),
+        ({"fast_dev_run": 3}, 3),
+        ({"limit_train_batches": 2}, UPDATES),
+        ({"max_epochs": 2, "limit_train_batches": 2}, 4),
+    ],
+)
+def test_the_trainers_limits_end_it_and_it_goes_on_from_there(tmp_path, options, updates):
+    learner = module()
+    trainer(tmp_path, **options, enable_checkpointing=False).fit(learner)
+    assert learner.agent.step == updates * BATCH
+    if updates < UPDATES:
+        trainer(tmp_path, enable_checkpointing=False).fit(learner)
+        assert learner.agent.step == UPDATES * BATCH
+    assert learner.agent.learn(BATCH).step == (UPDATES + 1) * BATCH
+
+
+def test_an_environment_may_be_an_object(tmp_path):
+    learner, first = module(RandomEnds()), trainer(tmp_path, max_steps=2, enable_checkpointing=False)
+    first.fit(learner)
+    first.save_checkpoint(tmp_path / "c.ckpt")
+    with pytest.raises(EnvError, match="was given as an object, which no id finds again: give it as env="):
+        PPOModule.load_from_checkpoint(tmp_path / "c.ckpt")
+    loaded = PPOModule.load_from_checkpoint(tmp_path / "c.ckpt", env=RandomEnds())
+    assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")
+
+
+def test_the_agent_can_be_asked_between_updates(tmp_path):
+    steps = []
+
+    class Asks(Callback):
+        def on_train_batch_end(self, fitted, learner, *_):
+            observation = np.zeros(learner.agent.env.observation_space.shape, np.float32)
+            learner.agent.predict(observation)
+            steps.append(proximo.load(learner.agent.save(tmp_path / "asked")).step)
+
+    trainer(tmp_path, callbacks=[Asks()], max_steps=3, enable_checkpointing=False).fit(module())
+    assert steps == [BATCH, 2 * BATCH, 3 * BATCH]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("within", [True, False])
+def test_a_signal_leaves_a_module_that_goes_on(tmp_path, monkeypatch, number, within):
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    learner = module()
+
+    class Interrupted(Callback):
+        def on_train_batch_end(self, fitted, *_):
+            if fitted.global_step == 3 and not within:
+                signal.raise_signal(number)
+
+    def advanced(reporter, steps, *_):
+        if steps == 3 * BATCH and within:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr("proximo.integrations.lightning._Warner.advanced", advanced)
+    try:
+        with pytest.raises((SystemExit, lightning.pytorch.utilities.exceptions.SIGTERMException)):
+            trainer(tmp_path, callbacks=[Interrupted()], enable_checkpointing=False).fit(learner)
+        assert signal.getsignal(signal.SIGTERM) == before[signal.SIGTERM]
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+    assert learner.agent.step == 3 * BATCH
+    trainer(tmp_path, enable_checkpointing=False).fit(learner)
+    assert learner.agent.step == UPDATES * BATCH
+
+
+def test_nan_ends_it_with_its_source_and_no_later_checkpoint(tmp_path):
+    every = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
+    with pytest.raises(TrainingError, match="NaN or infinity in the reward"):
+        trainer(tmp_path, callbacks=[every]).fit(module(NanAfterThreeUpdates()))
+    assert len(list(tmp_path.glob("*.ckpt"))) == 2
+
+
+def test_lightnings_own_logger_and_progress_bar_show_it(tmp_path, capsys):
+    logger = CSVLogger(tmp_path, name="", version="")
+    learner = module()
+    trainer(tmp_path, logger=logger, enable_progress_bar=True, enable_checkpointing=False).fit(learner)
+    steps = [line.split(",")[0] for line in (tmp_path / "metrics.csv").read_text().splitlines()]
+    assert len(steps) > len(learner.agent.history) / 2
+    out = capsys.readouterr().out
+    assert f"{UPDATES % EPOCH}/{EPOCH}" in out
+    assert "progress" in out
+
+
+def checkpoint_of(learner, folder, **changes):
+    path = folder / "c.ckpt"
+    first = trainer(folder, max_steps=2, enable_checkpointing=False)
+    first.fit(learner)
+    first.save_checkpoint(path)
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, **changes}, path)
+    return path
+
+
+def test_a_checkpoint_of_other_settings_is_refused_and_a_longer_training_is_not(tmp_path):
+    path = checkpoint_of(module(), tmp_path)
+    with pytest.raises(
+        ConfigError, match="made with num_epochs = 2, this module has 3: give it the same, or make it by PPOModule"
+    ):
+        trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=path)
+    longer = module(total_steps=30 * BATCH)
+    with pytest.warns(UserWarning, match=f"total_steps {UPDATES * BATCH} → {30 * BATCH}: schedules stretch"):
+        trainer(tmp_path, max_steps=3, enable_checkpointing=False).fit(longer, ckpt_path=path)
+    assert longer.agent.step == 3 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"state_dict": {}}, "This checkpoint is not one of a PPOModule"),
+        ({"state_dict": {"_extra_state": torch.zeros(9, dtype=torch.uint8)}}, "The state in this checkpoint is damaged"),
+    ],
+)
+def test_another_checkpoint_is_refused_in_a_sentence(tmp_path, changes, message):
+    path = checkpoint_of(module(), tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        PPOModule.load_from_checkpoint(path)
+    with pytest.raises(CheckpointError, match=message):
+        trainer(tmp_path).fit(module(), ckpt_path=path)
+
+
+def test_what_is_complete_says_so(tmp_path):
+    learner = module(total_steps=2 * BATCH)
+    trainer(tmp_path, enable_checkpointing=False).fit(learner)
+    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: give a larger total_steps"):
+        trainer(tmp_path, enable_checkpointing=False).fit(learner)
+    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: give a larger total_steps"):
+        trainer(tmp_path, min_steps=3, enable_checkpointing=False).fit(module(total_steps=2 * BATCH))
+
+
+def test_a_mistake_in_a_setting_is_the_sentence_of_ppo():
+    with pytest.raises(ConfigError, match=r"num_env.*did you mean 'num_envs'\?"):
+        module(num_env=3)
+    with pytest.raises(ConfigError, match="track is for runs that are written"):
+        module(track="csv")
+
+
+def test_several_processes_are_refused(tmp_path):
+    fitted = trainer(tmp_path)
+    fitted.strategy.world_size = 2
+    with pytest.raises(ConfigError, match="PPOModule trains in one process, this Trainer has 2: give it devices=1"):
+        fitted.fit(module())
+
+
+@pytest.mark.learning
+def test_cartpole_is_solved(tmp_path):
+    learner = PPOModule("CartPole-v1")
+    trainer(tmp_path, enable_checkpointing=False).fit(learner)
+    assert learner.agent.evaluate(100).summary()["mean_return"] >= 475
+
+
+@pytest.mark.learning
+def test_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "lightning.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
+    assert names["resumed"].agent.step > names["best"].agent.step
+    assert read_rows(Path("my-agent") / "metrics.jsonl")
