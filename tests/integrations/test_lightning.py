@@ -1,8 +1,6 @@
 """``PPOModule``: Lightning's Trainer drives the same training, to the same bits; the gate runs these in an environment that has Lightning."""
 
-import re
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ import proximo  # noqa: E402
 from commands import BATCH, GRU, SMALL, final_state  # noqa: E402
 from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError  # noqa: E402
 from proximo.integrations.lightning import PPOModule  # noqa: E402
-from proximo.run.sinks import read_rows  # noqa: E402
 
 from gym_toys import Countdown  # noqa: E402
 from toys import Broken, RandomEnds  # noqa: E402
@@ -322,23 +319,3 @@ def test_several_processes_are_refused(tmp_path):
     fitted.strategy.world_size = 2
     with pytest.raises(ConfigError, match="PPOModule trains in one process, this Trainer has 2: give it devices=1"):
         fitted.fit(module())
-
-
-@pytest.mark.learning
-def test_cartpole_is_solved(tmp_path):
-    learner = PPOModule("CartPole-v1")
-    trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    assert learner.agent.evaluate(100).summary()["mean_return"] >= 475
-
-
-@pytest.mark.learning
-def test_the_page_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "lightning.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    names = {}
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), names)
-    assert names["resumed"].agent.step > names["best"].agent.step
-    assert read_rows(Path("my-agent") / "metrics.jsonl")
