@@ -10,7 +10,7 @@ from typing import Any
 
 from proximo import own_code
 from proximo.errors import ConfigError, nearest
-from proximo.schedule_text import ScheduleText
+from proximo.schedule_text import EXPECTED, ScheduleText
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _expected(leaf: Leaf) -> str:
     if leaf.type in names:
         return names[leaf.type]
     if leaf.type is ScheduleText:
-        return "a number, linear(from, to) or polynomial(from, to, power)"
+        return EXPECTED
     if typing.get_origin(leaf.type) is tuple:
         return "names as one,two" if str in typing.get_args(leaf.type) else "whole numbers as 64,64"
     return "key=value pairs"

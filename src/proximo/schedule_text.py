@@ -1,18 +1,23 @@
-"""How a schedule is written in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``."""
+"""How a schedule is written in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``, ``exponential(1e-5, 1e-1)``."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
-_CALL = re.compile(r"^(linear|polynomial)\((.*)\)$")
+EXPECTED = "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to) between numbers above 0"
+EXPONENTIAL = 0.0
+"""The power that stands for an exponential way: no polynomial has it."""
+_CALL = re.compile(r"^(linear|polynomial|exponential)\((.*)\)$")
 
 
 @dataclass(frozen=True)
 class ScheduleText:
     """A constant, or a way from ``initial`` to ``final`` over the first ``fraction`` (0 … 1] of the training.
 
-    ``linear(from, to[, fraction])`` · ``polynomial(from, to, power[, fraction])``. Raises ``ValueError`` for other text.
+    ``linear(from, to[, fraction])`` · ``polynomial(from, to, power[, fraction])`` · ``exponential(from, to[, fraction])``: by the same factor
+    in equal times. Raises ``ValueError`` for other text.
     """
 
     text: str = field(compare=False)
@@ -25,10 +30,10 @@ class ScheduleText:
         call = _CALL.match(self.text.replace(" ", ""))
         numbers = [float(part) for part in (call[2].split(",") if call else [self.text])]
         kind = call[1] if call else "constant"
-        least, most = {"constant": (1, 1), "linear": (2, 3), "polynomial": (3, 4)}[kind]
+        least, most = {"constant": (1, 1), "linear": (2, 3), "polynomial": (3, 4), "exponential": (2, 3)}[kind]
         if not least <= len(numbers) <= most:
             raise ValueError(self.text)
-        optional = {"linear": ["fraction"], "polynomial": ["power", "fraction"]}.get(kind, [])
+        optional = {"linear": ["fraction"], "exponential": ["fraction"], "polynomial": ["power", "fraction"]}.get(kind, [])
         values = {
             "initial": numbers[0],
             "final": numbers[min(1, len(numbers) - 1)],
@@ -36,6 +41,10 @@ class ScheduleText:
         }
         if not (0 < values.get("fraction", 1.0) <= 1 and values.get("power", 1.0) > 0):
             raise ValueError(self.text)
+        if kind == "exponential":
+            if not all(0 < end < math.inf for end in (values["initial"], values["final"])):
+                raise ValueError(self.text)
+            values["power"] = EXPONENTIAL
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

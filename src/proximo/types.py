@@ -63,7 +63,8 @@ class Rollout(eqx.Module):
 
 
 class Schedule(eqx.Module):
-    """``final + (initial - final) (1 - min(progress / fraction, 1)) ** power``, all four traced."""
+    """``final + (initial - final) (1 - share) ** power`` with ``share = min(progress / fraction, 1)``; where ``power`` is 0,
+    ``initial ** (1 - share) final ** share``. All four traced."""
 
     initial: Float[Array, "..."]
     final: Float[Array, "..."]

@@ -28,6 +28,12 @@ def at(text, progress):
         ("polynomial(1e-3, 1e-5, 2, 0.5)", 0.25, 2.575e-4),
         ("polynomial(1e-3, 1e-5, 2, 0.5)", 0.6, 1e-5),
         ("polynomial(1, 0, 0.5)", 0.75, 0.5),
+        ("exponential(1e-5, 1e-1)", 0.0, 1e-5),
+        ("exponential(1e-5, 1e-1)", 0.25, 1e-4),
+        ("exponential(1e-5, 1e-1)", 1.0, 1e-1),
+        ("exponential(1e-2, 1e-4)", 0.5, 1e-3),
+        ("exponential(1e-2, 1e-4, 0.5)", 0.25, 1e-3),
+        ("exponential(1e-2, 1e-4, 0.5)", 0.75, 1e-4),
     ],
 )
 def test_schedule_by_hand(text, progress, expected):
@@ -42,3 +48,11 @@ def test_progress_outside_the_training_stays_at_the_ends(progress):
 def test_a_schedule_can_be_vmapped_over_progress():
     schedule = make_hyperparameters(PPOConfig(learning_rate=ScheduleText("linear(1, 0)"))).learning_rate
     assert jax.vmap(lambda p: scheduled(schedule, p))(jnp.array([0.0, 0.5, 1.0])).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_schedules_of_every_form_can_be_vmapped_over_together():
+    texts = ["2e-3", "linear(1e-3, 0)", "polynomial(1e-3, 0, 2)", "exponential(1e-4, 1e-2)"]
+    each = [make_hyperparameters(PPOConfig(learning_rate=ScheduleText(text))).learning_rate for text in texts]
+    together = jax.tree.map(lambda *x: jnp.stack(x), *each)
+    found = jax.vmap(lambda schedule: scheduled(schedule, jnp.float32(0.5)))(together)
+    assert found.tolist() == pytest.approx([2e-3, 5e-4, 2.5e-4, 1e-3], rel=1e-5)
