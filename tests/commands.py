@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import safetensors.numpy
@@ -109,6 +110,18 @@ class Process:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=seconds)
         return Ended(self.process.returncode, out, err)
+
+
+def pressed_twice(*_: Any) -> None:
+    """A call during which the user presses Ctrl-C, and once more."""
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.3)  # two that are pending are one
+
+
+def ended_at_once(code: int) -> NoReturn:
+    """In place of ``os._exit``."""
+    raise SystemExit(code)
 
 
 def last_best(evaluations: dict[int, float]) -> int:

@@ -1,6 +1,7 @@
 """``proximo push`` and ``proximo pull``: there and back in words; mistakes in one sentence."""
 
 import json
+import re
 
 import pytest
 
@@ -17,8 +18,8 @@ def runs(tmp_path_factory):
     return folder
 
 
-def pushed(runs, *words):
-    return main(["push", *map(str, words), "--episodes", "3", "--no-clip", "--runs-dir", str(runs)])
+def pushed(runs, *words, episodes=3):
+    return main(["push", *map(str, words), "--episodes", str(episodes), "--no-clip", "--runs-dir", str(runs)])
 
 
 def test_there_and_back(runs, tmp_path, capsys):
@@ -26,6 +27,7 @@ def test_there_and_back(runs, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.endswith(f"It is fetched with:  proximo pull {tmp_path / 'poc'}\n")
     assert "evaluation.json" in out
+    assert re.search(r"^greedy: \S+ ± \S+ \(standard deviation over 3 episodes; 95 % of the mean \S+ … \S+\)$", out, re.MULTILINE)
     assert "replay.mp4" not in out
     assert "judging" in err
     assert "`show_steps=1`" in (tmp_path / "poc" / "README.md").read_text()
@@ -36,6 +38,13 @@ def test_there_and_back(runs, tmp_path, capsys):
     again = json.loads(capsys.readouterr().out)
     published = json.loads((tmp_path / "poc" / "evaluation.json").read_text())
     assert {name: again[name] for name in ("greedy", "sampled")} == {name: published[name] for name in ("greedy", "sampled")}
+
+
+def test_one_episode_has_no_deviation(runs, tmp_path, capsys):
+    assert pushed(runs, "r", tmp_path / "poc", episodes=1) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^greedy: \S+ in one episode$", out, re.MULTILINE)
+    assert "±" not in out
 
 
 def test_json_is_one_object_with_the_figures(runs, tmp_path, capsys):

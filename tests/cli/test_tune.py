@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands import flags
+from commands import ended_at_once, flags, pressed_twice
 from proximo.cli import main
 from proximo.cli import tune as verb
 from proximo.run import make_config
+from proximo.run.interrupts import AbandonedError
 from proximo.run.program import Program
 from proximo.tune import study as study_module
 from proximo.tune.evaluated import Reached
@@ -115,6 +116,33 @@ def test_ctrl_c_keeps_what_is_over_and_says_how_to_go_on(tmp_path, space, capsys
     assert json.loads(capsys.readouterr().out)["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
 
 
+def test_json_is_an_object_also_where_a_second_ctrl_c_ends_it_at_once(tmp_path, space, capfd, monkeypatch):
+    monkeypatch.setattr("os._exit", ended_at_once)
+    monkeypatch.setattr(Program, "start", pressed_twice)
+    with pytest.raises(SystemExit, match="130"):
+        main([*words(tmp_path, space), "--json"])
+    out, err = capfd.readouterr()
+    folder = tmp_path / "tune" / "toys-Forbidden" / "s"
+    said = f"Stopped at once; the trials that are over stand. Go on with: proximo tune --resume {folder}"
+    assert json.loads(out) == {"error": said}
+    assert "(Ctrl-C again: at once)" in err
+
+
+def test_json_is_an_object_also_where_a_batch_does_not_come_back(tmp_path, space, capfd, monkeypatch):
+    def abandoned(*_):
+        raise AbandonedError
+
+    monkeypatch.setattr("os._exit", ended_at_once)
+    monkeypatch.setattr(study_module.Study, "_train", abandoned)
+    with pytest.raises(SystemExit, match="128"):
+        main([*words(tmp_path, space), "--json"])
+    out, err = capfd.readouterr()
+    folder = tmp_path / "tune" / "toys-Forbidden" / "s"
+    said = f"Stopped; the 0 trials that are over stand. Go on with: proximo tune --resume {folder}"
+    assert json.loads(out) == {"error": said}
+    assert said in err
+
+
 def test_quiet_prints_nothing(tmp_path, space, capfd):
     assert main([*words(tmp_path, space, trials=1, finalists=0), "--quiet"]) == 0
     assert capfd.readouterr() == ("", "")
@@ -131,6 +159,7 @@ def nothing_trains(monkeypatch):
     [
         ([], "No environment given: name one, as in `proximo tune CartPole-v1`"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
+        (["--config", "{config}"], "No environment given: name one, as in `proximo tune CartPole-v1`"),
         ([ENV, "--trials", "0"], "trials = 0: expected a whole number, 1 … 100,000."),
         ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),
         ([ENV, "--seconds", "0"], "seconds = 0: expected more than 0."),
@@ -151,6 +180,8 @@ def nothing_trains(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_before_anything_is_trained(nothing_trains, tmp_path, capsys, given, sentence):
+    (tmp_path / "c.yaml").write_text("ppo: {gamma: 0.9}\n")
+    given = [word.format(config=tmp_path / "c.yaml") for word in given]
     assert main(["tune", *given, "--tune-dir", str(tmp_path / "tune")]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1), (out, err)

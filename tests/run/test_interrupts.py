@@ -8,11 +8,12 @@ import time
 
 import pytest
 
-from commands import BATCH, Process, final_state, rows, train_words, trained
+from commands import BATCH, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
 from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.run import checkpoint, interrupts
 from proximo.run.interrupts import AbandonedError, HungError, Interrupts
+from proximo.run.program import Program
 
 LONG = {"total_steps": 10_000_000, "eval_episodes": 0}
 BRAKED = "odd_envs:Braked"
@@ -173,6 +174,15 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
         started = time.monotonic()
         assert process.end().code == 130
         assert time.monotonic() - started < 2
+
+
+def test_a_second_signal_leaves_json_an_object(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("os._exit", ended_at_once)
+    monkeypatch.setattr(Program, "advance", pressed_twice)
+    with pytest.raises(SystemExit, match="130"):
+        main([*train_words(tmp_path, "r"), "--json"])
+    said = f"Stopped at once. Go on with: proximo train --resume {tmp_path / 'toys-RandomEnds' / 'r'}"
+    assert json.loads(capfd.readouterr().out) == {"error": said}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from typing import Any
 
 from proximo.cli import Parser, quiet_stdout
 
@@ -60,11 +61,18 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(dataclasses.asdict(published)))
         return 0
-    figures = published.evaluation["greedy"]
-    low, high = figures["ci95"]
     print(f"{published.place}: {', '.join(published.files)}")
-    print(f"greedy: {figures['mean_return']:,.2f} ± {figures['std_return']:,.2f} (95 % of the mean {low:,.2f} … {high:,.2f})")
+    print(_figures(published.evaluation["greedy"]))
     if published.url is not None:
         print(published.url)
     print(f"It is fetched with:  proximo pull {published.place}")
     return 0
+
+
+def _figures(greedy: dict[str, Any]) -> str:
+    """What the greedy policy reaches; one episode has neither a deviation nor an interval."""
+    if greedy["episodes"] == 1:
+        return f"greedy: {greedy['mean_return']:,.2f} in one episode"
+    low, high = greedy["ci95"]
+    spread = f"{greedy['mean_return']:,.2f} ± {greedy['std_return']:,.2f} (standard deviation"
+    return f"greedy: {spread} over {greedy['episodes']} episodes; 95 % of the mean {low:,.2f} … {high:,.2f})"

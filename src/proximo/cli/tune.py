@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,12 @@ def run(arguments: list[str]) -> int:
     from proximo.run.files import plain
     from proximo.tune.api import resume, tune
 
-    with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet) as reporter, quiet_stdout(options.json):
+    # With --json nothing but the object stands on stdout.
+    with (
+        os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
+        make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, answer and answer.fileno()) as reporter,
+        quiet_stdout(options.json),
+    ):
         if options.resume is not None:
             result = resume(
                 options.resume, trials=options.trials, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter
@@ -56,7 +63,7 @@ def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) 
     from proximo.run import make_config
     from proximo.tune.planning import make_plan
 
-    if not options.env and options.config is None:
+    if not options.env and not _names_env(options.config):
         raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")
     named = {"name": options.name} if options.name else {}
     config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
@@ -66,6 +73,14 @@ def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) 
         )
     search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
     return make_plan(config, settings, options.space, **search)
+
+
+def _names_env(file: Path | None) -> bool:
+    """Whether a ``--config`` is given that has an environment."""
+    from proximo.run.settings import read_file
+
+    group = read_file(file).get("env") if file is not None else None
+    return isinstance(group, dict) and bool(group.get("id"))
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:

@@ -4,6 +4,8 @@ best has improved, and every ten seconds."""
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -24,16 +26,17 @@ from proximo.tune.result import TABLE, changes
 
 
 @contextlib.contextmanager
-def make_reporter(stream: TextIO, quiet: bool) -> Iterator[Reporter]:
-    """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr."""
+def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
+    """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr. ``answer`` is the
+    file (its number) that gets a JSON object where the process ends with a call still running."""
     console = Console(file=sys.stderr if quiet else stream, highlight=False, soft_wrap=True)
     if quiet:
-        yield QuietReporter(console)
+        yield QuietReporter(console, answer)
     elif console.is_terminal:
-        with LiveReporter(console) as reporter:
+        with LiveReporter(console, answer) as reporter:
             yield reporter
     else:
-        yield LineReporter(console)
+        yield LineReporter(console, answer)
 
 
 def number(score: float | None) -> str:
@@ -44,8 +47,8 @@ def number(score: float | None) -> str:
 class QuietReporter(Reporter):
     """Warnings and an early stop only."""
 
-    def __init__(self, console: Console):
-        self.console = console
+    def __init__(self, console: Console, answer: int | None = None):
+        self.console, self.answer = console, answer
 
     def warned(self, message: str) -> None:
         self.console.print(f"warning: {message}", markup=False)
@@ -53,12 +56,16 @@ class QuietReporter(Reporter):
     def stopped(self, message: str) -> None:
         self.console.print(message, markup=False)
 
+    def left(self, message: str) -> None:
+        if self.answer is not None:
+            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
+
 
 class LineReporter(QuietReporter):
     """The banner, and a line for a trial that is better than all before; for others every ten seconds."""
 
-    def __init__(self, console: Console):
-        super().__init__(console)
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
         self.total, self.over = 0, 0
         self.best: int | None = None
         self._printed = 0.0
@@ -117,8 +124,8 @@ class LineReporter(QuietReporter):
 class LiveReporter(LineReporter):
     """On a terminal: every trial has a line, and the batch in training one below."""
 
-    def __init__(self, console: Console):
-        super().__init__(console)
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
         self._batch, self._share = "", 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._status)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import shlex
 import sys
 import threading
@@ -192,7 +193,9 @@ def _train_groups(
     results: list[Result] = []
     failures: list[TrainingError] = []
     listeners = [Listeners(callbacks, copied=len(run_dirs) > 1) for _ in run_dirs]
-    with Interrupts(reporter.stopping, reporter.owns_process) as interrupts, contextlib.closing(program):
+    hurried = f"Stopped at once. Go on with: proximo train --resume {path}"
+    left = functools.partial(reporter.left, hurried)
+    with Interrupts(reporter.stopping, reporter.owns_process, left) as interrupts, contextlib.closing(program):
         for i in range(0, len(run_dirs), size):
             if interrupts.requested is not None:
                 if not any(result.interrupted for result in results):

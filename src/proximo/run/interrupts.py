@@ -38,11 +38,13 @@ class Interrupts:
 
     A compiled program holds the thread that called it and Python's signal handlers wait for it. So ``call`` runs it in
     a thread of its own and the main thread keeps watch. Outside the main thread signals are left as they are.
-    ``notify`` is called once, when a request to stop is first seen.
+    ``notify`` is called once, when a request to stop is first seen; ``left`` by the signal that ends the process at once.
     """
 
-    def __init__(self, notify: Callable[[], None] = lambda: None, owns_process: bool = True) -> None:
-        self.owns_process = owns_process
+    def __init__(
+        self, notify: Callable[[], None] = lambda: None, owns_process: bool = True, left: Callable[[], None] = lambda: None
+    ) -> None:
+        self.owns_process, self._left = owns_process, left
         self.requested: int | None = None
         self._notify: Callable[[], None] | None = notify
         self._asked_at = 0.0
@@ -66,6 +68,7 @@ class Interrupts:
                 raise KeyboardInterrupt
             if sys.stderr is not None and sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table has hidden it
+            self._left()
             os._exit(128 + number)
         self.requested, self._asked_at = number, time.monotonic()
 

@@ -51,7 +51,7 @@ class Reporter:
         """Training ends before its time."""
 
     def left(self, message: str) -> None:
-        """As ``stopped``, whose ``message`` it is, and the process ends at once: a call that cannot be ended is still running in it."""
+        """The process ends at once, with ``message``: a call that cannot be ended is still running in it."""
 
     def finished(self, results: list[Any]) -> None:
         """Training is over, a ``Result`` for each seed."""

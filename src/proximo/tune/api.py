@@ -110,7 +110,8 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    with RunLock(folder), Interrupts(reporter.stopping) as interrupts:
+    hurried = f"Stopped at once; the trials that are over stand. Go on with: proximo tune --resume {folder}"
+    with RunLock(folder), Interrupts(reporter.stopping, left=lambda: reporter.left(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -121,7 +122,9 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
         except AbandonedError:
             # A call is still running and cannot be ended from outside: what is finished stands.
             _finish(study)
-            reporter.stopped(_stop_message(folder, study.trials))
+            message = _stop_message(folder, study.trials)
+            reporter.stopped(message)
+            reporter.left(message)
             os._exit(128 + (interrupts.requested or 0))
         finally:
             best = _finish(study)

@@ -36,3 +36,6 @@ class Reporter:
 
     def stopped(self, message: str) -> None:
         """The study ends before its time."""
+
+    def left(self, message: str) -> None:
+        """The process ends at once, with ``message``: a call that cannot be ended is still running in it."""
