@@ -71,7 +71,11 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("gamma", "x", r"expected a number"),
         ("gamma", "nan", r"expected a finite number"),
         ("max_grad_norm", 0, r"expected more than 0"),
-        ("learning_rate", "linear(1e-3)", r"expected a number, linear\(from, to\), polynomial\(from, to, power\) or exponential\("),
+        (
+            "learning_rate",
+            "linear(1e-3)",
+            r"expected a number, linear\(from, to\), polynomial\(from, to, power\) or exponential\(",
+        ),
         ("learning_rate", "exponential(1e-3, 0)", r"exponential\(from, to\) between numbers above 0\.$"),
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
         ("learning_rate", -1e-3, r"expected at least 0"),

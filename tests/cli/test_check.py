@@ -1,10 +1,12 @@
 """``proximo check``: a line for each check, a verdict, an exit code; or one JSON object."""
 
 import json
+import re
 
 import pytest
 
 from commands import Process
+from proximo.cli import check as verb
 from proximo.cli import main
 
 
@@ -52,6 +54,15 @@ def test_what_an_environment_prints_does_not_stand_beside_the_object(capsys, mon
     out, err = capsys.readouterr()
     assert json.loads(out)["ok"] is True
     assert "closed" in err
+
+
+def test_what_takes_long_says_on_stderr_which_check_begins(capsys, monkeypatch):
+    monkeypatch.setattr(verb, "PATIENCE_SECONDS", -1.0)
+    assert main(["check", "toys:RandomEnds", "--json"]) == 0
+    out, err = capsys.readouterr()
+    begun = re.findall(r"^0?\d+ s: (.*) … \(JAX compiles the environment anew for it\)$", err, re.MULTILINE)
+    assert begun == ["tracing", "side effects", "jit", "vmap", "keys", "play", "speed"]
+    assert json.loads(out)["ok"] is True
 
 
 def test_an_environment_that_cannot_be_made_is_a_finding(capsys):

@@ -11,14 +11,16 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
-def check_environment(env: JaxEnvironment | HostEnvironment, env_id: str, num_envs: int = 8, limit: int = 0) -> list[Finding]:
+def check_environment(
+    env: JaxEnvironment | HostEnvironment, env_id: str, num_envs: int = 8, limit: int = 0, said: in_jax.Said = lambda check: None
+) -> list[Finding]:
     """The findings of every check, in the order of what a reader should mend first.
 
     ``num_envs`` is how many a training would step together, ``limit`` its ``max_episode_steps``, 0 for none. Takes seconds, and longer where
-    episodes are long or a step is slow.
+    episodes are long, a step is slow, or JAX compiles for long; for environments in JAX ``said`` is told which check begins.
     """
     if not isinstance(env, HostEnvironment):
-        return in_jax.look(env, env_id, limit)
+        return in_jax.look(env, env_id, limit, said)
     findings: list[Finding] = []
     for exists, look in ((env.make is not None, plain.look), (env.make_vector is not None, vectorised.look)):
         if exists:

@@ -28,27 +28,35 @@ STEPS = 300
 MOST_CALLS = 20
 END_SECONDS = 3.0
 SPEED_ENVS = 256
+SPEED_STEPS = 3000
+SPEED_SECONDS = 3.0
+SHORT_SECONDS = 0.1
 TOLERANCE = 1e-4
 Episodic = Callable[[Any, Any], list[Any]]
+Said = Callable[[str], None]
+"""Told of a check that begins."""
 TRACE_FIX = (
     "Under jit no Python may branch on an array: use jnp.where, jax.lax.cond or jax.lax.select, and keep all state in what reset "
     "and step return."
 )
 
 
-def look(env: JaxEnvironment, env_id: str, limit: int = 0) -> list[Finding]:
+def look(env: JaxEnvironment, env_id: str, limit: int = 0, said: Said = lambda check: None) -> list[Finding]:
     """All checks of an environment in JAX. Where it cannot be traced, there is nothing else to look at. ``limit``
-    is the ``max_episode_steps`` of a training, 0 for none."""
+    is the ``max_episode_steps`` of a training, 0 for none; ``said`` is told which check begins."""
+    said("tracing")
     traced = judged("tracing", lambda: _traced(env, env_id))
     if traced.level == "error":
         return [_with_fix(traced)]
+    said("side effects")
     found = [traced, judged("side effects", lambda: side_effects(env, env_id))]
     if found[-1].level == "error":
         return found  # what is frozen in a trace makes the rest meaningless
     compiled = jax.jit(functools.partial(_episode, env))
     for name, check in (("jit", same_under_jit), ("vmap", same_under_vmap), ("keys", keys_differ)):
+        said(name)
         found.append(judged(name, functools.partial(check, env, env_id, compiled)))
-    return found if any(f.level == "error" for f in found) else [*found, *_played(env, env_id, limit)]
+    return found if any(f.level == "error" for f in found) else [*found, *_played(env, env_id, limit, said)]
 
 
 def _with_fix(traced: Finding) -> Finding:
@@ -187,8 +195,8 @@ def keys_differ(env: JaxEnvironment, env_id: str, compiled: Episodic) -> Finding
     return ok("keys", "Other keys give other episodes.")
 
 
-def _playing(env: JaxEnvironment, num_envs: int, steps: int, keep: bool) -> Any:
-    """A compiled ``(carry, key) -> (carry, rows)`` of random steps with resets, and its first carry."""
+def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array, ""]], tuple[PyTree, PyTree]]:
+    """``(carry, key) -> (carry, row)``, a random step of each with resets; to be compiled."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
     def one(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
@@ -204,18 +212,17 @@ def _playing(env: JaxEnvironment, num_envs: int, steps: int, keep: bool) -> Any:
             (states, seen),
             False,
         )
-        return fresh, (seen if keep else (), reward, terminated, truncated)
+        return fresh, (seen, reward, terminated, truncated)
 
-    def run(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
-        return jax.lax.scan(one, carry, jax.random.split(key, steps))
-
-    first = jax.jit(lambda key: vector.reset(env, jax.random.split(key, num_envs), params))(jax.random.key(0))
-    return jax.jit(run), first
+    return one
 
 
-def _played(env: JaxEnvironment, env_id: str, limit: int) -> list[Finding]:
+def _played(env: JaxEnvironment, env_id: str, limit: int, said: Said) -> list[Finding]:
     """What some hundred random steps gave: numbers, ranges, ends; and how fast they were."""
-    run, carry = _playing(env, NUM_ENVS, STEPS, keep=True)
+    said("play")
+    one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
+    carry = jax.jit(lambda key: vector.reset(env, jax.random.split(key, NUM_ENVS), params))(jax.random.key(0))
+    run = jax.jit(lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, STEPS)))
     started, steps = time.perf_counter(), 0
     flags: list[Any] = []
     with users_code(env_id):
@@ -241,7 +248,7 @@ def _played(env: JaxEnvironment, env_id: str, limit: int) -> list[Finding]:
         *rows.masks(leaves(space), flat, from_any(env.action_space, "action"), rows.acted_on(flags[0][0] | flags[0][1])),
         rows.ends(ended, steps * NUM_ENVS, limit, by_seconds=late),
         rows.time_limits(ended),
-        judged("speed", lambda: _speed(env, env_id)),
+        judged("speed", lambda: _speed(env, env_id, carry, said)),
     ]
 
 
@@ -269,13 +276,38 @@ def _numbers(observations: list[np.ndarray], reward: np.ndarray, space: Space, e
     return f"{len(observations[0]):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
 
 
-def _speed(env: JaxEnvironment, env_id: str) -> str:
+def _speed(env: JaxEnvironment, env_id: str, carry: PyTree, said: Said) -> str:
+    """By copies of the environments of ``carry``, so that no reset of so many is compiled by itself."""
+    said("speed")
+    carry = jax.tree.map(lambda x: jnp.asarray(x)[jnp.arange(SPEED_ENVS) % NUM_ENVS], carry)
     with users_code(env_id):
-        run, carry = _playing(env, SPEED_ENVS, STEPS, keep=False)
-        times = []
-        for call in range(5):  # the first two may compile: a carry that a scan gave can be of other (strong) types
+        one = _playing(env, SPEED_ENVS)
+
+        @jax.jit
+        def run(carry: PyTree, key: Key[Array, ""], steps: Array) -> PyTree:
+            return jax.lax.fori_loop(0, steps, lambda t, carry: one(carry, jax.random.fold_in(key, t))[0], carry)
+
+        def timed(steps: int, call: int) -> float:
+            nonlocal carry
             started = time.perf_counter()
-            carry, _ = jax.block_until_ready(run(carry, jax.random.key(call)))
-            times.append(time.perf_counter() - started)
-    steps = SPEED_ENVS * STEPS / min(times[2:])
-    return f"{steps:,.0f} steps/s of {SPEED_ENVS} under vmap on {jax.devices()[0].platform}, by random actions, resets included."
+            carry = jax.block_until_ready(run(carry, jax.random.key(call), jnp.int32(steps)))
+            return time.perf_counter() - started
+
+        timed(1, 0)  # compiles
+        speed = SPEED_ENVS * paced(lambda steps: timed(steps, steps))
+    return f"{speed:,.0f} steps/s of {SPEED_ENVS} under vmap on {jax.devices()[0].platform}, by random actions, resets included."
+
+
+def paced(timed: Callable[[int], float]) -> float:
+    """Steps in a second, where ``timed(steps)`` takes so many and gives the seconds: over ``SPEED_STEPS``, or as many as ``SPEED_SECONDS`` suffice for.
+
+    Calls grow while they are short only: where worlds are made anew, steps that a reset falls on take a hundred times as long as those
+    before (Craftax Classic: 300 steps of 256 environments were not over after five minutes).
+    """
+    steps, done, seconds = 1, 0, 0.0
+    while done < SPEED_STEPS and seconds < SPEED_SECONDS:
+        took = timed(steps)
+        done, seconds = done + steps, seconds + took
+        if took < SHORT_SECONDS:
+            steps = min(2 * steps, STEPS)
+    return done / seconds

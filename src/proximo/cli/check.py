@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ SIGNS = {"ok": "✓", "warning": "!", "error": "✗"}
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
 )  # fmt: skip
+PATIENCE_SECONDS = 15.0
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
@@ -75,5 +79,17 @@ def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[st
         env = environment(config)
     except EnvError as error:
         return config.env.id, [Finding("making", "error", str(error))]
-    findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps)
+    findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps, _progress())
     return config.env.id, [*findings, policy(env, config)]
+
+
+def _progress() -> Callable[[str], None]:
+    """Says which check begins, once it has taken long: JAX compiles a large environment for minutes."""
+    started = time.monotonic()
+
+    def said(check: str) -> None:
+        passed = time.monotonic() - started
+        if passed > PATIENCE_SECONDS:
+            print(f"{passed:.0f} s: {check} … (JAX compiles the environment anew for it)", file=sys.stderr, flush=True)
+
+    return said
