@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config, to_mapping
+from proximo.config import Config, own_code, to_mapping
 from proximo.errors import CheckpointError, ConfigError, lacking
+from proximo.own_code import Own
 from proximo.run import PPO, load
 from proximo.run.agent import OF_RUNS
 from proximo.run.interrupts import Interrupts
@@ -153,7 +154,8 @@ class PPOModule(lightning.LightningModule):
                     archive.extractall(folder)
             except zipfile.BadZipFile as error:
                 raise CheckpointError(f"The state in this checkpoint is damaged: {error}.") from error
-            agent = load(Path(folder), env=self._env)
+            own: dict[str, Any] = {name: x for name, x in own_code(self.agent.config).items() if isinstance(x, Own)}
+            agent = load(Path(folder), env=self._env, **own)
         ours, theirs = _settings(self.agent.config), _settings(agent.config)
         changed = {name: x for name, x in ours.items() if x != theirs[name]}
         for name in changed.keys() - RESUMABLE:
