@@ -60,7 +60,7 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     """Some of it on an environment of gymnax."""
     monkeypatch.chdir(tmp_path)
     names = {}
-    for page, count in (("README.md", 3), ("docs/publishing.md", 1), ("docs/run-directory.md", 1), ("docs/python.md", 3)):
+    for page, count in (("README.md", 3), ("docs/publishing.md", 1), ("docs/run-directory.md", 1), ("docs/python.md", 4)):
         blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
         assert len(blocks) == count
         for block in blocks:
@@ -68,6 +68,7 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert "learner.policy.critic.output.weight" in names["policy"]
     assert names["result"].mean_return > 150
     assert names["agent"].step > 28_000
+    assert 3e-4 < names["finder"].suggestion < 2e-2
     assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
 
 

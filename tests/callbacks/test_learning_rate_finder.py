@@ -20,12 +20,19 @@ def trained(folder, *callbacks, **settings):
     return proximo.train(ENV, callbacks=callbacks, runs_dir=str(folder), name="r", **{**SMALL, **settings})
 
 
-def told(finder, fractions, step=100):
+def told(finder, fractions, divergences=None, step=100):
     """Whether each update was asked to be the last; the rates grow as the finder's settings have it."""
     total, asked = step * len(fractions), []
     for i, fraction in enumerate(fractions):
         rate = finder.low * (finder.high / finder.low) ** (i / len(fractions))
-        metrics = {"train/learning_rate": rate, "train/clip_fraction": fraction, "rollout/return_mean": float("nan")}
+        metrics = {
+            "train/learning_rate": rate,
+            "train/clip_fraction": fraction,
+            "train/approx_kl": 1e-4,
+            "rollout/return_mean": float("nan"),
+        }
+        if divergences is not None:
+            metrics["train/approx_kl"] = divergences[i]
         asked.append(finder.on_update(SimpleNamespace(step=step * (i + 1), total_steps=total, metrics=metrics)))
     return asked
 
@@ -59,6 +66,24 @@ def test_the_suggestion_is_the_rate_at_which_the_fraction_is_passed(at):
     assert f"{finder.suggestion:.1e}" == f"{finder.suggestion:.6e}"[:3] + f"{finder.suggestion:.6e}"[-4:], "two digits"
 
 
+@pytest.mark.parametrize("at", [1e-4, 1e-2])
+def test_where_clipping_fades_because_nothing_is_random_any_more_the_divergence_tells(at):
+    finder = LearningRateFinder()
+    rates = 1e-5 * 1e4 ** (np.arange(200) / 200)
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.5, 200))
+    told(finder, np.where(rates < at, 0.04, 0.01), 0.02 * (rates / at) * noise)
+    assert finder.suggestion == pytest.approx(at, rel=0.35)
+
+
+def test_the_first_of_the_two_counts():
+    clip, kl = [0.0] * 4 + [0.2] * 6, [1e-3] * 7 + [1.0] * 3
+    finders = [LearningRateFinder(), LearningRateFinder(clip_fraction=0.3), LearningRateFinder(clip_fraction=0.3, kl=1e-2)]
+    for finder in finders:
+        told(finder, clip, kl)
+    first, second, third = (finder.suggestion for finder in finders)
+    assert first < 4.1e-4 < third < second < 6.4e-3
+
+
 def test_it_is_found_between_two_updates_on_a_logarithmic_scale():
     finder = LearningRateFinder(1e-4, 1e-2)
     told(finder, [0.0, 0.0, 0.0, 0.0, 0.0, 0.2, 0.2, 0.2, 0.2, 0.2])
@@ -68,8 +93,11 @@ def test_it_is_found_between_two_updates_on_a_logarithmic_scale():
 @pytest.mark.parametrize(
     ("fractions", "sentence"),
     [
-        ([0.01] * 10, r"came to 0\.01 at a learning rate of 0\.04 and not to 0\.1: raise high\."),
-        ([0.3] * 10, r"was 0\.3 at a learning rate of 1e-05 already, not below 0\.1: lower low\."),
+        (
+            [0.01] * 10,
+            r"0\.04 the clip fraction 0\.01 and the approx kl 0\.0001 was all there was, and 0\.1 or 0\.02 was not passed: raise high",
+        ),
+        ([0.3] * 10, r"0\.1 or 0\.02 was passed at the first learning rate already, 1e-05: lower low\."),
     ],
 )
 def test_a_range_that_holds_no_suggestion_is_a_sentence(fractions, sentence, tmp_path):
@@ -97,6 +125,8 @@ def test_a_range_that_is_none_is_refused(given, sentence):
         LearningRateFinder(*given)
     with pytest.raises(ConfigError, match="more than 0 and less than"):
         LearningRateFinder(clip_fraction=0.7)
+    with pytest.raises(ConfigError, match="kl = 0: expected more than 0"):
+        LearningRateFinder(kl=0)
 
 
 @pytest.fixture(scope="module")

@@ -24,12 +24,14 @@ LEAST_UPDATES = 10
 TOO_FAR = 0.5
 """A clip fraction beyond which most rows teach nothing."""
 TIMES_TOO_FAR = 5
+LEAST_KL = 1e-8
 INK, ACCENT, FAINT = "#222222", "#1f6fb4", "#9db7cc"
 
 
 class LearningRateFinder:
     """A range test (Smith 2017, arXiv:1506.01186) by what PPO watches itself: over the updates of one training the learning rate grows from
-    ``low`` to ``high`` by equal factors, and ``suggestion`` is the rate at which the clip fraction passes ``clip_fraction``.
+    ``low`` to ``high`` by equal factors, and ``suggestion`` is the rate at which the clip fraction passes ``clip_fraction`` or the approximate KL
+    divergence ``kl``, whichever is first.
 
         finder = LearningRateFinder()
         proximo.train("gymnax:CartPole-v1", callbacks=[finder], **finder.settings)
@@ -40,14 +42,17 @@ class LearningRateFinder:
     learning rate is not the finder's, or the updates are fewer than ten.
     """
 
-    def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.1):
+    def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.1, kl: float = 0.02):
         if not (0 < low < high < math.inf):
             raise ConfigError(f"LearningRateFinder: low = {low!r}, high = {high!r}: expected two rates, 0 < low < high.")
         if not 0 < clip_fraction < TOO_FAR:
             raise ConfigError(
                 f"LearningRateFinder: clip_fraction = {clip_fraction!r}: expected more than 0 and less than {TOO_FAR}."
             )
-        self.low, self.high, self.clip_fraction = float(low), float(high), float(clip_fraction)
+        if not 0 < kl < math.inf:
+            raise ConfigError(f"LearningRateFinder: kl = {kl!r}: expected more than 0.")
+        self.low, self.high = float(low), float(high)
+        self.limits = {"clip_fraction": float(clip_fraction), "approx_kl": float(kl)}
         self.rows: list[dict[str, Any]] = []
         """Of each update: ``step``, ``learning_rate``, ``clip_fraction``, ``approx_kl``, ``return`` (None where no episode ended), ``loss``,
         ``value_loss``, ``explained_variance``, ``entropy``."""
@@ -88,41 +93,48 @@ class LearningRateFinder:
     @property
     def suggestion(self) -> float:
         """The learning rate, with two digits. Raises ``ConfigError`` where too little was seen yet, or the range holds none."""
-        rates, fitted = self._fit()
-        if fitted[-1] < self.clip_fraction:
+        found = [self._passing(name) for name in self.limits]
+        if not any(found):
+            reached = " and ".join(f"the {name.replace('_', ' ')} {self._fit(name)[1][-1]:.2g}" for name in self.limits)
             raise ConfigError(
-                f"LearningRateFinder: the clip fraction came to {fitted[-1]:.2g} at a learning rate of {rates[-1]:.2g} and not to "
-                f"{self.clip_fraction:g}: raise high."
+                f"LearningRateFinder: up to a learning rate of {self.rows[-1]['learning_rate']:.2g} {reached} was all there was, and "
+                f"{self._limits()} was not passed: raise high."
             )
-        if fitted[0] >= self.clip_fraction:
+        rate = min(rate for rate in found if rate)
+        if rate <= self.rows[0]["learning_rate"]:
             raise ConfigError(
-                f"LearningRateFinder: the clip fraction was {fitted[0]:.2g} at a learning rate of {rates[0]:.2g} already, not below "
-                f"{self.clip_fraction:g}: lower low."
+                f"LearningRateFinder: {self._limits()} was passed at the first learning rate already, {rate:.2g}: lower low."
             )
-        return float(f"{self._rate_at(self.clip_fraction):.1e}")
+        return float(f"{rate:.1e}")
 
-    def _fit(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rates, and the clip fraction as a function of them that never falls."""
+    def _limits(self) -> str:
+        return " or ".join(f"{limit:g}" for limit in self.limits.values())
+
+    def _fit(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Rates, and the clip fraction, or on a logarithmic scale the divergence, as a function of them that never falls."""
         if len(self.rows) < LEAST_UPDATES:
             raise ConfigError(
                 f"LearningRateFinder has seen {len(self.rows)} updates: expected {LEAST_UPDATES} or more. Train with callbacks=[finder]; of several "
                 "seeds each has a finder of its own, in result.callbacks."
             )
-        rows = [row for row in self.rows if row["clip_fraction"] is not None]
-        return np.array([row["learning_rate"] for row in rows]), growing(np.array([row["clip_fraction"] for row in rows]))
+        rows = [row for row in self.rows if row[name] is not None]
+        rates, values = (np.array([row[column] for row in rows]) for column in ("learning_rate", name))
+        return rates, growing(values) if name == "clip_fraction" else np.exp(growing(np.log(np.maximum(values, LEAST_KL))))
 
-    def _rate_at(self, fraction: float) -> float:
-        """Where the fit passes ``fraction``: between two updates on a logarithmic scale."""
-        rates, fitted = self._fit()
-        behind = int(np.argmax(fitted >= fraction))
-        before = behind - 1
-        share = (fraction - fitted[before]) / (fitted[behind] - fitted[before])
+    def _passing(self, name: str) -> float | None:
+        """Where the fit passes its limit: between two updates on a logarithmic scale. None where it does not."""
+        (rates, fitted), limit = self._fit(name), self.limits[name]
+        if fitted[-1] < limit:
+            return None
+        behind = int(np.argmax(fitted >= limit))
+        before = max(behind - 1, 0)
+        share = (limit - fitted[before]) / (fitted[behind] - fitted[before]) if behind else 0.0
         return float(rates[before] * (rates[behind] / rates[before]) ** share)
 
     def plot(self, path: str | Path) -> Path:
         """Draw clip fraction, approximate KL divergence and return against the rate, with the suggestion where there is one, as a PNG.
         Raises ``ConfigError`` where too little was seen yet."""
-        rates, fitted = self._fit()
+        fits = {name: self._fit(name) for name in self.limits}
         # Without pyplot: it would look for a display, and keep the figure.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -130,10 +142,11 @@ class LearningRateFinder:
         figure = Figure(figsize=(7.0, 7.0), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(3, 1, sharex=True)
-        for axes, name in zip(panels, ("clip_fraction", "approx_kl", "return"), strict=True):
+        for axes, name in zip(panels, (*fits, "return"), strict=True):
             self._draw(axes, name)
-        panels[0].plot(rates, fitted, color=INK, linewidth=1.4, label="never falling")
-        panels[0].axhline(self.clip_fraction, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
+        for axes, (name, fit) in zip(panels, fits.items(), strict=False):
+            axes.plot(*fit, color=INK, linewidth=1.4)
+            axes.axhline(self.limits[name], color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
         panels[0].set_title(self._title(), fontsize="medium", loc="left")
         panels[-1].set_xlabel("learning rate")
         figure.savefig(path, metadata={"Software": None})
@@ -141,7 +154,7 @@ class LearningRateFinder:
 
     def _title(self) -> str:
         try:
-            return f"clip fraction {self.clip_fraction:g} at a learning rate of {self.suggestion:.1e}"
+            return f"suggestion: {self.suggestion:.1e}"
         except ConfigError as error:
             return str(error).removeprefix("LearningRateFinder: ")
 
