@@ -42,7 +42,7 @@ class LearningRateFinder:
     learning rate is not the finder's, or the updates are fewer than ten.
     """
 
-    def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.1, kl: float = 0.02):
+    def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.05, kl: float = 0.01):
         if not (0 < low < high < math.inf):
             raise ConfigError(f"LearningRateFinder: low = {low!r}, high = {high!r}: expected two rates, 0 < low < high.")
         if not 0 < clip_fraction < TOO_FAR:
