@@ -12,12 +12,18 @@ __version__ = "0.1.0"
 prevent_deadlock()
 
 _PUBLIC = {
+    "CheckpointError": "proximo.errors",
     "Config": "proximo.config",
+    "ConfigError": "proximo.errors",
     "DeviceDriver": "proximo.drivers",
+    "EnvError": "proximo.errors",
     "JaxEnvironment": "proximo.envs",
     "PPO": "proximo.run",
     "Policy": "proximo.run",
+    "ProximoError": "proximo.errors",
     "Result": "proximo.run",
+    "RunDirectoryError": "proximo.errors",
+    "TrainingError": "proximo.errors",
     "evaluate": "proximo.run",
     "load": "proximo.run",
     "load_policy": "proximo.run",
@@ -33,11 +39,17 @@ _PUBLIC = {
 
 __all__ = [
     "PPO",
+    "CheckpointError",
     "Config",
+    "ConfigError",
     "DeviceDriver",
+    "EnvError",
     "JaxEnvironment",
     "Policy",
+    "ProximoError",
     "Result",
+    "RunDirectoryError",
+    "TrainingError",
     "__version__",
     "evaluate",
     "load",
@@ -56,6 +68,7 @@ if TYPE_CHECKING:
     from proximo.config import Config
     from proximo.drivers import DeviceDriver, make_functions, make_train
     from proximo.envs import JaxEnvironment, make_env
+    from proximo.errors import CheckpointError, ConfigError, EnvError, ProximoError, RunDirectoryError, TrainingError
     from proximo.publish import pull, push
     from proximo.run import PPO, Policy, Result, evaluate, load, load_policy, make_config, resume, train
 

@@ -212,3 +212,13 @@ def test_a_folder_of_other_things_is_not_saved_over(tmp_path):
     run_dir = trained(tmp_path / "runs", "r", total_steps=64)
     with pytest.raises(ConfigError, match="is a run of its own, which saving would replace"):
         proximo.load(run_dir).save(run_dir)
+
+
+def test_mistakes_are_the_sentences_of_the_command_line_as_errors_of_the_package():
+    with pytest.raises(proximo.ConfigError, match=r"^Unknown setting 'lr': lr is called learning_rate here"):
+        agent(lr=1e-3)
+    with pytest.raises(proximo.EnvError, match="Unknown environment"):
+        proximo.PPO("CartPol-v1")
+    with pytest.raises(proximo.CheckpointError):
+        proximo.load("no-such-run")
+    assert issubclass(proximo.RunDirectoryError, proximo.ProximoError)
