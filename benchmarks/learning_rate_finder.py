@@ -27,7 +27,6 @@ CASES: dict[str, tuple[str, bool, int]] = {
     "Pendulum, preset": ("gymnax:Pendulum-v1", True, 300_000),
     "Acrobot, preset": ("gymnax:Acrobot-v1", True, 200_000),
     "Acrobot": ("gymnax:Acrobot-v1", False, 200_000),
-    "MountainCarContinuous, preset": ("gymnax:MountainCarContinuous-v0", True, 100_000),
 }
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 SEEDS, TEST_SEEDS = (100, 101), (200, 201, 202)
