@@ -187,8 +187,11 @@ def test_the_trainers_limits_end_it_and_it_goes_on_from_there(tmp_path, options,
     trainer(tmp_path, **options, enable_checkpointing=False).fit(learner)
     assert learner.agent.step == updates * BATCH
     if updates < UPDATES:
-        trainer(tmp_path, enable_checkpointing=False).fit(learner)
-        assert learner.agent.step == UPDATES * BATCH
+        ends = []
+        heard = Callback()
+        heard.on_train_epoch_end = lambda _, fitted: ends.append(fitted.agent.step // BATCH)
+        trainer(tmp_path, callbacks=[heard], enable_checkpointing=False).fit(learner)
+        assert ends == [border for border in (*range(EPOCH, UPDATES, EPOCH), UPDATES) if border > updates]
     assert learner.agent.learn(BATCH).step == (UPDATES + 1) * BATCH
 
 

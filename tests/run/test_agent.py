@@ -12,6 +12,7 @@ import pytest
 import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
 from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.run.interrupts import Interrupts
 from proximo.run.progress import Reporter
 
 import toys
@@ -50,6 +51,26 @@ def test_learning_in_two_parts_goes_on_where_it_stood(tmp_path):
     assert leaves(learner.learn(10 * BATCH)) == leaves(again.learn(10 * BATCH)) == leaves(whole)
     assert learner.step == again.step == whole.step == TOTAL
     assert final_state(again.save(tmp_path / "again")) == final_state(whole.save(tmp_path / "whole"))
+
+
+def test_another_program_may_drive_its_calls_to_the_same_bits():
+    learner, seen = agent(), []
+    for _ in learner.calls(TOTAL, Interrupts(), most_updates=1):
+        assert learner.config.ppo.total_steps == TOTAL
+        seen.append(learner.step)
+    assert seen == list(range(0, TOTAL, BATCH))
+    assert leaves(learner) == leaves(agent().learn(TOTAL))
+
+
+def test_calls_that_are_closed_late_leave_what_was_learned_since():
+    learner = agent()
+    calls = learner.calls(TOTAL, Interrupts(), most_updates=1)
+    for _ in range(3):
+        next(calls)
+    assert learner.step == 2 * BATCH
+    learner.learn(BATCH)
+    calls.close()
+    assert learner.step == 3 * BATCH
 
 
 def test_a_saved_agent_is_a_run_for_every_verb(tmp_path, capsys):
