@@ -1,4 +1,4 @@
-"""What the README and the examples show works as it stands there."""
+"""What the examples show works as it stands there; the code of the pages: tests/docs."""
 
 import importlib.util
 import json
@@ -55,23 +55,6 @@ def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, cap
     assert "3 episodes each" in capsys.readouterr().out
 
 
-@pytest.mark.learning
-def test_python_of_the_readme_runs(tmp_path, monkeypatch):
-    """Some of it on an environment of gymnax."""
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for page, count in (("README.md", 3), ("docs/publishing.md", 1), ("docs/run-directory.md", 1), ("docs/python.md", 4)):
-        blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-        assert len(blocks) == count
-        for block in blocks:
-            exec(compile(block, page, "exec"), names)
-    assert "learner.policy.critic.output.weight" in names["policy"]
-    assert names["result"].mean_return > 150
-    assert names["agent"].step > 28_000
-    assert 3e-4 < names["finder"].suggestion < 2e-2
-    assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
-
-
 def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "own-jax-environment.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -91,12 +74,3 @@ def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp
     at_limit, *_ = played(make_env("hills:BallOnHill", {"limit": fallen}), fallen)
     assert at_limit[-1][3:] == (True, False)
     assert trained(env)["rollout/episodes"].sum() > 0
-
-
-def test_every_flag_in_the_readme_exists():
-    from proximo.cli.train import parse
-
-    lines = re.findall(r"^    proximo train (.*?)(?:  +#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(lines) >= 6
-    for line in lines:
-        parse(re.findall(r'"[^"]*"|\S+', line.split("  #")[0]))

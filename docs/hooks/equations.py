@@ -23,6 +23,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 def _mathml(latex: str, display: str) -> str:
     try:
-        return convert(html.unescape(latex).strip(), display=display)
+        converted = convert(html.unescape(latex).strip(), display=display)
     except Exception as error:
         raise PluginError(f"An equation cannot be converted: {latex.strip()} ({error!r})") from error
+    if "\\" in converted:  # what it does not know is left as it stands
+        raise PluginError(f"An equation cannot be converted: {latex.strip()}")
+    return converted

@@ -83,7 +83,7 @@ def _target(path: str, link: str) -> str | None:
 def _uri(path: str) -> str:
     """Where a file of the repository stands within the site's sources."""
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return path.removeprefix("docs/").replace(".ipynb", ".md")  # a page is made of a notebook
     return f"{FOLDER}/{path}.md" if Path(path).suffix in SHOWN else f"{FOLDER}/{path}"
 
 

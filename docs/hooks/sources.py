@@ -1,7 +1,7 @@
 """Lines of the library's source within a page, fetched when the site is built, so that they are those that run.
 
-    <!-- source: math/losses.py clipped_surrogate -->            the whole function
-    <!-- source: ppo/algorithm.py loss: ratio, total -->         the statements of it that assign these names
+<!-- source: math/losses.py clipped_surrogate -->            the whole function
+<!-- source: ppo/algorithm.py loss: ratio, total -->         its statements from the first to the last that assign one of these names
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def lines_of(path: str, function: str, names: list[str] | None = None) -> tuple[int, list[str]]:
-    """(number of the first line, lines) of ``function`` without its docstring, or from the first to the last of its statements that
-    assign one of ``names``. Raises ``PluginError`` where the source has none of the kind."""
+    """(number of the first line, lines) of ``function`` without its docstring, or of its statements from the first to the last in which
+    one of ``names`` is assigned. Raises ``PluginError`` where the source has none of the kind."""
     text = (SOURCE / path).read_text()
     scope: ast.AST = ast.parse(text)
     for name in function.split("."):
@@ -44,8 +44,9 @@ def lines_of(path: str, function: str, names: list[str] | None = None) -> tuple[
             docstring = scope.body[0]
             chosen = [i for i in chosen if not docstring.lineno <= i <= (docstring.end_lineno or 0)]
         return start, [lines[i - 1] for i in chosen]
-    statements = [node for node in ast.walk(scope) if set(_assigned(node)) & set(names)]
-    missing = set(names) - {name for node in statements for name in _assigned(node)}
+    assigned = [(statement, {name for node in ast.walk(statement) for name in _assigned(node)}) for statement in scope.body]
+    statements = [statement for statement, found in assigned if found & set(names)]
+    missing = set(names) - {name for _, found in assigned for name in found}
     if missing:
         raise PluginError(f"{function} of {path} assigns no {', '.join(sorted(missing))}.")
     start = min(node.lineno for node in statements)
@@ -55,7 +56,9 @@ def lines_of(path: str, function: str, names: list[str] | None = None) -> tuple[
 
 def _assigned(node: ast.AST) -> Iterator[str]:
     """Names that a statement assigns."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    targets = (
+        node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else []
+    )
     for target in targets:
         yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
 

@@ -1,0 +1,65 @@
+"""Every command line of every page is one that the command line takes."""
+
+import importlib
+import re
+
+import pytest
+
+from proximo.cli import VERBS, Parser, UsageError
+from proximo.coercion import coerce
+from proximo.config import LEAVES
+from proximo.errors import ProximoError
+
+from pages import DOCS, PAGES, commands, name_of
+
+OTHERS = {"--no-deps", "--strict", "--help", "--help-all", "--version"}
+
+
+def _read(verb, words):
+    """Parse; of a training its values too."""
+    module = importlib.import_module(f"proximo.cli.{verb}")
+    if not hasattr(module, "parse"):
+        module.make_parser().parse_args(words)
+        return
+    _, settings = module.parse(words)
+    for name, value in settings.items():
+        coerce(LEAVES[name], value)
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda c: f"{c.page}: {c.verb} {' '.join(c.words)}")
+def test_a_command_line_is_read(command):
+    assert command.verb in VERBS
+    _read(command.verb, [word for word in command.words if "…" not in word])
+
+
+def test_many_are_found_and_a_wrong_one_is_not_read():
+    found = commands()
+    assert len(found) > 60
+    assert len({command.page for command in found}) > 10
+    for wrong in (["CartPole-v1", "--lerning-rate", "1"], ["CartPole-v1", "--num-envs", "many"]):
+        with pytest.raises(ProximoError):
+            _read("train", wrong)
+    with pytest.raises(UsageError):
+        _read("eval", ["last", "--episode-number", "3"])
+
+
+def _flags(verb):
+    parser = importlib.import_module(f"proximo.cli.{verb}").make_parser()
+    assert isinstance(parser, Parser)
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def test_every_flag_that_a_page_names_exists():
+    known = OTHERS.union(*(_flags(verb) for verb in VERBS))
+    ours = [page for page in PAGES if page.parent != DOCS / "decisions"]  # those name the flags of benchmarks
+    named = {(name_of(page), flag) for page in ours for flag in re.findall(r"`(--[a-z][a-z-]+)[ `=]", page.read_text())}
+    assert len(named) > 20
+    assert not {(page, flag) for page, flag in named if flag not in known}
+
+
+def test_the_readme_and_contributing_name_the_command_that_builds_the_site():
+    gate = (DOCS.parent / ".ci" / "run").read_text()
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert "mkdocs build --strict" in (DOCS.parent / page).read_text()
+    assert "mkdocs build" in gate
+    assert "--strict" in gate

@@ -1,0 +1,54 @@
+"""The figures are drawn by what they show, and those that are committed are those that the scripts draw."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pages import DOCS, PAGES, script
+
+FIGURES = DOCS / "figures"
+draw = script(FIGURES / "draw.py")
+
+
+@pytest.mark.parametrize("name", draw.names())
+def test_a_figure_is_drawn_and_is_current(name):
+    """Where it fails: python docs/figures/draw.py NAME, and look at it."""
+    figure = script(FIGURES / f"{name}.py").draw()
+    assert figure.get_axes() or any(part.get_axes() for part in figure.subfigs)
+    with Image.open(FIGURES / f"{name}.png") as picture:
+        assert picture.info[draw.STAMP] == draw.stamp(name)
+        assert min(picture.size) > 200
+    assert any(f"figures/{name}.png" in page.read_text() for page in PAGES)
+
+
+def test_rows_of_a_sequence_follow_each_other_and_those_of_the_reshape_do_not():
+    pieces = script(FIGURES / "sequences.py").pieces()
+    ours, theirs = pieces["cut"], pieces["reshape(L, -1)"]
+    assert (np.diff(ours[..., 0], axis=0) == 1).all()
+    assert (np.diff(theirs[..., 0], axis=0) == 3).all()
+    assert ours.shape == theirs.shape
+
+
+def test_memory_is_empty_exactly_where_an_episode_begins():
+    resets = script(FIGURES / "resets.py")
+    came, read = resets.states()
+    assert (read[resets.FIRST] == 0).all()
+    assert (came[resets.FIRST] != 0).any(axis=1).all()
+    assert (read[~resets.FIRST] == came[~resets.FIRST]).all()
+    assert (read[~resets.FIRST] != 0).any(axis=1).all()
+
+
+def test_burn_in_ends_where_a_sequence_begins():
+    burn_in = script(FIGURES / "burn_in.py")
+    burnt, learned, memory = burn_in.rows()
+    assert (burnt[:, -1] + 1 == learned[:, 0]).all()
+    assert (burnt[:, 0] == memory).all()
+    assert sorted(learned.ravel()) == list(range(burn_in.STEPS))
+
+
+def test_a_limit_that_is_called_a_failure_costs_what_the_page_says():
+    time_limit = script(FIGURES / "time_limit.py")
+    right, wrong = time_limit.targets(False), time_limit.targets(True)
+    np.testing.assert_allclose(right, 100, rtol=1e-4)
+    np.testing.assert_allclose(wrong[-50], (1 - 0.99**50) / 0.01, rtol=1e-4)
+    assert round(float(wrong[-50]), 1) == 39.5

@@ -1,0 +1,44 @@
+"""The page of metrics has every name that trainings write, and no other."""
+
+import json
+import re
+
+import jax
+
+import proximo
+from proximo.report.curves import DIAGNOSTICS, LEARNING
+
+import toys
+from pages import DOCS, codes, rows
+
+PAGE = DOCS / "metrics.md"
+SMALL = {
+    "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": (8,), "total_steps": 256, "eval_episodes": 4,
+    "tensorboard": False,
+}  # fmt: skip
+
+
+def names_of_the_page() -> set[str]:
+    return {code for row in rows(PAGE) for code in codes(row[0])}
+
+
+def test_names_on_the_page_are_those_that_a_training_writes(tmp_path):
+    """On the host, with a memory, where success is told: whatever is written anywhere is written there."""
+    settings = {**SMALL, "memory": "gru", "memory_size": 8, "num_workers": 0, "runs_dir": str(tmp_path)}
+    [result] = proximo.train(config=proximo.make_config("gym_toys:Walk", settings, preset=False))
+    rows = [json.loads(line) for line in (result.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert {name for row in rows for name in row} - {"step"} == names_of_the_page()
+
+
+def test_what_only_pure_functions_give_is_named_apart():
+    config = proximo.make_config("toys:RandomEnds", {**SMALL, "memory": "gru", "memory_size": 8}, preset=False)
+    train = proximo.make_train(config, toys.RandomEnds())
+    metrics = jax.eval_shape(train, jax.random.key(0))[1]
+    apart = set(re.findall(r"`(bad/[a-z]+)`", PAGE.read_text()))
+    assert apart == set(metrics) - names_of_the_page()
+    assert not apart & names_of_the_page()
+
+
+def test_the_report_draws_names_of_the_page():
+    """A chart of a name that nobody writes would never appear."""
+    assert {metric.name for metric in (*LEARNING, *DIAGNOSTICS)} <= names_of_the_page()

@@ -1,0 +1,44 @@
+"""The notebooks are committed with what they show, and run in a process of their own (slow; their cells run with those of the pages)."""
+
+import json
+
+import pytest
+
+from pages import DOCS, NOTEBOOKS, PAGES, script
+
+MOST_BYTES = 150_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path):
+    """One of them on gymnax:CartPole-v1."""
+    pytest.importorskip("nbclient", reason="the extra docs is not installed")
+    notebook = script(DOCS / "notebooks" / "run.py").run(path)
+    assert sum("assert " in "".join(cell["source"]) for cell in notebook["cells"]) >= 2  # it claims something, and it is true
+    pictures = [
+        output for cell in notebook["cells"] for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
+    ]
+    assert pictures
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_small_shows_what_it_gave_and_names_no_machine(path):
+    text = path.read_text()
+    assert len(text) < MOST_BYTES
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    errors = [
+        output
+        for cell in code
+        for output in cell["outputs"]
+        if output["output_type"] == "error" or output.get("name") == "stderr"
+    ]
+    assert not errors
+    assert "/tmp/" not in text
+    assert "/home/" not in text
+    assert any(path.name in page.read_text() for page in PAGES)
+
+
+def test_there_are_two():
+    assert [path.stem for path in NOTEBOOKS] == ["clipped-objective", "memory"]

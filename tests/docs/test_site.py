@@ -1,0 +1,139 @@
+"""The site is built without a warning, from what is there, and asks nothing of a network."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from proximo.config import FOREIGN_NAMES, GROUPS, LEAVES
+
+from pages import DOCS, HOOKS, PAGES, ROOT, script
+
+pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+pytest.importorskip("material", reason="the extra docs is not installed")
+pytest.importorskip("latex2mathml", reason="the extra docs is not installed")
+pytest.importorskip("mkdocstrings_handlers.python", reason="the extra docs is not installed")
+
+equations, links, notebooks, settings, sources = (
+    script(HOOKS / f"{name}.py") for name in ("equations", "links", "notebooks", "settings", "sources")
+)
+LOADED = re.compile(r'<(?:script|img|source|iframe|link)\b[^>]*?\b(?:src|href)=["\']?(https?:|//)', re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    return folder
+
+
+def test_every_page_is_built_and_in_the_navigation(site):
+    start = (site / "index.html").read_text()
+    for page in PAGES[1:]:
+        built = page.relative_to(DOCS).with_suffix(".html")
+        assert (site / built).is_file()
+        assert f'href="{built.as_posix()}"' in start
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    assert not [page.name for page in pages if LOADED.search(page.read_text())]
+    assert not [sheet.name for sheet in site.rglob("*.css") if re.search(r"@import|url\(['\"]?(https?:)?//", sheet.read_text())]
+    assert LOADED.search('<link rel="stylesheet" href="https://fonts.example/a.css">')
+
+
+def test_equations_are_drawn_by_the_browser(site):
+    page = (site / "algorithm.html").read_text()
+    assert page.count("<math") > 15
+    assert not re.search(r"\\[\[(]|\$\$", re.sub(r"<script.*?</script>|<annotation.*?</annotation>", "", page, flags=re.DOTALL))
+
+
+def test_an_equation_that_cannot_be_converted_ends_the_build():
+    for wrong in (r"\nosuchthing{a}", r"\left(a"):
+        with pytest.raises(Exception, match="cannot be converted"):
+            equations._mathml(wrong, "inline")
+
+
+def test_hooks_and_scripts_are_no_part_of_the_site(site):
+    assert not [*site.rglob("draw.py"), *site.rglob("links.py"), *site.rglob("run.py")]
+    assert (site / "figures" / "sequences.png").is_file()
+
+
+def test_every_setting_is_on_its_page(site):
+    page = (site / "settings.html").read_text()
+    assert set(re.findall(r'<span id="([a-z_]+)">', page)) == set(LEAVES)
+    assert all(f'id="{group}"' in page for group in GROUPS)
+    assert all(f"<code>{theirs}</code>" in page for theirs in FOREIGN_NAMES)
+
+
+def test_the_row_of_a_setting_has_default_range_and_meaning():
+    table = "\n".join(settings._groups())
+    assert '| <span id="num_envs"></span>`num_envs` | `8` | whole, 1 or more | environments stepped together. |' in table
+    assert "`gamma` | `0.99` | number, 0 … 1 | discount γ. |" in table
+    assert "`memory` | `none` | `none`, `gru`, " in table
+    assert "`total_steps` | `1,000,000` |" in table
+
+
+def test_public_names_are_in_the_reference(site):
+    import proximo
+
+    page = (site / "api.html").read_text()
+    for name in set(proximo.__all__) - {"__version__"}:
+        assert re.search(rf'id="proximo(\.[a-z_]+)*\.{name}"', page), name
+    assert "Raises <code>ConfigError</code>" in page
+
+
+def test_lines_of_source_are_those_of_the_source():
+    start, lines = sources.lines_of("math/losses.py", "clipped_surrogate")
+    text = (sources.SOURCE / "math" / "losses.py").read_text().splitlines()
+    assert lines[0] == text[start - 1].strip()
+    assert lines[0].startswith("def clipped_surrogate(")
+    assert lines[-1].strip().startswith("return -jnp.minimum")
+    assert not any('"""' in line for line in lines)
+
+
+def test_statements_are_found_by_what_they_assign():
+    _, lines = sources.lines_of("ppo/algorithm.py", "loss", ["policy_loss", "total"])
+    assert lines[0].strip().startswith("policy_loss = ")
+    assert lines[-1].strip().startswith("total = ")
+    for path, function, names in (("math/losses.py", "clipped", None), ("math/losses.py", "value_loss", ["ratio"])):
+        with pytest.raises(Exception, match=r"has no|assigns no"):
+            sources.lines_of(path, function, names)
+
+
+def test_every_mark_was_replaced(site):
+    assert not [page.name for page in site.glob("*.html") if re.search("(<|&lt;)!-- (source|settings)", page.read_text())]
+    assert sum(len(sources.MARK.findall(page.read_text())) for page in PAGES) >= 15
+
+
+def test_links_out_of_the_docs_lead_to_pages_of_the_site(site):
+    assert links._target("docs/seeds.md", "../examples/sweep.py") == "examples/sweep.py"
+    assert links._target("docs/seeds.md", "https://example.org/a.md") is None
+    assert links._uri("examples/sweep.py") == "files/examples/sweep.py.md"
+    assert links._path("files/examples/sweep.py.md") == "examples/sweep.py"
+    assert links._path("files/CHANGELOG.md") == "CHANGELOG.md"
+    assert "make_hyperparameters" in (site / "files" / "examples" / "sweep.py.html").read_text()
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs():
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "code", "source": ["1 + 1"], "outputs": [{"data": {"text/plain": ["2"]}}]},
+        {
+            "cell_type": "code",
+            "source": ["draw()"],
+            "outputs": [{"data": {"image/png": "aGVsbG8=\n", "text/plain": ["<Figure>"]}}],
+        },
+    ]
+    text, pictures = notebooks.page({"cells": cells}, "some")
+    assert text.startswith("# Title")
+    assert "```python\n1 + 1\n```\n\n```text\n2\n```" in text
+    assert pictures == {"some-0.png": b"hello"}
+    assert "(some-0.png)" in text
+    assert "<Figure>" not in text
