@@ -28,6 +28,7 @@ prepare_jax()
 
 # A module goes to one worker as a whole: those that take minutes go first, so that none is left for one worker in the end.
 LONGEST = (
+    "test_code_of_the_pages.py",
     "test_interrupts.py",
     "test_host_training.py",
     "test_resume.py",

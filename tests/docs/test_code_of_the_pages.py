@@ -76,7 +76,7 @@ def _params():
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("page", _params())
+@pytest.mark.parametrize("page", list(_params()))
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     name = name_of(page)
     if name in ELSEWHERE:
