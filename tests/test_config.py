@@ -169,6 +169,28 @@ def valid(**settings):
         ({"num_envs": 1, "num_steps": 4, "num_minibatches": 4}, r"A minibatch of one row cannot be normalised"),
         ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
         ({"weight_decay": 0.1}, r"weight_decay = 0.1 needs optimizer = adamw"),
+        ({"dual_clip": 0.5}, r"^dual_clip = 0.5: expected a ratio above 1 \(the paper has 3\), or 0 for off\.$"),
+        ({"objective": "kl_penalty", "dual_clip": 3}, r"^dual_clip = 3.0 needs objective = clip, not kl_penalty\.$"),
+        ({"kl_coef": 2}, r"^kl_coef = 2.0 needs objective = kl_penalty, not clip\.$"),
+        ({"kl_target": 0}, r"^kl_target = 0.0 needs objective = kl_penalty, not clip\.$"),
+        (
+            {"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1},
+            r"^kl_target = 0.01 follows the divergence .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
+        ),
+        ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 follows .* or set desired_kl to 0\.$"),
+        ({"privileged": "a", "towers": "shared"}, r"^privileged needs towers = separate: one tower"),
+        (
+            {"distribution": "beta", "action_mapping": "tanh"},
+            r"^action_mapping = tanh is for Gaussians, and distribution is beta: ",
+        ),
+        ({"distribution": "beta", "state_dependent_std": True}, r"^state_dependent_std = true is for Gaussians"),
+        ({"distribution": "beta", "log_std_init": -1}, r"^log_std_init = -1.0 is for Gaussians"),
+        ({"distribution": "beta", "sde_every": 4}, r"^sde_every = 4 is for Gaussians"),
+        ({"state_dependent_std": True, "sde_every": 4}, r"leave out state_dependent_std, or sde_every\.$"),
+        (
+            {"actor_critic": "own_networks:Whole", "critic_learning_rate": "1e-3"},
+            r"^critic_learning_rate is for what only the value uses, and in an actor_critic of your own nothing is known to\.$",
+        ),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
         ({"name": "last"}, r"and not 'last'"),
     ],
@@ -176,6 +198,14 @@ def valid(**settings):
 def test_settings_at_odds_are_an_error_that_says_the_fix(settings, message):
     with pytest.raises(ConfigError, match=message):
         valid(**settings)
+
+
+def test_variants_that_go_together_are_taken():
+    kl = valid(objective="kl_penalty", kl_coef=2, desired_kl=0.01, critic_learning_rate="1e-3", target_kl=0.1)
+    assert (kl.ppo.kl_coef, kl.ppo.kl_target) == (2.0, 0.01)
+    assert valid(objective="kl_penalty", kl_target=0, num_epochs=1, num_minibatches=1).ppo.kl_target == 0
+    assert valid(privileged="a,b").network.privileged == ("a", "b")
+    assert valid(action_mapping="tanh", state_dependent_std=True, dual_clip=3).ppo.dual_clip == 3.0
 
 
 def test_without_memory_every_sequence_is_one_row():

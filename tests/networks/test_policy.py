@@ -4,13 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.distributions import LOG_STD_RANGE
 from proximo.errors import EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import small_config, small_policy
+from helpers import shaken, small_config, small_policy
 
 
 def gaussian_head(space, mapping="clip", **settings):
@@ -45,6 +46,44 @@ def test_the_deviation_starts_where_it_is_set():
     head = gaussian_head(Box((2,), -1.0, 1.0), log_std_init=-0.5)
     assert isinstance(head, GaussianHead)
     assert head.log_std.tolist() == [-0.5, -0.5]
+
+
+def test_a_deviation_of_the_state_starts_where_it_is_set_and_depends_on_the_state():
+    for mapping in ("clip", "tanh"):
+        head = gaussian_head(Box((2,), -1.0, 1.0), mapping, state_dependent_std=True, log_std_init=-0.5)
+        features = jax.random.normal(jax.random.key(1), (16, 8))
+        fresh, learned = head(features, None), shaken(head)(features, None)
+        np.testing.assert_allclose(fresh.log_std, -0.5, atol=0.1)
+        assert fresh.log_std.shape == fresh.mean.shape == (16, 2)
+        assert float(jnp.std(learned.log_std, axis=0).min()) > 0.1
+        assert float(jnp.std(fresh.log_std, axis=0).min()) > 0.0
+        plain = gaussian_head(Box((2,), -1.0, 1.0), mapping, log_std_init=-0.5)
+        assert float(jnp.std(jnp.broadcast_to(plain(features, None).log_std, (16, 2)), axis=0).max()) == 0.0
+        assert type(plain(features, None)) is type(fresh)
+
+
+def test_a_deviation_of_the_state_stays_within_its_range():
+    head = gaussian_head(Box((1,), -1.0, 1.0), state_dependent_std=True)
+    far = head(1e6 * jax.random.normal(jax.random.key(1), (64, 8)), None).log_std
+    assert (float(far.min()), float(far.max())) == LOG_STD_RANGE
+
+
+def test_a_beta_fills_the_bounds_and_starts_in_their_middle():
+    head = head_for(Box((2,), (-2.0, 0.0), (2.0, 10.0)), distribution="beta")
+    np.testing.assert_allclose(head.to_space(jnp.array([[0.0, 0.0], [0.25, 1.0]])), [[-2.0, 0.0], [-1.0, 10.0]])
+    np.testing.assert_allclose(head.features(jnp.array([[0.0, 0.5], [0.25, 1.0]])), [[-1.0, 0.0], [-0.5, 1.0]])
+    fresh = head(jax.random.normal(jax.random.key(1), (16, 8)), None)
+    np.testing.assert_allclose(head.to_space(fresh.mode()), [[0.0, 5.0]] * 16, atol=0.5)
+    wide = head(1e3 * jax.random.normal(jax.random.key(1), (16, 8)), None)
+    assert float(jnp.minimum(wide.alpha, wide.beta).min()) >= 1.0
+    assert np.isfinite(wide.mode()).all()
+
+
+def test_a_beta_needs_bounds():
+    with pytest.raises(
+        EnvError, match=r"^distribution = beta needs bounds on both sides of every component, and Box.* use a Gaussian\.$"
+    ):
+        head_for(Box((2,), (0.0, -np.inf), 1.0), distribution="beta")
 
 
 def test_policies_start_almost_uniform_and_values_do_not_start_at_zero():

@@ -1,14 +1,32 @@
 """Independent Beta components, on the unit interval."""
 
+import math
+
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betaln, digamma
+from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Key, UInt32
 
 from proximo.distributions.distribution import Distribution
 
 _EDGE = 1e-6
 """Samples stay so far within 0 … 1: at the ends the density is 0, and its logarithm is not finite."""
+
+_LANCZOS = (
+    76.18009172947146,
+    -86.50532032941677,
+    24.01409824083091,
+    -1.231739572450155,
+    1.208650973866179e-3,
+    -5.395239384953e-6,
+)
+
+
+def _beyond_stirling(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """``log Γ(x) - ((x - ½) log x - x + ½ log 2π)`` for ``x ≥ 1`` by Lanczos's series (1964; Press et al. 1992, section 6.1), in functions that
+    exported policies have too."""
+    series = 1.000000000190015 + sum(c / (x + 1.0 + i) for i, c in enumerate(_LANCZOS))
+    return (x + 0.5) * jnp.log1p(5.5 / x) - 5.5 + jnp.log(series)
 
 
 class Beta(Distribution):
@@ -35,17 +53,32 @@ class Beta(Distribution):
         return jnp.clip(drawn.reshape(self.alpha.shape), _EDGE, 1.0 - _EDGE)
 
     def mode(self) -> Float[Array, "*batch n"]:
-        """``(alpha - 1) / (alpha + beta - 2)``."""
-        return (self.alpha - 1.0) / (self.alpha + self.beta - 2.0)
+        """``(alpha - 1) / (alpha + beta - 2)``; ½ where both are 1, as far as float32 can tell, and all is as probable."""
+        above = self.alpha + self.beta - 2.0
+        return jnp.where(above > 0.0, (self.alpha - 1.0) / jnp.where(above > 0.0, above, 1.0), 0.5)
 
     def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """``Σ (alpha - 1) log a + (beta - 1) log (1 - a) - log B(alpha, beta)``."""
-        a = jnp.clip(action, _EDGE, 1.0 - _EDGE)
-        log = (self.alpha - 1.0) * jnp.log(a) + (self.beta - 1.0) * jnp.log1p(-a)
-        return jnp.sum(log - betaln(self.alpha, self.beta), axis=-1)
+        # Relative to the mean: of a narrow one all three terms are large, and float32 would be left with little of their sum.
+        a, (p, q) = jnp.clip(action, _EDGE, 1.0 - _EDGE), self._means()
+        log = (self.alpha - 1.0) * jnp.log(a / p) + (self.beta - 1.0) * jnp.log((1.0 - a) / q)
+        return jnp.sum(log - self._normaliser(), axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
         """``Σ log B(alpha, beta) - (alpha - 1) ψ(alpha) - (beta - 1) ψ(beta) + (alpha + beta - 2) ψ(alpha + beta)``."""
-        alpha, beta = self.alpha, self.beta
-        spread = (alpha - 1.0) * digamma(alpha) + (beta - 1.0) * digamma(beta) - (alpha + beta - 2.0) * digamma(alpha + beta)
-        return jnp.sum(betaln(alpha, beta) - spread, axis=-1)
+        alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
+
+        def weighed(x: Array, less: float) -> Array:
+            return (x - less) * (digamma(x) - jnp.log(x))
+
+        return jnp.sum(self._normaliser() - weighed(alpha, 1.0) - weighed(beta, 1.0) + weighed(both, 2.0), axis=-1)
+
+    def _means(self) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"]]:
+        return self.alpha / (self.alpha + self.beta), self.beta / (self.alpha + self.beta)
+
+    def _normaliser(self) -> Float[Array, "*batch n"]:
+        """``log B(alpha, beta) - (alpha - 1) log p - (beta - 1) log q`` with the means ``p``, ``q`` of ``a`` and ``1 - a``."""
+        alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
+        beyond = _beyond_stirling(alpha) + _beyond_stirling(beta) - _beyond_stirling(both)
+        p, q = self._means()
+        return jnp.log(p) + jnp.log(q) + 0.5 * jnp.log(2.0 * math.pi * (both / alpha) / beta) + beyond

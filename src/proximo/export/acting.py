@@ -89,7 +89,7 @@ class Acting:
             before = Previous(arrays.get(PREVIOUS_ACTION, before.action), arrays.get(PREVIOUS_REWARD, before.reward))
         if network.privileged:
             blank = zeros(from_any(self.policy.env.observation_space, "observation"), (n,))
-            observation = {**blank, **observation}
+            observation = {**jax.tree.map(jnp.asarray, blank), **observation}
         observed = network.observed(observation, first, before)
         after, distribution, value = network.forward(memory, observed, first, jnp.ones_like(first))
         noise = self._noise(arrays, n)

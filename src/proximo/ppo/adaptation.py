@@ -16,6 +16,8 @@ from proximo.types import Metrics
 RATE_RANGE = (1e-5, 1e-2)
 """The adapted learning rate stays within it."""
 RATE_FACTOR = 1.5
+COEF_RANGE = (1e-6, 1e6)
+"""So does β: halved for ever it would be 0, which no doubling brings back."""
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
@@ -41,7 +43,8 @@ def adapt(state: LearnerState, metrics: Metrics) -> Adapted:
     if adapted.kl_coef is not None:
         halved = jnp.where(divergence < h.kl_target / 1.5, 0.5, 1.0)
         factor = jnp.where(divergence > h.kl_target * 1.5, 2.0, halved)
-        adapted = dataclasses.replace(adapted, kl_coef=jnp.where(h.kl_target > 0, adapted.kl_coef * factor, adapted.kl_coef))
+        coef = jnp.where(h.kl_target > 0, jnp.clip(adapted.kl_coef * factor, *COEF_RANGE), adapted.kl_coef)
+        adapted = dataclasses.replace(adapted, kl_coef=coef)
     if adapted.rate_factor is not None:
         rate, scheduled_rate = learning_rate(state), scheduled(h.learning_rate, state.progress)
         raised = jnp.where(divergence < h.desired_kl / 2.0, RATE_FACTOR, 1.0)

@@ -161,7 +161,7 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         hyperparameters=hyperparameters,
         reward_scale=scale,
         adapted=Adapted(
-            kl_coef=jnp.asarray(config.ppo.kl_coef) if config.ppo.objective == "kl_penalty" else None,
+            kl_coef=jnp.asarray(config.ppo.kl_coef, jnp.float32) if config.ppo.objective == "kl_penalty" else None,
             rate_factor=jnp.ones(()) if plan.adapt_learning_rate else None,
         ),
         key=key,

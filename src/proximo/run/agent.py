@@ -37,7 +37,7 @@ from proximo.run.sinks import METRICS, read_rows
 from proximo.run.training import Training
 from proximo.run.validation import validate
 from proximo.runtime import prepare_jax
-from proximo.spaces import Box, Dict, Space, Tuple, from_any, zeros
+from proximo.spaces import Box, Dict, Space, Tuple, from_any, without, zeros
 from proximo.types import TrainState
 
 OF_RUNS = (
@@ -234,8 +234,10 @@ class PPO:
         if not deterministic and key is None:
             raise ConfigError("deterministic = False needs a key to sample by, as key=jax.random.key(0), another one each time.")
         policy = self.policy
-        like = jax.tree.leaves(zeros(from_any(self._env.observation_space, "observation"), ()))[0]
-        leaves = jax.tree.leaves(observation)
+        hidden = policy.network.privileged
+        like = jax.tree.leaves(zeros(without(from_any(self._env.observation_space, "observation"), hidden), ()))[0]
+        seen = {n: x for n, x in observation.items() if n not in hidden} if isinstance(observation, dict) else observation
+        leaves = jax.tree.leaves(seen)
         alone = bool(leaves) and np.ndim(leaves[0]) == np.ndim(like)
         if alone:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)

@@ -144,6 +144,12 @@ def _validate_objective(config: Config) -> None:
             raise ConfigError(f"{name} = {_given(config, name)} needs objective = {objective}, not {ppo.objective}.")
     if 0 < ppo.dual_clip <= 1:
         raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
+    adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
+    if adapting and ppo.num_epochs * ppo.num_minibatches == 1:
+        raise ConfigError(
+            f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update find, and the first of them "
+            f"finds none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
+        )
     if config.network.actor_critic != "none" and _given(config, "critic_learning_rate") is not None:
         raise ConfigError(
             "critic_learning_rate is for what only the value uses, and in an actor_critic of your own nothing is known to."

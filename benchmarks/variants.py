@@ -1,0 +1,125 @@
+"""What the variants of the algorithm and of the policy change: each beside the plain settings, three seeds in one program.
+
+    python benchmarks/variants.py [NAME …] [--seeds 0-2] [--episodes 100] [--out benchmarks/results/variants.json]
+    python benchmarks/variants.py --show      # the table of the file, nothing is trained
+
+Short trainings with the presets' settings. Of each seed: the final policy judged greedily on environment seeds used nowhere else, and the mean of its training
+returns over the whole run, which tells how soon it learned. Three seeds tell a variant that does not learn from one that does, and no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds
+from proximo import config as settings
+from proximo.run import make_config
+from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
+from proximo.run.program import make_program
+from proximo.run.reuse import environment
+from proximo.runtime import prepare_jax
+
+HERE = Path(__file__).parent
+PENDULUM = {"id": "gymnax:Pendulum-v1", "total_steps": "128000"}
+CARTPOLE = {"id": "gymnax:CartPole-v1", "total_steps": "61440"}
+PARTS = {
+    "id": "privileged_envs:CartPoleInParts", "total_steps": "163840", "num_envs": "32", "num_steps": "128", "num_epochs": "4",
+    "num_minibatches": "4", "learning_rate": "linear(1e-3, 0)", "normalize_observation": "true", "normalize_reward": "true",
+    "memory": "gru", "memory_size": "32", "hidden_sizes": "32", "sequence_length": "32",
+}  # fmt: skip
+VARIANTS: dict[str, dict[str, str]] = {
+    "pendulum: plain": PENDULUM,
+    "pendulum: beta": {**PENDULUM, "distribution": "beta"},
+    "pendulum: tanh": {**PENDULUM, "action_mapping": "tanh"},
+    "pendulum: tanh, entropy bonus": {**PENDULUM, "action_mapping": "tanh", "ent_coef": "linear(0.01, 0)"},
+    "pendulum: state-dependent std": {**PENDULUM, "state_dependent_std": "true"},
+    "pendulum: rate adapted by KL": {**PENDULUM, "learning_rate": "1e-3", "desired_kl": "0.01"},
+    "pendulum: rate constant": {**PENDULUM, "learning_rate": "1e-3"},
+    "pole: plain": CARTPOLE,
+    "pole: KL penalty, adaptive": {**CARTPOLE, "objective": "kl_penalty"},
+    "pole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
+    "pole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
+    "pole: critic's rate twice": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
+    "pole: one tower": {**CARTPOLE, "towers": "shared"},
+    "pole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
+    "pole without velocities, GRU: one tower": {**PARTS, "env_settings": "blind=true", "towers": "shared"},
+    "pole without velocities, GRU: critic sees them": {**PARTS, "privileged": "velocities"},
+}
+
+
+def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[str, Any]:
+    """All seeds of a variant: the final policies judged, the training returns, and the metrics of the last updates."""
+    config = make_config(changed["id"], {"eval_episodes": "0", **{k: v for k, v in changed.items() if k != "id"}})
+    env = environment(config)
+    program = make_program(config, env, stacked=True)
+    state = program.start(seeds)
+    program.compile(state)
+    left, began, rows = config.total_updates, time.perf_counter(), []
+    while left:
+        count = min(left, program.capacity)
+        state, metrics = program.advance(state, count)
+        rows.append(metrics)
+        left -= count
+    seconds = time.perf_counter() - began
+    metrics = {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
+    evaluate = make_evaluator(env, config, episodes, False)
+    judged = [
+        evaluate(program.member(state, i).learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()["mean_return"]
+        for i, seed in enumerate(seeds)
+    ]
+    returns = np.where(metrics["rollout/episodes"] > 0, metrics["rollout/return_mean"], np.nan)
+    last = slice(-max(1, returns.shape[1] // 10), None)
+    names = ("train/approx_kl", "train/entropy", "train/learning_rate", "train/kl_coef", "train/clip_fraction")
+    return {
+        "scores": judged,
+        "mean": float(np.mean(judged)),
+        "training_returns": [float(x) for x in np.nanmean(returns, axis=1)],
+        "last_tenth": {name: float(np.nanmean(metrics[name][:, last])) for name in names if name in metrics},
+        "settings": settings.to_mapping(config),
+        "seconds": seconds,
+        "seeds": seeds,
+        "episodes": episodes,
+        **circumstances(),
+        "script": "benchmarks/variants.py",
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """A row for each variant."""
+    lines = ["| | judged, by seed | mean | training returns, mean of the run | KL at the end |", "|---|---|---|---|---|"]
+    for name, result in results.items():
+        scores = " ".join(f"{score:.0f}" for score in result["scores"])
+        lines.append(
+            f"| {name} | {scores} | {result['mean']:.0f} | {np.mean(result['training_returns']):.0f} "
+            f"| {result['last_tenth']['train/approx_kl']:.4f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure the variants that are named (all), or show what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-2"))
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "variants.json")
+    parser.add_argument("--show", action="store_true")
+    arguments = parser.parse_args()
+    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    for name in [] if arguments.show else arguments.names or VARIANTS:
+        results[name] = measure(VARIANTS[name], arguments.seeds, arguments.episodes)
+        print(name, [round(score) for score in results[name]["scores"]], round(results[name]["seconds"]), "s", flush=True)
+        ordered = {name: results[name] for name in VARIANTS if name in results}
+        arguments.out.write_text(json.dumps(ordered, indent=1) + "\n")
+    print(table({name: results[name] for name in VARIANTS if name in results}))
+
+
+if __name__ == "__main__":
+    prepare_jax()
+    main()

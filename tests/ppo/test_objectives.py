@@ -1,0 +1,313 @@
+"""What an update makes small, and the numbers that follow the divergence: by hand, against exact divergences, and in the parameters."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from proximo import ppo
+from proximo.distributions import Categorical, Gaussian
+from proximo.errors import EnvError
+from proximo.math.schedules import scheduled
+from proximo.networks import make_policy
+from proximo.ppo import init_learner, make_hyperparameters
+from proximo.ppo.adaptation import COEF_RANGE, RATE_RANGE, adapt, learning_rate
+from proximo.ppo.algorithm import rates
+from proximo.ppo.objectives import Minibatch, clip, kl_penalty
+from proximo.ppo.state import of_value_alone, split_policy
+from proximo.spaces import Box, Discrete
+
+import toys
+from helpers import bits, difference, small_config, small_driver
+
+PENALTY = {"objective": "kl_penalty"}
+
+
+def minibatch(log_ratio, advantage, dual_clip=None, kl_coef=None, clip_eps=0.2):
+    """Rows with these ratios and advantages, as the objectives read them."""
+    log_ratio, advantage = (jnp.asarray(x, jnp.float32).reshape(1, -1) for x in (log_ratio, advantage))
+    none = jnp.zeros_like(advantage)
+    return Minibatch(
+        observation=none, first=none > 1, action=none, log_prob=none, value=none, advantage=advantage, target=none, valid=none < 1,
+        memory=(), distribution=Categorical(jnp.zeros((*none.shape, 2))), log_ratio=log_ratio, new_value=none,
+        clip_eps=jnp.float32(clip_eps), dual_clip=None if dual_clip is None else jnp.float32(dual_clip),
+        kl_coef=None if kl_coef is None else jnp.asarray(kl_coef, jnp.float32),
+    )  # fmt: skip
+
+
+def loss(objective, log_ratio, advantage, **settings):
+    return objective(rollout_of()[1].learner.policy, minibatch(log_ratio, advantage, **settings))[0]
+
+
+def test_the_penalised_loss_by_hand():
+    # r = 2, A = 1: -2 + 3 (1 - log 2); r = ½, A = -1: ½ + 3 (-½ + log 2).
+    got = loss(kl_penalty, np.log([2.0, 0.5]), [1.0, -1.0], kl_coef=3.0)
+    assert float(got) == pytest.approx((-2 + 3 * (1 - np.log(2)) + 0.5 + 3 * (-0.5 + np.log(2))) / 2, rel=1e-6)
+
+
+def test_its_gradient_by_hand():
+    # In log r: -r A + β (r - 1), which does not end where a clipped one would.
+    gradient = jax.grad(lambda x: loss(kl_penalty, x, [1.0, -1.0], kl_coef=3.0))(jnp.log(jnp.array([2.0, 0.5])))
+    np.testing.assert_allclose(gradient, np.array([-2 + 3 * 1, 0.5 + 3 * -0.5]) / 2, rtol=1e-6)
+
+
+def exact_kl(old, new):
+    return jnp.sum(jnp.exp(jax.nn.log_softmax(old)) * (jax.nn.log_softmax(old) - jax.nn.log_softmax(new)))
+
+
+def test_in_expectation_it_is_the_divergence_of_two_categoricals_and_so_is_its_gradient():
+    # Probabilities ½, ¼, ¼: four rows, as often as each is drawn.
+    old, actions = jnp.log(jnp.array([0.5, 0.25, 0.25])), jnp.array([0, 0, 1, 2])
+    new = jnp.array([0.1, 0.9, -0.4])
+
+    def penalty(logits):
+        log_ratio = Categorical(logits).log_prob(actions) - Categorical(old).log_prob(actions)
+        return loss(kl_penalty, log_ratio, jnp.zeros(4), kl_coef=0.7)
+
+    value, gradient = jax.value_and_grad(penalty)(new)
+    expected, slope = jax.value_and_grad(lambda logits: 0.7 * exact_kl(old, logits))(new)
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-5)
+    # That way round, and not the other.
+    assert float(expected) != pytest.approx(0.7 * float(exact_kl(new, old)), rel=0.05)
+
+
+def test_in_expectation_it_is_the_divergence_of_two_gaussians_and_so_is_its_gradient():
+    # Rows at the quantiles of the one that acted, N(0.2, 0.5²).
+    n = 40_001
+    old = Gaussian(jnp.full((n, 1), 0.2), jnp.log(jnp.array([0.5])))
+    drawn = old.sample(jax.scipy.stats.norm.ppf((jnp.arange(n) + 0.5) / n)[:, None])
+
+    def penalty(new):
+        log_ratio = Gaussian(jnp.full((n, 1), new[0]), new[1:]).log_prob(drawn) - old.log_prob(drawn)
+        return loss(kl_penalty, log_ratio, jnp.zeros(n), kl_coef=2.0)
+
+    def exact(new):
+        variance = jnp.exp(2 * new[1])
+        return 2.0 * (new[1] - jnp.log(0.5) + (0.25 + (0.2 - new[0]) ** 2) / (2 * variance) - 0.5)
+
+    new = jnp.array([0.35, -0.8])
+    value, gradient = jax.value_and_grad(penalty)(new)
+    expected, slope = jax.value_and_grad(exact)(new)
+    assert float(value) == pytest.approx(float(expected), rel=2e-2)
+    np.testing.assert_allclose(gradient, slope, rtol=3e-2)
+
+
+def test_dual_clip_by_hand():
+    # (ratio, advantage): only a negative advantage at a ratio beyond 3 is bounded, at -3 A.
+    ratios, advantages = [5.0, 5.0, 2.0, 0.1, 3.0], [-1.0, 1.0, -1.0, -1.0, -2.0]
+    plain = [float(loss(clip, np.log([r]), [a])) for r, a in zip(ratios, advantages, strict=True)]
+    dual = [float(loss(clip, np.log([r]), [a], dual_clip=3.0)) for r, a in zip(ratios, advantages, strict=True)]
+    np.testing.assert_allclose(plain, [5.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
+    np.testing.assert_allclose(dual, [3.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
+
+
+def test_dual_clip_ends_the_gradient_of_what_it_bounds_and_of_nothing_else():
+    rng = np.random.default_rng(0)
+    log_ratio, advantage = jnp.asarray(rng.normal(size=400), jnp.float32), jnp.asarray(rng.normal(size=400), jnp.float32)
+    plain = jax.grad(lambda x: loss(clip, x, advantage))(log_ratio)
+    dual = jax.grad(lambda x: loss(clip, x, advantage, dual_clip=1.5))(log_ratio)
+    bounded = np.asarray((advantage < 0) & (jnp.exp(log_ratio) > 1.5))
+    assert 20 < bounded.sum() < 200
+    assert not np.asarray(dual)[bounded].any()
+    assert np.asarray(plain)[bounded].all()
+    np.testing.assert_array_equal(np.asarray(dual)[~bounded], np.asarray(plain)[~bounded])
+
+
+@functools.cache
+def rollout_of(**settings):
+    """A driver, its first state, and the rollout that the first policy collects."""
+    driver = small_driver(**{"learning_rate": 1e-2, "towers": "separate", **settings})
+    state = jax.jit(driver.init)(jax.random.key(0))
+    _, rollout, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    return driver, state, rollout
+
+
+def learner(at=0.0, **settings):
+    """A learner of these settings, ``at`` of whose training is over, and the rollout of one policy for all of them."""
+    config = small_config(**{"learning_rate": 1e-2, "normalize_observation": True, "towers": "separate", **settings})
+    _, state, rollout = rollout_of()
+    learner = init_learner(jax.random.key(1), state.learner.policy, config, make_hyperparameters(config.ppo))
+    return dataclasses.replace(learner, steps=jnp.array([at * 3200, 0], jnp.uint32)), rollout
+
+
+def vector(state):
+    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0])
+
+
+def told(kl, active=None):
+    """Metrics of two epochs of two minibatches, with these divergences."""
+    kl = jnp.asarray(kl, jnp.float32)
+    return {"approx_kl": kl, "active": jnp.ones_like(kl) if active is None else jnp.asarray(active, jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    ("divergence", "factor"), [(0.019, 0.5), (0.021, 1.0), (0.03, 1.0), (0.044, 1.0), (0.046, 2.0), (5.0, 2.0)]
+)
+def test_beta_is_halved_below_two_thirds_of_the_target_and_doubled_above_one_and_a_half(divergence, factor):
+    state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
+    assert float(adapt(state, told([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
+
+
+@pytest.mark.parametrize("divergence", [0.0, 5.0])
+def test_without_a_target_beta_stays(divergence):
+    state, _ = learner(**PENALTY, kl_target=0, kl_coef=0.8)
+    assert float(adapt(state, told([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
+
+
+def test_beta_never_vanishes_and_comes_back():
+    state, _ = learner(**PENALTY)
+    for divergence, end in ((0.0, COEF_RANGE[0]), (9.0, COEF_RANGE[1])):
+        for _ in range(50):
+            state = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
+        assert float(state.adapted.kl_coef) == pytest.approx(end)
+
+
+def test_looked_at_is_the_mean_of_an_epoch_and_no_step_behind_the_stop():
+    state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
+
+    def after(kl, active=None):
+        return float(adapt(state, told(kl, active)).kl_coef)
+
+    assert after([[0.0, 0.0], [0.0, 0.08]]) == pytest.approx(0.8)  # 0.04 in the mean
+    assert after([[0.0, 0.03], [9.0, 9.0]], [[1, 0], [0, 0]]) == pytest.approx(0.4)  # the second step has ended it
+    assert after([[0.0, 0.2], [0.0, 0.0]], [[1, 0], [0, 0]]) == pytest.approx(1.6)
+
+
+@functools.cache
+def update(**settings):
+    state, rollout = learner(**settings)
+    return state, *jax.jit(ppo.update)(state, rollout)
+
+
+def test_an_update_is_under_the_beta_of_before_and_tells_it():
+    state, after, metrics = update(**PENALTY, kl_coef=0.8, kl_target=1e-6)
+    assert float(metrics["kl_coef"]) == pytest.approx(0.8)
+    assert float(metrics["approx_kl"]) > 1e-6
+    assert float(after.adapted.kl_coef) == pytest.approx(1.6)
+    again = dataclasses.replace(state, adapted=after.adapted)
+    _, second = jax.jit(ppo.update)(again, learner()[1])
+    assert float(second["kl_coef"]) == pytest.approx(1.6)
+    assert float(second["policy_loss"]) > float(metrics["policy_loss"])
+    assert "kl_coef" not in update()[2]
+
+
+def test_a_large_beta_keeps_the_policy_where_it_was():
+    _, _, free = update(**PENALTY, kl_coef=1e-6, kl_target=0)
+    _, _, bound = update(**PENALTY, kl_coef=1e4, kl_target=0)
+    assert float(bound["approx_kl"]) < 0.3 * float(free["approx_kl"])
+
+
+@pytest.mark.parametrize(("divergence", "factor"), [(0.004, 1.5), (0.006, 1.0), (0.019, 1.0), (0.021, 1 / 1.5)])
+def test_the_rate_rises_below_half_of_the_desired_divergence_and_falls_above_twice_it(divergence, factor):
+    state, _ = learner(desired_kl=0.01, learning_rate=1e-3)
+    adapted = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
+    assert float(learning_rate(state)) == pytest.approx(1e-3)
+    assert float(learning_rate(adapted)) == pytest.approx(1e-3 * factor)
+
+
+@pytest.mark.parametrize(("divergence", "bound"), [(0.0, RATE_RANGE[1]), (9.0, RATE_RANGE[0])])
+@pytest.mark.parametrize("rate", ["1e-3", "linear(1e-3, 0)"])
+def test_the_rate_stays_within_its_range_and_leaves_its_ends_at_once(divergence, bound, rate):
+    state, _ = learner(desired_kl=0.01, learning_rate=rate)
+
+    def followed(state, divergence, times):
+        for _ in range(times):
+            state = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
+        return state
+
+    there = followed(state, divergence, 30)
+    assert float(learning_rate(there)) == pytest.approx(bound)
+    assert float(learning_rate(followed(there, 9.0 - divergence, 1))) == pytest.approx(bound * 1.5 ** np.sign(divergence - 1))
+
+
+def test_the_adapted_rate_is_the_length_of_a_step_and_is_told():
+    state, rollout = learner(desired_kl=0.01, learning_rate=1e-3, num_epochs=1, num_minibatches=1)
+    state = dataclasses.replace(state, adapted=dataclasses.replace(state.adapted, rate_factor=jnp.float32(3.0)))
+    after, metrics = jax.jit(ppo.update)(state, rollout)
+    assert float(metrics["learning_rate"]) == pytest.approx(3e-3)
+    # The first direction of Adam is the gradient's sign, but for ε.
+    assert np.abs(vector(after) - vector(state)).max() == pytest.approx(3e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("towers", ["separate", "shared"])
+def test_a_rate_of_nothing_on_one_side_leaves_exactly_these_parameters(towers, memory):
+    _, state, rollout = rollout_of(towers=towers, memory=memory, critic_learning_rate="1e-2")
+    program = jax.jit(ppo.update)
+    none = make_hyperparameters(small_config(learning_rate="0").ppo).learning_rate
+    policy, torsos = state.learner.policy, {"separate": 2, "shared": 1}[towers]
+    critics = {id(leaf) for part in (policy.critic, policy.torsos[1:]) for leaf in jax.tree.leaves(part)}
+    for still in ("learning_rate", "critic_learning_rate"):
+        h = dataclasses.replace(state.learner.hyperparameters, **{still: none})
+        after, metrics = program(dataclasses.replace(state.learner, hyperparameters=h), rollout)
+        assert float(metrics[still]) == 0.0
+        pairs = list(zip(jax.tree.leaves(split_policy(policy)[0]), jax.tree.leaves(split_policy(after.policy)[0]), strict=True))
+        changed = [bits(a) != bits(b) for a, b in pairs]
+        of_value = [id(a) in critics for a, _ in pairs]
+        assert changed == [mine == (still == "learning_rate") for mine in of_value]
+        assert 0 < sum(of_value) < len(of_value)
+    assert len(policy.torsos) == torsos
+    # The same in numbers: a share of the vector that is the share of these parameters.
+    assert int(of_value_alone(policy).sum()) == sum(leaf.size for leaf in jax.tree.leaves(policy) if id(leaf) in critics)
+
+
+def test_a_rate_of_the_critic_is_a_schedule_of_its_own():
+    state, _ = learner(at=0.5, critic_learning_rate="linear(4e-3, 0)", learning_rate="linear(1e-2, 1e-3)")
+    h = state.hyperparameters
+    assert float(scheduled(h.critic_learning_rate, state.progress)) == pytest.approx(2e-3)
+    assert sorted(set(np.asarray(rates(state)).tolist())) == pytest.approx([2e-3, 5.5e-3])
+    assert rates(learner(at=0.5, learning_rate="1e-2")[0]).shape == ()
+
+
+def test_the_same_rate_for_both_is_the_plain_update():
+    _, plain, _ = update(critic_learning_rate="0")
+    _, split, _ = update(critic_learning_rate="1e-2")
+    np.testing.assert_allclose(vector(split), vector(plain), atol=1e-7)
+
+
+ONE = {"num_epochs": 1, "num_minibatches": 1}
+# Together, so that a program serves several.
+TOGETHER = {
+    "penalty, adapted rate, critic's rate": {**PENALTY, "desired_kl": 0.01, "critic_learning_rate": "3e-3"},
+    "beta, dual clip": {"distribution": "beta", "dual_clip": 3.0, **ONE},
+    "tanh, varying deviation": {"action_mapping": "tanh", "state_dependent_std": True, "ent_coef": "0.01", **ONE},
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_seeds_together_are_seeds_alone_and_updates_in_two_calls_those_in_one(name):
+    env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
+    settings = {**TOGETHER[name], "learning_rate": "1e-3"}
+    alone = small_driver(env, **settings)
+    program = jax.jit(lambda state, n: alone.advance(state, n, 3))
+    keys = jax.random.split(jax.random.key(3), 2)
+    first = jax.jit(alone.init)(keys[1])
+    whole, metrics = program(first, jnp.int32(3))
+    part, _ = program(first, jnp.int32(2))
+    assert bits(program(part, jnp.int32(1))[0]) == bits(whole)
+    assert bool(whole.healthy)
+    assert np.all(np.isfinite(metrics["train/loss"]))
+
+    driver = small_driver(env, seeds_axis=True, **settings)
+    together = jax.jit(jax.vmap(lambda state: driver.advance(state, jnp.int32(3), 3), axis_name="seeds"))
+    states, _ = together(jax.jit(driver.init_seeds)(keys))
+    this = jax.tree.map(lambda x: x[1], states)
+    assert difference(this.learner.policy, whole.learner.policy) < 1e-3
+    assert difference(this.learner.adapted, whole.learner.adapted) < 1e-5
+    if "num_epochs" in settings:  # the ratio is 1 where the only step is the first
+        np.testing.assert_allclose([metrics["train/ratio_min"], metrics["train/ratio_max"]], 1.0, atol=1e-4)
+    else:
+        assert float(whole.learner.adapted.kl_coef) == pytest.approx(1 / 8)
+        assert float(whole.learner.adapted.rate_factor) > 1.0
+
+
+def test_a_discrete_policy_has_no_deviation():
+    for settings in ({"distribution": "beta"}, {"state_dependent_std": True}):
+        ((name, _),) = settings.items()
+        with pytest.raises(EnvError, match=f"^{name} = .* is for continuous actions"):
+            make_policy(jax.random.key(0), Box((3,)), Discrete(2), small_config(**settings).network, False)
