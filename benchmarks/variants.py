@@ -37,7 +37,6 @@ VARIANTS: dict[str, dict[str, str]] = {
     "pendulum: plain": PENDULUM,
     "pendulum: beta": {**PENDULUM, "distribution": "beta"},
     "pendulum: tanh": {**PENDULUM, "action_mapping": "tanh"},
-    "pendulum: tanh, entropy bonus": {**PENDULUM, "action_mapping": "tanh", "ent_coef": "linear(0.01, 0)"},
     "pendulum: state-dependent std": {**PENDULUM, "state_dependent_std": "true"},
     "pendulum: rate adapted by KL": {**PENDULUM, "learning_rate": "1e-3", "desired_kl": "0.01"},
     "pendulum: rate constant": {**PENDULUM, "learning_rate": "1e-3"},
@@ -46,9 +45,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "pole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
     "pole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
     "pole: critic's rate twice": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
-    "pole: one tower": {**CARTPOLE, "towers": "shared"},
     "pole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
-    "pole without velocities, GRU: one tower": {**PARTS, "env_settings": "blind=true", "towers": "shared"},
     "pole without velocities, GRU: critic sees them": {**PARTS, "privileged": "velocities"},
 }
 

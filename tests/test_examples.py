@@ -5,6 +5,9 @@ import json
 import re
 from pathlib import Path
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import pytest
 
 from proximo.checks.quick import quick_check
@@ -14,6 +17,21 @@ from proximo.envs import make_env
 from adapted import played, trained
 
 ROOT = Path(__file__).parents[1]
+
+
+class Visited(eqx.Module):
+    """Of a rollout what a curious one reads."""
+
+    observation: jax.Array
+    last_observation: jax.Array
+    valid: jax.Array
+
+
+class Plain(eqx.Module):
+    """A policy that reads observations as they are."""
+
+    def normalized(self, x):
+        return x
 
 
 def _module(name):
@@ -30,6 +48,26 @@ def test_sweep_trains_every_learning_rate_in_one_program(capsys):
     assert len(result) == 3
     assert all(8 < mean < 500 for mean in result.values())
     assert capsys.readouterr().out.count("learning rate") == 3
+
+
+@pytest.mark.learning
+def test_curiosity_pays_for_what_is_new_and_leaves_the_rest_alone(capsys):
+    """On an environment of gymnax."""
+    example = _module("curiosity")
+    result = example.main(total_steps=10 * 2048, seeds=1)
+    assert set(result) == {0.0, 1.0}
+    assert all(-200 <= mean <= 0 for row in result.values() for mean in row.tolist())
+    assert capsys.readouterr().out.count("curiosity") == 2
+    key = jax.random.key(0)
+    seen, new = jax.random.normal(key, (8, 16, 2)), 3.0 + jax.random.normal(key, (8, 16, 2))
+    curiosity, look = example.start(key, 2), jax.jit(example.look)
+    paid = []
+    for reached in (*[seen] * 40, new):
+        rollout = Visited(reached, reached[-1], jnp.ones(reached.shape[:2], bool))
+        curiosity, reward = look(curiosity, Plain(), rollout)
+        paid.append(float(reward.mean()))
+    assert paid[-2] < 0.3 * paid[0]
+    assert paid[-1] > 2 * paid[-2]
 
 
 @pytest.mark.learning

@@ -73,6 +73,18 @@ def test_calls_that_are_closed_late_leave_what_was_learned_since():
     assert learner.step == 3 * BATCH
 
 
+def test_what_follows_the_divergence_is_saved(tmp_path):
+    settings = {"objective": "kl_penalty", "desired_kl": 0.01, "learning_rate": "1e-3"}
+    learner = agent(**settings).learn(4 * BATCH)
+    adapted = learner._state.learner.adapted
+    assert float(adapted.kl_coef) != 1.0
+    assert float(adapted.rate_factor) != 1.0
+    saved = learner.save(tmp_path / "saved")
+    again = proximo.load(saved).learn(2 * BATCH)
+    assert leaves(again) == leaves(learner.learn(2 * BATCH))
+    assert float(again._state.learner.adapted.kl_coef) == float(learner._state.learner.adapted.kl_coef)
+
+
 def test_a_saved_agent_is_a_run_for_every_verb(tmp_path, capsys):
     from proximo.cli import main
 
