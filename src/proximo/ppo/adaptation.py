@@ -48,6 +48,6 @@ def adapt(state: LearnerState, metrics: Metrics) -> Adapted:
     if adapted.rate_factor is not None:
         rate, scheduled_rate = learning_rate(state), scheduled(h.learning_rate, state.progress)
         raised = jnp.where(divergence < h.desired_kl / 2.0, RATE_FACTOR, 1.0)
-        rate = jnp.clip(rate * jnp.where(divergence > h.desired_kl * 2.0, 1.0 / RATE_FACTOR, raised), *RATE_RANGE)
+        rate = rate * jnp.where(divergence > h.desired_kl * 2.0, 1.0 / RATE_FACTOR, raised)
         adapted = dataclasses.replace(adapted, rate_factor=rate / jnp.maximum(scheduled_rate, RATE_RANGE[0]))
     return adapted
