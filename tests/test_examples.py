@@ -93,35 +93,6 @@ def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, cap
     assert "3 episodes each" in capsys.readouterr().out
 
 
-@pytest.mark.learning
-def test_python_of_the_readme_runs(tmp_path, monkeypatch):
-    """Some of it on an environment of gymnax."""
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for page, count in (("README.md", 3), ("docs/publishing.md", 1), ("docs/run-directory.md", 1), ("docs/python.md", 3)):
-        blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-        assert len(blocks) == count
-        for block in blocks:
-            exec(compile(block, page, "exec"), names)
-    assert "learner.policy.critic.output.weight" in names["policy"]
-    assert names["result"].mean_return > 150
-    assert names["agent"].step > 28_000
-    assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
-
-
-@pytest.mark.learning
-def test_python_of_the_page_on_variants_runs(capsys):
-    """On an environment of gymnax."""
-    penalised, privileged = re.findall(r"```python\n(.*?)```", (ROOT / "docs/variants.md").read_text(), re.DOTALL)
-    exec(compile(penalised, "docs/variants.md", "exec"), {})
-    beta, mean = map(float, capsys.readouterr().out.split())
-    assert 0 < beta != 1
-    assert mean > 60
-    names = {"__name__": "variants"}
-    exec(compile(privileged, "docs/variants.md", "exec"), names)
-    assert names["action"] in (0, 1)
-
-
 def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "own-jax-environment.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

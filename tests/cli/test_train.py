@@ -47,7 +47,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),
         ([ENV, "--gamma", "1.5"], "gamma = '1.5': expected at most 1"),
         ([ENV, "--gamma", "nan"], "gamma = 'nan': expected a finite number"),
-        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl (did you mean 'gru'?)"),
+        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl, or code of your own: an object, or its name as my_package.module:Name (did you mean 'gru'?)"),
         ([ENV, "--learning-rate", "linear(1)"], "learning_rate = 'linear(1)': expected a number, linear(from, to)"),
         ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 1024 rows of a rollout"),
         ([ENV, "--memory", "gru", "--sequence-length", "7"], "sequence_length = 7 does not divide num_steps = 128"),

@@ -63,6 +63,7 @@ CLAIMS = {
     "docs/python.md": _claims_of_python,
     "docs/checkpoints.md": _claims_of_checkpoints,
     "docs/from-purejaxrl.md": lambda names: names["metrics"]["rollout/return_mean"].shape == (2, 16),
+    "docs/variants.md": lambda names: names["action"] in (0, 1),
     "docs/own-gymnasium-environment.md": lambda names: names["agent"].evaluate(50).summary()["success_rate"] > 0.9,
 }
 """What must have come of a page's code. Those on an environment of gymnax have its name in that of the test."""

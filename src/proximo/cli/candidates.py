@@ -113,8 +113,9 @@ def _words(action: argparse.Action) -> list[str]:
     """The values that an argument is limited to: its choices, or as ``a|b`` in its name."""
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
-    parts = action.metavar.split("|") if isinstance(action.metavar, str) else []
-    return parts if len(parts) > 1 and all(re.fullmatch(r"[a-z0-9_.]+", part) for part in parts) else []
+    parts = action.metavar.removesuffix("|MODULE:NAME").split("|") if isinstance(action.metavar, str) else []
+    own = isinstance(action.metavar, str) and action.metavar.endswith("|MODULE:NAME")
+    return parts if (len(parts) > 1 or own) and all(re.fullmatch(r"[a-z0-9_.]+", part) for part in parts) else []
 
 
 def _is_run(action: argparse.Action) -> bool:
