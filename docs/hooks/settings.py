@@ -12,6 +12,7 @@ from mkdocs.structure.pages import Page
 
 from proximo.coercion import Leaf
 from proximo.config import FOREIGN_NAMES, GROUPS, HOST_ONLY, LEAVES
+from proximo.own_code import choices, takes_own
 from proximo.schedule_text import ScheduleText
 
 
@@ -49,8 +50,9 @@ def _default(leaf: Leaf) -> str:
 
 
 def _takes(leaf: Leaf) -> str:
-    if typing.get_origin(leaf.type) is typing.Literal:
-        return ", ".join(f"`{choice}`" for choice in typing.get_args(leaf.type))
+    if words := choices(leaf.type):
+        own = [" [code of your own](own-networks.md)"] if takes_own(leaf.type) else []
+        return ", ".join([*(f"`{word}`" for word in words), *own])
     if leaf.type is bool:
         return "`true`, `false`"
     if leaf.type is str:
@@ -59,6 +61,8 @@ def _takes(leaf: Leaf) -> str:
         return f"{'whole' if leaf.type is int else 'number'}{_range(leaf)}"
     if leaf.type is ScheduleText:
         return f"number or schedule{_range(leaf)}"
+    if leaf.type == tuple[str, ...]:
+        return "names, by commas"
     return f"whole numbers, as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
 
 
