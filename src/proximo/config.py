@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from proximo.coercion import Leaf, coerce
 from proximo.errors import ConfigError, nearest
-from proximo.own_code import Own, is_own, resolve, takes_own
+from proximo.own_code import NAMED, Own, is_own, resolve, takes_own
 from proximo.schedule_text import ScheduleText
 
 # The names of other libraries are known to the error message only.
@@ -362,6 +362,8 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         for name, value in content.items():
             if name not in LEAVES or LEAVES[name].group != group:
                 raise unknown(str(name), f" under {group!r} in {source}")
+            if takes_own(LEAVES[name].type) and not isinstance(value, str):  # a date of YAML's, as, is no code
+                raise ConfigError(f"{source}: {name} = {value!r}: expected a word, or a name as {NAMED}.")
             settings[name] = value
     try:
         return override(base, settings, join=False)

@@ -28,11 +28,11 @@ class Own:
         return id(self.value)
 
     def __str__(self) -> str:
-        """Its name, by which it is found again where it is a class or a function of a module; else in angle brackets."""
+        """Its name, where ``resolve`` finds it again by that; else in angle brackets."""
         module = getattr(self.value, "__module__", None) or type(self.value).__module__
         name = getattr(self.value, "__qualname__", None)
-        found = getattr(sys.modules.get(module), name, None) if name else None
-        if found is self.value and module != "__main__":
+        there = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
+        if there and (inspect.isclass(self.value) or _is_users_function(self.value)):
             return f"{module}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
@@ -92,20 +92,34 @@ def resolve(setting: str, value: str | Own, methods: tuple[str, ...]) -> Any:
         )
     module_name, _, name = value.rpartition(":")
     module = imported(module_name, f"{setting} = {value!r}")
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = _follow(module, name)
     if found is None:
         raise ConfigError(f"{setting} = {value!r}: {module_name} has nothing of that name{nearest(name, _offered(module))}.")
-    if inspect.isfunction(found) and not is_of_library(getattr(module, "__file__", None)):
+    if _is_users_function(found):
         return found
     if not inspect.isclass(found):
         raise ConfigError(
-            f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function in a module of your own; objects are given "
+            f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function of a module of your own; objects are given "
             "from Python."
         )
     _hold_methods(setting, value, found, methods)
     return found
+
+
+def _follow(module: ModuleType, name: str) -> Any:
+    """What stands at ``name``, with dots for a class within a class; None where there is nothing, or it leads into another module."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None or inspect.ismodule(found):
+            return None
+    return found
+
+
+def _is_users_function(found: Any) -> bool:
+    """Whether it is a function, compiled or not, that was written in a module of the user's own."""
+    function = inspect.unwrap(found) if callable(found) else found
+    return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
 
 
 def _offered(module: ModuleType) -> list[str]:

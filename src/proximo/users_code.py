@@ -43,7 +43,10 @@ def hold_module(module_name: str) -> None:
 def imported(module_name: str, setting: str) -> ModuleType:
     """The module that a setting names. ``setting`` says which, as ``track = 'my_module:MySink'``. Raises ``ConfigError`` where it cannot be
     imported."""
-    hold_module(module_name)
+    try:
+        hold_module(module_name)
+    except EnvError as error:
+        raise ConfigError(f"{setting}: {error}") from None
     try:
         return importlib.import_module(module_name)
     except Exception as error:

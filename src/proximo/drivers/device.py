@@ -30,7 +30,6 @@ class DeviceDriver:
 
     def __init__(self, config: Config, env: JaxEnvironment | HostEnvironment, seeds_axis: bool = False):
         self.config, self.env, self.seeds_axis = config, vector.check_env(env, config.env.id), seeds_axis
-        hold_own(env, config)
         self.limit = config.env.max_episode_steps or NO_LIMIT
         self.tells_success = vector.tells_success(self.env)
 
@@ -234,6 +233,7 @@ def make_train(
     vmapped over keys and hyperparameters. The metrics have a row for each update. It equals a run of the command line but for
     rounding: as one program, it may be fused differently. Raises ``EnvError`` for an environment of the host."""
     driver = DeviceDriver(config, env, seeds_axis)
+    hold_own(env, config)
     total = config.total_updates
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from proximo.config import Config
 from proximo.drivers.device import DeviceDriver
-from proximo.drivers.learning import kept, learn
+from proximo.drivers.learning import hold_own, kept, learn
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
 
@@ -36,6 +36,7 @@ def make_functions(config: Config, env: JaxEnvironment | HostEnvironment, seeds_
     environments are reset for all seeds at once. Raises ``EnvError`` where ``env`` breaks the protocol, or is one of the host.
     """
     driver = DeviceDriver(config, env, seeds_axis)
+    hold_own(env, config)
 
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
         with jax.default_matmul_precision(config.run.matmul_precision):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.config import Config
-from proximo.drivers.learning import fresh_learner, fresh_policy, hold_own, kept, learn
+from proximo.drivers.learning import fresh_learner, fresh_policy, kept, learn
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import unflatten
 from proximo.errors import EnvError
@@ -43,7 +43,6 @@ class HostPrograms:
     """
 
     def __init__(self, config: Config, env: HostEnvironment):
-        hold_own(env, config)
         self.config, self.space = config, env.observation_space
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -12,7 +12,7 @@ from proximo import ppo
 from proximo.config import Config, own_code
 from proximo.drivers.vector import anywhere
 from proximo.networks import ActorCritic, make_policy
-from proximo.networks.laws import hold_alike, hold_laws
+from proximo.networks.laws import hold_alike, hold_laws, is_held
 from proximo.ppo import diagnosis
 from proximo.ppo.algorithm import loss
 from proximo.ppo.batch import Batch
@@ -28,10 +28,11 @@ def hold_own(env: Any, config: Config) -> None:
     only where the settings have such."""
     own = own_code(config).keys()
     if own - {"objective", "extra_loss"}:
-        hold_alike(*(jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0)) for _ in range(2)))
-    if own & {"memory", "actor_critic", "distribution"}:
-        observation_space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-        hold_laws(jax.jit(lambda key: fresh_policy(key, env, config))(jax.random.key(0)), observation_space, action_space)
+        shapes = [jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0)) for _ in range(2)]
+        hold_alike(*shapes)
+        if is_held(shapes[0]):
+            observation_space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+            hold_laws(jax.jit(lambda key: fresh_policy(key, env, config))(jax.random.key(0)), observation_space, action_space)
     if own & {"objective", "extra_loss"}:
         jax.eval_shape(lambda key: _trial(key, env, config), jax.random.key(0))
 

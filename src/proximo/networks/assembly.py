@@ -92,6 +92,10 @@ def _stepped(held: Held, x: PyTree, outputs: int) -> tuple[PyTree, ...]:
     if not isinstance(stepped, tuple) or len(stepped) != 1 + outputs:
         expected = "(state, features)" if outputs == 1 else "(state, parameters, value)"
         raise ConfigError(f"{held.setting}: step(state, x) gives {described(stepped)}, expected {expected}.")
+    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(state)):
+        raise ConfigError(
+            f"{held.setting}: init() gives the state {described(state)}: keep complex numbers as two of real numbers."
+        )
     if jax.tree.structure(state) != jax.tree.structure(stepped[0]) or described(state) != described(stepped[0]):
         raise ConfigError(
             f"{held.setting}: init() gives the state {described(state)}, and step {described(stepped[0])}: expected the same parts, shapes "
@@ -102,12 +106,18 @@ def _stepped(held: Held, x: PyTree, outputs: int) -> tuple[PyTree, ...]:
 
 def _whole(key: Key[Array, ""], space: Space, count: int, config: NetworkConfig) -> Torso:
     """A whole actor-critic of the user's, whose features are the parameters of the distribution and the value."""
-    methods = ("init", "step") if config.remembers else ("__call__",)
+    methods = ("init", "step") if config.remembers else ()
     held, example = make("actor_critic", config.actor_critic, methods, key, space, count), zeros(space, ())
+    if not config.remembers and hasattr(held.made, "step"):
+        raise ConfigError(
+            "actor_critic: what the function makes has a memory, which has to be known before: give its class, or the object itself."
+        )
     if config.remembers:
         encoder, cell = PassOn(_names(space)), OwnCell(held)
         out = _stepped(held, example, 2)
     else:
+        if not callable(held.made):
+            raise ConfigError(f"actor_critic = {config.actor_critic} gave {type(held.made).__name__}, which lacks __call__.")
         encoder, cell = OwnEncoder(held, _names(space), jax.tree.leaves(example)[0].ndim), NoMemory()
         out = shape_of(held, f"actor_critic(observation of {space})", lambda network, x: network(x), example)
         if not isinstance(out, tuple) or len(out) != 2:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +28,8 @@ MOST_CHOICES = 4096
 def hold_alike(one: ActorCritic, other: ActorCritic) -> None:
     """Raise ``ConfigError`` where two policies that were made alike are not the same but for their arrays: what is compiled for one, and the
     checkpoints of it, would not fit the other."""
+    if not jax.tree.leaves(eqx.filter((one.torsos, one.actor, one.critic), _is_number)):
+        raise ConfigError("Nothing in the networks of your own can be learned: they have no array of floating-point numbers.")
     if jax.tree.structure(one) == jax.tree.structure(other):
         return
     parts = {"encoder or memory": "torsos", "actor or distribution": "actor", "critic": "critic"}
@@ -34,6 +40,11 @@ def hold_alike(one: ActorCritic, other: ActorCritic) -> None:
         f"The {' and '.join(which)} of your own, made twice alike, came out different: a function that is defined while it is made (as a lambda), or another "
         "object without equality. Define it at the top of the module, or in a method."
     )
+
+
+def is_held(policy: ActorCritic) -> bool:
+    """Whether ``hold_laws`` has anything to hold; arrays may be shapes."""
+    return isinstance(policy.actor, OwnHead) or any(isinstance(t.cell, OwnCell) and t.cell.unrolls for t in policy.torsos)
 
 
 def hold_laws(policy: ActorCritic, observation_space: Space, action_space: ActionSpace) -> None:
@@ -47,7 +58,9 @@ def hold_laws(policy: ActorCritic, observation_space: Space, action_space: Actio
 
 
 def _hold_memory(setting: str, policy: ActorCritic, torso: Torso, memory: PyTree, space: Space) -> None:
-    """Law: ``scan(step) == unroll``, with resets and filler rows inside the window, from a memory that is not empty."""
+    """Law: ``scan(step) == unroll``, with resets and filler rows inside the window, from a memory that is not empty; in full precision, which
+    tells a mistake from rounding."""
+    torso = dataclasses.replace(torso, compute_dtype="float32")
     rng = np.random.default_rng(0)
     first, valid = (jnp.asarray(rng.random((STEPS, ENVS)) < share) for share in (0.3, 0.7))
     before = jax.tree.map(lambda x: jnp.broadcast_to(x, (STEPS, *x.shape)), policy.nothing_before(ENVS))
@@ -111,7 +124,8 @@ def _hold_distribution(head: OwnHead, space: ActionSpace) -> None:
             raise ConfigError(f"{name}: to_space makes of {what} an action outside of {space}.")
     if isinstance(space, Discrete) and space.n <= MOST_CHOICES and jnp.issubdtype(action.dtype, jnp.integer) and action.ndim == 1:
         low = int(np.asarray(taken["a sample"] - action).min())  # what to_space adds
-        logs = jnp.stack([given.log_prob(jnp.full(DRAWS, space.start + n - low, action.dtype)) for n in range(space.n)])
+        choices = space.start - low + jnp.arange(space.n, dtype=action.dtype)
+        logs = jax.jit(jax.vmap(lambda n: given.log_prob(jnp.full(DRAWS, n, action.dtype))))(choices)
         total = np.exp(np.asarray(logs, np.float64)).sum(axis=0)
         if np.abs(total - 1.0).max() > TOLERANCE:
             raise ConfigError(
@@ -130,3 +144,7 @@ def _within(action: np.ndarray, space: ActionSpace) -> bool:
         return bool(np.isin(action, (0, 1)).all())
     flat, start = action.reshape((len(action), -1)), np.array(space.start)
     return bool(((flat >= start) & (flat < start + np.array(space.nvec))).all())
+
+
+def _is_number(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)

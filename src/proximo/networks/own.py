@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -51,6 +51,8 @@ def _content(x: Any) -> Any:
         )
     if isinstance(x, np.ndarray):
         return x.shape, x.dtype, x.tobytes()
+    if isinstance(x, float):
+        return float, repr(x)  # one that is not a number equals nothing, itself neither
     if isinstance(x, list | tuple):
         return type(x), tuple(map(_content, x))
     if isinstance(x, dict):
@@ -62,7 +64,15 @@ def _content(x: Any) -> Any:
         or type(x).__module__.split(".")[0] in _LIBRARIES
     ):
         return x
-    return type(x), _content(getattr(x, "__dict__", {}))
+    slots = [name for base in type(x).__mro__ for name in _names_of(getattr(base, "__slots__", ()))]
+    if not slots and not hasattr(x, "__dict__"):
+        return x
+    held = {name: getattr(x, name) for name in slots if hasattr(x, name)} | getattr(x, "__dict__", {})
+    return type(x), _content(held)
+
+
+def _names_of(slots: str | Iterable[str]) -> list[str]:
+    return [slots] if isinstance(slots, str) else list(slots)
 
 
 class Held(eqx.Module):
@@ -76,9 +86,17 @@ class Held(eqx.Module):
     def of(cls, setting: str, made: Any) -> Held:
         """Raises ``ConfigError`` for an object that JAX cannot hold."""
         arrays, rest = eqx.partition(made, lambda x: isinstance(x, jax.Array))
-        rest = Rest(rest)
+        if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(arrays)):
+            raise ConfigError(
+                f"{setting}: {type(made).__name__} has complex numbers as parameters: keep them as two of real numbers."
+            )
         try:
+            rest = Rest(rest)
             hash(rest)
+        except RecursionError as error:
+            raise ConfigError(
+                f"{setting}: {type(made).__name__} holds itself, directly or through another object: JAX cannot."
+            ) from error
         except TypeError as error:
             raise ConfigError(
                 f"{setting}: {type(made).__name__} holds what is neither an array nor hashable ({error}): make it an array, a tuple or a module."
@@ -226,9 +244,10 @@ class OwnCell(MemoryCell):
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.module.init())
 
     def step(self, state: PyTree, x: PyTree, first: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
-        before = select(first, self.init(first.shape[0]), state)
+        # In the types of the state: with another compute_dtype it is cast, and what the object makes anew is not.
+        before = select(first, _like(self.init(first.shape[0]), state), state)
         after, out = jax.vmap(self.advance)(before, x)
-        return select(valid, after, before), out
+        return select(valid, _like(after, state), before), out
 
     def advance(self, state: PyTree, x: PyTree) -> tuple[PyTree, Array]:
         """One row of one environment."""
@@ -240,7 +259,12 @@ class OwnCell(MemoryCell):
             return jax.lax.scan(lambda s, row: self.step(s, *row), state, (x, first, valid))
 
         def one(state: PyTree, x: PyTree, first: Array, valid: Array) -> tuple[PyTree, Array]:
-            state, *out = self.module.unroll(state, x, first, valid)
-            return state, jnp.concatenate([part.reshape((first.shape[0], -1)) for part in out], axis=-1)
+            last, *out = self.module.unroll(state, x, first, valid)
+            return _like(last, state), jnp.concatenate([part.reshape((first.shape[0], -1)) for part in out], axis=-1)
 
         return jax.vmap(one, in_axes=(0, 1, 1, 1), out_axes=(0, 1))(state, x, first, valid)
+
+
+def _like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
+    """``tree`` in the types of ``like``."""
+    return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)

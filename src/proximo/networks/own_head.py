@@ -5,6 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, Shaped, UInt32
 
 from proximo.distributions import Distribution
@@ -60,7 +61,7 @@ class OwnHead(ActorHead):
     @property
     def num_parameters(self) -> int:
         """Numbers that the family takes for one action."""
-        return self.family.made.num_parameters
+        return int(self.family.made.num_parameters)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> OwnDistribution:
         return OwnDistribution(self.readout(features), self.family)
@@ -87,10 +88,11 @@ def make_family(value: str | Own, space: ActionSpace) -> tuple[Held, int, int]:
     ``ConfigError`` where a method gives another shape than it must."""
     family = make("distribution", value, METHODS, space)
     count = getattr(family.made, "num_parameters", None)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ConfigError(
             f"distribution = {value}: num_parameters is {count!r}: expected how many numbers the actor has to give."
         )
+    count = int(count)
     parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
     key = jax.eval_shape(lambda: jax.random.key(0))
     sampled = shape_of(family, "sample(parameters, key)", lambda f, p, k: f.sample(p, k), parameters, key)

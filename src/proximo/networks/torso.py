@@ -38,7 +38,7 @@ class Torso(eqx.Module):
     def _run(self, method: str, memory: Memory, x: Observation, first: Array, valid: Array) -> tuple[Memory, Array]:
         if self.compute_dtype == "float32":
             return getattr(self.cell, method)(memory, self.encoder(x), first, valid)
-        own = jnp.result_type(*(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))
+        own = jnp.result_type(float, *(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))
         encoder, x = _cast((self.encoder, x), self.compute_dtype)
         within = own if self.cell.full_precision else self.compute_dtype
         cell, memory, features = _cast((self.cell, memory, encoder(x)), within)

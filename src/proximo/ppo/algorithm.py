@@ -113,7 +113,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
     if plan.extra_loss is not None:
         extra, more = evaluated("extra_loss", plan.extra_loss, policy, minibatch)
-        total, told, added = total + extra, {**told, **more}, {"extra_loss": extra}
+        total, told, added = total + extra, joined(told, more), {"extra_loss": extra}
 
     ratio = minibatch.ratio
     metrics = {
@@ -152,10 +152,10 @@ def value_losses(minibatch: Minibatch, h: Hyperparameters, plan: Plan) -> Float[
 
 
 def joined(metrics: Metrics, told: Metrics) -> Metrics:
-    """The metrics of a step with those of functions of the user's. Raises ``ConfigError`` where both have a name."""
+    """``metrics`` and what functions of the user's have ``told``. Raises ``ConfigError`` where both have a name."""
     for name in told:
         if name in metrics or name in OF_UPDATE:
-            raise ConfigError(f"The metric {name!r} of an objective or an extra loss is one of proximo's: give it another name.")
+            raise ConfigError(f"The metric {name!r} of an objective or an extra loss is there already: give it another name.")
     return {**metrics, **told}
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from proximo.distributions import Distribution
@@ -93,12 +94,17 @@ def evaluated(setting: str, function: Objective, policy: ActorCritic, minibatch:
         raise ConfigError(
             f"{setting}: the function gives {_described(given)}, expected (loss, metrics), the metrics a dictionary."
         )
-    for name, number in {"the loss": given[0], **given[1]}.items():
-        if not isinstance(name, str) or jnp.shape(number) != () or not jnp.issubdtype(jnp.result_type(number), jnp.floating):
+    for name, number in (("the loss", given[0]), *given[1].items()):
+        if not isinstance(name, str) or not _is_number(number):
             raise ConfigError(
                 f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(rows)."
             )
     return given
+
+
+def _is_number(x: Any) -> bool:
+    arrays = float | np.floating | np.ndarray | jax.Array
+    return isinstance(x, arrays) and jnp.shape(x) == () and jnp.issubdtype(jnp.result_type(x), jnp.floating)
 
 
 def _described(x: Any) -> str:

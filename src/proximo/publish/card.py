@@ -9,6 +9,7 @@ import yaml
 
 from proximo.config import Config, own_code, to_mapping
 from proximo.envs.registry import names_code
+from proximo.own_code import is_name, is_own
 
 GROUPS = ("env", "ppo", "network")
 
@@ -44,7 +45,8 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
     }
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
     result = {"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}
-    memory = [] if config.network.memory == "none" else ["recurrent", str(config.network.memory)]
+    ours = [] if is_own(config.network.memory) else [config.network.memory]
+    memory = ["recurrent", *ours] if config.network.remembers else []
     return yaml.safe_dump(
         {
             "library_name": "proximo",
@@ -58,11 +60,16 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
 
 
 def _introduction(config: Config, evaluation: Mapping[str, Any]) -> str:
-    memory = "without memory" if config.network.memory == "none" else f"with memory (`{config.network.memory}`)"
+    what = config.network.memory if config.network.memory != "none" else config.network.actor_critic
+    memory = f"with memory (`{what}`)" if config.network.remembers else "without memory"
     named = {"environment": config.env.id} if names_code(config.env.id) else {}
-    named |= {name: str(value) for name, value in own_code(config).items()}
+    named |= {name: str(value) for name, value in own_code(config).items() if is_name(str(value))}
     own = "".join(
         f" The {name} `{value}` is code that is not in this folder: it must be on Python's path." for name, value in named.items()
+    )
+    lost = [name for name, value in own_code(config).items() if not is_name(str(value))]
+    own += "".join(
+        f" The {name} was an object without a name: it has to be given, as `proximo.load_policy(run, {name}=…)`." for name in lost
     )
     return (
         f"A policy {memory} for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation['step']:,} environment steps with "

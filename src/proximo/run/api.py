@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from proximo.checks import quick_check
 from proximo.config import Config, override
+from proximo.drivers.learning import hold_own
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.run import checkpoint, clips, directory, retention, tracking
 from proximo.run.callbacks import Listeners, check
@@ -66,6 +67,7 @@ def train(
         _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
     for warning in warnings:
         reporter.warned(warning)
+    hold_own(made, config)
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     members = _seed_configs(config)
@@ -217,12 +219,14 @@ def _train_groups(
 def _train_members(training: Training, members: list[RunMember], step: int | None) -> list[Result]:
     """From the first state; or from ``step`` of a run that is resumed (0: nothing was saved yet)."""
     program = training.program
+    # Before anything is written: where it does not fit, the run stays as it is.
+    states = [_restore(program, member, step) for member in members] if step else []
     if step is not None:
         for member in members:
             directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
             _rewind(member, step, training.reporter)
     if step:
-        return training.run(lambda: program.stack([_restore(program, member, step) for member in members]), step)
+        return training.run(lambda: program.stack(states), step)
     return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)
 
 

@@ -104,10 +104,10 @@ def shortened(config: Config) -> Config:
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """``config`` of a run with ``settings`` that a resumed run may change; raises ``ConfigError`` for any other."""
-    for name in settings:
+    for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
-        if name not in RESUMABLE and name not in own_code(config):
+        if name not in RESUMABLE and not (name in own_code(config) and _is_own(name, value)):
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml and the new value."

@@ -157,7 +157,9 @@ def _validate_objective(config: Config) -> None:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _validate_memory(config: Config) -> None:
