@@ -46,6 +46,7 @@ def test_a_beta_policy_hits_its_targets():
     assert last(metrics) > 0.75
 
 
+@pytest.mark.slow
 def test_a_squashed_deviation_of_the_state_hits_them_too():
     metrics = returns(TARGETS, 60, action_mapping="tanh", state_dependent_std=True, log_std_init=-0.5)
     assert last(metrics) > 0.85

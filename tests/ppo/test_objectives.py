@@ -234,8 +234,15 @@ def test_the_adapted_rate_is_the_length_of_a_step_and_is_told():
     assert np.abs(vector(after) - vector(state)).max() == pytest.approx(3e-3, rel=1e-2)
 
 
-@pytest.mark.parametrize("memory", ["none", "gru"])
-@pytest.mark.parametrize("towers", ["separate", "shared"])
+@pytest.mark.parametrize(
+    ("towers", "memory"),
+    [
+        ("separate", "gru"),
+        ("shared", "none"),
+        pytest.param("separate", "none", marks=pytest.mark.slow),
+        pytest.param("shared", "gru", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rate_of_nothing_on_one_side_leaves_exactly_these_parameters(towers, memory):
     _, state, rollout = rollout_of(towers=towers, memory=memory, critic_learning_rate="1e-2")
     program = jax.jit(ppo.update)
@@ -279,7 +286,10 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("name", TOGETHER)
+SLOW = pytest.mark.slow  # what it has of its own, the gate sees in other tests
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name.startswith("tanh") else ()) for name in TOGETHER])
 def test_seeds_together_are_seeds_alone_and_updates_in_two_calls_those_in_one(name):
     env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
     settings = {**TOGETHER[name], "learning_rate": "1e-3"}
