@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "examples"))  # the worked examples of docs/own-losses.md
 PENDULUM = {"id": "gymnax:Pendulum-v1", "total_steps": "128000"}
 CARTPOLE = {"id": "gymnax:CartPole-v1", "total_steps": "61440"}
 PARTS = {
@@ -45,6 +47,9 @@ VARIANTS: dict[str, dict[str, str]] = {
     "pole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
     "pole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
     "pole: critic's rate twice": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
+    "pole: SPO": {**CARTPOLE, "objective": "own_losses:spo"},
+    "pole: own encoder": {**CARTPOLE, "encoder": "own_losses:Encoder"},
+    "pole: own encoder, reconstruction": {**CARTPOLE, "encoder": "own_losses:Encoder", "extra_loss": "own_losses:reconstruction"},
     "pole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
     "pole without velocities, GRU: critic sees them": {**PARTS, "privileged": "velocities"},
 }

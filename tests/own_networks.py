@@ -1,5 +1,8 @@
 """Networks and losses as users would write them, with no base class of proximo's."""
 
+import subprocess  # noqa: F401  (as a module of a user's may)
+from subprocess import getoutput  # noqa: F401
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -199,3 +202,13 @@ def of_each_row(policy, minibatch):
 
 def named_like_ours(policy, minibatch):
     return jnp.zeros(()), {"entropy": jnp.zeros(())}
+
+
+@eqx.filter_jit
+def compiled(policy, minibatch):
+    return jnp.zeros(()), {}
+
+
+class Outer:
+    class Inner(Encoder):
+        pass

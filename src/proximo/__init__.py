@@ -12,12 +12,14 @@ __version__ = "0.1.0"
 prevent_deadlock()
 
 _PUBLIC = {
+    "ActorCritic": "proximo.networks",
     "CheckpointError": "proximo.errors",
     "Config": "proximo.config",
     "ConfigError": "proximo.errors",
     "DeviceDriver": "proximo.drivers",
     "EnvError": "proximo.errors",
     "JaxEnvironment": "proximo.envs",
+    "Minibatch": "proximo.ppo",
     "PPO": "proximo.run",
     "Policy": "proximo.run",
     "ProximoError": "proximo.errors",
@@ -39,12 +41,14 @@ _PUBLIC = {
 
 __all__ = [
     "PPO",
+    "ActorCritic",
     "CheckpointError",
     "Config",
     "ConfigError",
     "DeviceDriver",
     "EnvError",
     "JaxEnvironment",
+    "Minibatch",
     "Policy",
     "ProximoError",
     "Result",
@@ -69,6 +73,8 @@ if TYPE_CHECKING:
     from proximo.drivers import DeviceDriver, make_functions, make_train
     from proximo.envs import JaxEnvironment, make_env
     from proximo.errors import CheckpointError, ConfigError, EnvError, ProximoError, RunDirectoryError, TrainingError
+    from proximo.networks import ActorCritic
+    from proximo.ppo import Minibatch
     from proximo.publish import pull, push
     from proximo.run import PPO, Policy, Result, evaluate, load, load_policy, make_config, resume, train
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
-Observation = PyTree[Shaped[Array, "..."]]
-Memory = PyTree[Array]
+if TYPE_CHECKING:  # what a strict type checker can follow: it sees nothing in a PyTree
+    Observation = Any
+    Memory = Any
+else:
+    Observation = PyTree[Shaped[Array, "..."]]
+    Memory = PyTree[Array]
 Metrics = dict[str, Float[Array, "..."]]
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from proximo.config import Config, override, to_mapping
 from proximo.drivers.learning import hold_own
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.networks import make_policy
-from proximo.own_code import Own
+from proximo.own_code import Own, resolve
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import own_networks as own
@@ -219,6 +219,22 @@ class RowsOfEntropy(own.Laplace):
         return parameters
 
 
+class Complex(own.Memory):
+    def init(self):
+        return jnp.zeros(own.UNITS, complex)
+
+
+class Circle(own.Encoder):
+    def __init__(self, key, space):
+        super().__init__(key, space)
+        self.activation = self
+
+
+class Nothing(eqx.Module):
+    def __call__(self, x):
+        return jnp.zeros(4), x[0]
+
+
 BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
 
 
@@ -256,6 +272,13 @@ BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
             {"actor_critic": lambda key, s, n: own.Whole(key, s, n + 1)},
             r"^actor_critic: its first output.* gives \(5,\) float32, expected a vector of 4",
         ),
+        ({"memory": Complex}, r"^memory: init\(\) gives the state \(6,\) complex64: keep complex numbers as two"),
+        ({"encoder": Circle}, r"^encoder: Circle holds itself"),
+        ({"actor_critic": Nothing()}, r"^Nothing in the networks of your own can be learned"),
+        (
+            {"actor_critic": lambda key, s, n: own.WholeWithMemory(key, s, n)},
+            r"^actor_critic: what the function makes has a memory",
+        ),
         ({"distribution": own.WrongChoice}, r"^distribution: the probabilities of the 4 actions add up to"),
         ({"distribution": Outside, "env": BOUNDED}, r"^distribution: to_space makes of a sample an action outside of Box"),
         ({"distribution": Infinite, "env": BOUNDED}, r"^distribution: log_prob of a sample is .* expected finite numbers"),
@@ -271,6 +294,47 @@ def test_what_does_not_fit_is_a_sentence(settings, message):
     if "hidden_sizes" not in settings and not {"encoder", "actor_critic"} & settings.keys():
         settings["hidden_sizes"] = (8,)
     refused(message, **settings)
+
+
+@pytest.mark.parametrize("name", ["memory", "memory that unrolls itself", "whole with memory", "encoder"])
+def test_networks_of_the_users_compute_in_another_type(name):
+    settings = {**NETWORKS[name], **_defaults(NETWORKS[name]), "compute_dtype": "bfloat16"}
+    hold_own(env_for(VECTOR), small_config(**settings))
+    driver = small_driver(env_for(VECTOR), **settings)
+    state, _ = jax.eval_shape(lambda s: driver.advance(s, jnp.int32(1), 1), driver.init(jax.random.key(0)))
+    assert state.learner.policy.torsos[0].compute_dtype == "bfloat16"
+
+
+class Slotted:
+    """No pytree, and no attributes but those in its slots."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return self.scale * x
+
+
+def test_objects_are_the_same_by_what_they_hold():
+    rests = [
+        policy_for(VECTOR, {"encoder": Slotted(scale)}).torsos[0].encoder.held.rest
+        for scale in (1.0, 1.0, 3.0, float("nan"), float("nan"))
+    ]
+    assert rests[0] == rests[1]
+    assert rests[0] != rests[2]
+    assert rests[3] == rests[4] != rests[0]
+    assert hash(rests[0]) == hash(rests[1])
+
+
+def test_the_users_objects_are_found_again_in_the_policy():
+    policy = policy_for(VECTOR, {**NETWORKS["everything"], "distribution": own.Choice})
+    for part in ("encoder", "memory", "actor", "critic", "distribution"):
+        assert type(policy.own(part)).__module__ == "own_networks"
+    assert policy.encoded(policy.observed(jnp.zeros((2, 3)), jnp.ones(2, bool), policy.nothing_before(2))).shape == (2, own.UNITS)
+    with pytest.raises(ConfigError, match=r"^'encoder' is no part of the user's in this policy: critic is"):
+        policy_for(VECTOR, {"critic": own.Critic}).own("encoder")
 
 
 def test_what_fits_is_not_refused():
@@ -297,9 +361,11 @@ def test_an_own_network_is_saved_by_its_name_or_as_lost():
     ("name", "message"),
     [
         ("own_networks:Encoders", r"has nothing of that name \(did you mean 'Encoder'\?\)"),
-        ("own_networks:UNITS", r"is int: expected a class, or a function in a module of your own"),
+        ("own_networks:UNITS", r"is int: expected a class, or a function of a module of your own"),
         ("no_such_module:Encoder", r"the module 'no_such_module' cannot be imported"),
-        ("equinox:filter_jit", r"expected a class, or a function in a module of your own"),
+        ("equinox:filter_jit", r"expected a class, or a function of a module of your own"),
+        ("own_networks:subprocess.getoutput", r"own_networks has nothing of that name"),
+        ("own_networks:getoutput", r"is function: expected a class, or a function of a module of your own"),
     ],
 )
 def test_a_name_that_leads_to_no_network_is_told(name, message):
@@ -308,8 +374,18 @@ def test_a_name_that_leads_to_no_network_is_told(name, message):
 
 
 def test_a_module_of_pythons_own_is_never_imported():
-    with pytest.raises(EnvError, match="'subprocess' is a part of Python"):
+    with pytest.raises(ConfigError, match=r"^encoder = 'subprocess:Popen': 'subprocess' is a part of Python"):
         policy_for(VECTOR, {"encoder": "subprocess:Popen"})
+
+
+@pytest.mark.parametrize("code", [own.Encoder, own.no_loss, own.compiled, own.Outer.Inner])
+def test_what_has_a_name_is_found_by_it(code):
+    assert resolve("setting", str(Own(code)), ()) is code
+
+
+@pytest.mark.parametrize("code", [own.getoutput, eqx.nn.Linear.__call__, own.Encoder(jax.random.key(0), VECTOR)])
+def test_what_would_not_be_found_has_no_name(code):
+    assert str(Own(code)).startswith("<")
 
 
 def test_equal_objects_are_equal_settings():

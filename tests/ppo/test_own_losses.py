@@ -93,6 +93,10 @@ class NoFunction:
         return jnp.zeros(()), {}
 
 
+def penalised(policy, minibatch):
+    return jnp.zeros(()), {"penalty": jnp.zeros(())}
+
+
 def raising(policy, minibatch):
     return minibatch.mean(minibatch.advantage @ jnp.zeros((7, 7))), {}
 
@@ -109,7 +113,14 @@ def raising(policy, minibatch):
             r"^extra_loss: the function gives an array \(\) float32, expected \(loss, metrics\)",
         ),
         ({"extra_loss": lambda p, m: (m.mean(m.advantage), {"rows": m.advantage})}, r"^extra_loss: rows is an array \(1, 2\)"),
-        ({"extra_loss": own.named_like_ours}, r"^The metric 'entropy' of an objective or an extra loss is one of proximo's"),
+        ({"extra_loss": own.named_like_ours}, r"^The metric 'entropy' of an objective or an extra loss is there already"),
+        ({"extra_loss": penalised, "objective": own.simple_policy_optimization}, r"^The metric 'penalty' .* is there already"),
+        ({"extra_loss": lambda p, m: (None, {})}, r"^extra_loss: the loss is NoneType, expected one floating-point number"),
+        (
+            {"extra_loss": lambda p, m: (jnp.zeros(()), {"q": "text"})},
+            r"^extra_loss: q is str, expected one floating-point number",
+        ),
+        ({"extra_loss": lambda p, m: (m.advantage, {"the loss": 1.0})}, r"^extra_loss: the loss is an array"),
         ({"objective": raising}, r"^The function of objective raised TypeError: .*\(test_own_losses.py, line \d+\)\.(\n|$)"),
         ({"objective": NoFunction}, r"^objective = test_own_losses:NoFunction: expected a function \(policy, minibatch\)"),
         ({"objective": "own_networks:no_los"}, r"has nothing of that name \(did you mean 'no_loss'\?\)"),
@@ -118,8 +129,6 @@ def raising(policy, minibatch):
 def test_what_is_no_loss_is_a_sentence_before_anything_is_trained(settings, message):
     with pytest.raises(ConfigError, match=message):
         hold_own(toys.RandomEnds(), small_config(**settings))
-    with pytest.raises(ConfigError, match=message):
-        small_driver(toys.RandomEnds(), **settings)
 
 
 def test_an_object_with_call_is_an_objective_as_well():

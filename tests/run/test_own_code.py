@@ -80,6 +80,26 @@ def test_an_object_without_a_name_is_given_again(lost, tmp_path):
         proximo.load_policy(lost, encodr=own.Encoder)
 
 
+def test_a_resume_cannot_give_up_the_users_code(by_object, lost, tmp_path):
+    """The run stays as it was, whatever was tried."""
+    run = copied(by_object, tmp_path)
+    before = (run / "config.yaml").read_bytes()
+    more = str(SMALL["total_steps"] + BATCH)
+    assert main(["train", "--resume", str(run), "--total-steps", more, "--encoder", "mlp"]) == 2
+    assert main(["train", "--resume", str(run), "--total-steps", more, "--objective", "clip"]) == 2
+    with pytest.raises(CheckpointError):
+        proximo.resume(run, encoder=lambda key, space: own.Actor(key, space.size, 3), total_steps=int(more))
+    assert (run / "config.yaml").read_bytes() == before
+    with pytest.raises(ConfigError, match=r"encoder = mlp: this run was trained with code of your own there"):
+        proximo.load_policy(lost, encoder="mlp")
+
+
+def test_yaml_that_is_no_word_is_no_code(tmp_path):
+    (tmp_path / "my.yaml").write_text("network: {encoder: 2024-01-01}")
+    with pytest.raises(ConfigError, match=r"my.yaml: encoder = datetime.*: expected a word, or a name as"):
+        proximo.make_config("CartPole-v1", file=tmp_path / "my.yaml")
+
+
 def test_another_network_than_the_runs_own_does_not_fit(lost):
     with pytest.raises(CheckpointError):
         proximo.load_policy(lost, encoder=lambda key, space: own.Actor(key, space.size, 3))

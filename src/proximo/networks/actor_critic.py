@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,10 +12,12 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.networks.assembly import make_parts
 from proximo.networks.heads import ActorHead, ToNumbers, action_features
 from proximo.networks.normalizer import make_statistics, normalized
+from proximo.networks.own import OwnCell, OwnEncoder, OwnReadout
+from proximo.networks.own_head import OwnHead
 from proximo.networks.torso import Torso
 from proximo.spaces import (
     ACTION_MASK,
@@ -129,6 +132,23 @@ class ActorCritic(eqx.Module):
     def normalized(self, observation: Observation) -> Observation:
         """The observation as the encoders read it: by the running statistics where the policy has any, and clipped."""
         return normalized(self.normalizer, observation, self.clip_observation)
+
+    def encoded(self, observation: Observation) -> Any:
+        """What the encoder gives for ``observation`` (with any leading axes): features, before the memory; with two towers the policy's."""
+        return self.torsos[0].encoder(self.normalized(observation))
+
+    def own(self, part: str, tower: int = 0) -> Any:
+        """The user's object that stands in the place of a part: ``encoder``, ``memory``, ``actor``, ``critic``, ``actor_critic`` or ``distribution``, by
+        the name of its setting, with the parameters that the policy has now. With two towers ``tower`` 0 is the policy's, 1 the value's. Raises
+        ``ConfigError`` where the part is proximo's own."""
+        torso = self.torsos[tower]
+        places = (torso.encoder, torso.cell, getattr(self.actor, "readout", None), self.critic)
+        held = [place.held for place in places if isinstance(place, OwnEncoder | OwnCell | OwnReadout)]
+        held += [self.actor.family] if isinstance(self.actor, OwnHead) else []
+        found = {one.setting: one for one in held}
+        if part not in found:
+            raise ConfigError(f"{part!r} is no part of the user's in this policy: {', '.join(found) or 'none'} is.")
+        return found[part].made
 
     def _mask(self, observation: Observation) -> Bool[Array, "..."] | None:
         """The action mask in ``observation``, flattened behind the leading axes."""

@@ -42,6 +42,24 @@ class Rest:
         return hash(self._content)
 
 
+def _is_circular(x: Any, above: tuple[int, ...]) -> bool:
+    """Whether an object holds itself. Looked for beforehand, because the process is of no use behind JAX's attempt to flatten one."""
+    if id(x) in above:
+        return True
+    if isinstance(x, dict):
+        parts = x.values()
+    elif isinstance(x, list | tuple):
+        parts = x
+    else:
+        parts = () if _is_itself(x) else getattr(x, "__dict__", {}).values()
+    return any(_is_circular(part, (*above, id(x))) for part in parts)
+
+
+def _is_itself(x: Any) -> bool:
+    """Whether nothing of the user's is within: a function, a class, an array, an object of a library's such as ``jax.nn.relu``."""
+    return inspect.isroutine(x) or inspect.isclass(x) or type(x).__module__.split(".")[0] in _LIBRARIES
+
+
 def _content(x: Any) -> Any:
     """Equal, and with the same hash, for two that are made alike: objects of the user's by their attributes, all else by itself."""
     if isinstance(x, jax.Array):
@@ -57,12 +75,7 @@ def _content(x: Any) -> Any:
         return type(x), tuple(map(_content, x))
     if isinstance(x, dict):
         return dict, tuple((name, _content(value)) for name, value in x.items())
-    if (
-        inspect.isroutine(x)
-        or inspect.isclass(x)
-        or type(x).__eq__ is not object.__eq__
-        or type(x).__module__.split(".")[0] in _LIBRARIES
-    ):
+    if _is_itself(x) or type(x).__eq__ is not object.__eq__:
         return x
     slots = [name for base in type(x).__mro__ for name in _names_of(getattr(base, "__slots__", ()))]
     if not slots and not hasattr(x, "__dict__"):
@@ -85,6 +98,8 @@ class Held(eqx.Module):
     @classmethod
     def of(cls, setting: str, made: Any) -> Held:
         """Raises ``ConfigError`` for an object that JAX cannot hold."""
+        if _is_circular(made, ()):
+            raise ConfigError(f"{setting}: {type(made).__name__} holds itself, directly or through another object: JAX cannot.")
         arrays, rest = eqx.partition(made, lambda x: isinstance(x, jax.Array))
         if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(arrays)):
             raise ConfigError(
@@ -233,7 +248,7 @@ class OwnCell(MemoryCell):
 
     @property
     def full_precision(self) -> bool:
-        return bool(getattr(self.module, "full_precision", False))
+        return bool(getattr(self.module, "full_precision", self.unrolls))
 
     @property
     def unrolls(self) -> bool:

@@ -1,6 +1,7 @@
 """The learner: ``update(state, rollout) -> (state, metrics)``."""
 
 from proximo.ppo.algorithm import update
+from proximo.ppo.objectives import Minibatch
 from proximo.ppo.state import LearnerState, init_learner, make_hyperparameters
 
-__all__ = ["LearnerState", "init_learner", "make_hyperparameters", "update"]
+__all__ = ["LearnerState", "Minibatch", "init_learner", "make_hyperparameters", "update"]
