@@ -1,7 +1,7 @@
 """What it costs to use proximo as a library: a loop of one's own beside the command line, a network of one's own beside ours, a sweep in one call
 beside one training after the other. Pairs in turns in one process, medians of the ratios; results/library.json.
 
-    python benchmarks/library.py [--rounds 5] [--rows loop network sweep] [--steps 500000]
+    python benchmarks/library.py [--rounds 5] [--rows loop network equinox memory sweep] [--steps 500000]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -73,14 +74,28 @@ def loop(steps: int, rounds: int) -> dict:
     return told("seconds of the loop, of the command line", pairs, "command line / loop; asked: 0.95 or more")
 
 
+class Linear(eqx.Module):
+    """A layer as a user may write it."""
+
+    weight: jax.Array
+    bias: jax.Array
+
+    def __init__(self, in_size, out_size, key):
+        self.weight, self.bias = jax.random.normal(key, (in_size, out_size)) / in_size**0.5, jnp.zeros(out_size)
+
+    def __call__(self, x):
+        return x @ self.weight + self.bias
+
+
 class Tower(eqx.Module):
-    """The shipped encoder of a preset, written by a user with Equinox's layers."""
+    """The shipped encoder of a preset, written by a user."""
 
     layers: list
+    make = Linear
 
     def __init__(self, key, space):
         keys = jax.random.split(key)
-        self.layers = [eqx.nn.Linear(space.size, 64, key=keys[0]), eqx.nn.Linear(64, 64, key=keys[1])]
+        self.layers = [self.make(space.size, 64, key=keys[0]), self.make(64, 64, key=keys[1])]
 
     def __call__(self, x):
         for layer in self.layers:
@@ -91,13 +106,26 @@ class Tower(eqx.Module):
 class Head(eqx.Module):
     """Its heads."""
 
-    layer: eqx.nn.Linear
+    layer: eqx.Module
+    make = Linear
 
     def __init__(self, key, in_size, out_size=1):
-        self.layer = eqx.nn.Linear(in_size, out_size, key=key)
+        self.layer = self.make(in_size, out_size, key=key)
 
     def __call__(self, x):
         return self.layer(x)
+
+
+class EquinoxTower(Tower):
+    """The same with Equinox's layers, which keep a weight as (out, in)."""
+
+    make = eqx.nn.Linear
+
+
+class EquinoxHead(Head):
+    """The same with Equinox's layer."""
+
+    make = eqx.nn.Linear
 
 
 class Cell(eqx.Module):
@@ -121,6 +149,11 @@ def network(steps: int, rounds: int) -> dict:
     return _networks(steps, rounds, {}, {"encoder": Tower, "actor": Head, "critic": Head})
 
 
+def equinox(steps: int, rounds: int) -> dict:
+    """The same, written with Equinox's layers."""
+    return _networks(steps, rounds, {}, {"encoder": EquinoxTower, "actor": EquinoxHead, "critic": EquinoxHead})
+
+
 def memory(steps: int, rounds: int) -> dict:
     """The shipped GRU, whose gradient is written by hand, and Equinox's cell, whose is not."""
     base = {"towers": "shared", "sequence_length": 16}
@@ -136,7 +169,8 @@ def _networks(steps: int, rounds: int, ours: dict, theirs: dict) -> dict:
 
 
 def sweep(steps: int, rounds: int) -> dict:
-    """16 seeds × 4 learning rates in one vmapped call, and one after the other, each by the same compiled training of one."""
+    """16 seeds × 4 learning rates in one vmapped call, and one after the other, each by the same compiled training of one; beside them one as a
+    command, which starts Python and compiles each time."""
     config = proximo.make_config(ENV, {"total_steps": steps // 10})
     base, env = make_hyperparameters(config.ppo), proximo.make_env(ENV)
     one = proximo.make_train(config, env)
@@ -156,13 +190,22 @@ def sweep(steps: int, rounds: int) -> dict:
     rates = jnp.array([rate for rate, _ in pairs])
     keys = jax.vmap(jax.random.key)(np.array([seed for _, seed in pairs]))
     together, alone = jax.jit(jax.vmap(member, axis_name=SEEDS_AXIS)), jax.jit(single)
+    started = time.perf_counter()
     returns = jax.block_until_ready(together(rates, keys))
+    first_call = time.perf_counter() - started
     jax.block_until_ready(alone(rates[0], keys[0]))
     measured = []
     for _ in range(rounds):
         first = timed(together, rates, keys)
         measured.append((first, sum(timed(alone, rate, key) for rate, key in zip(rates, keys, strict=True))))
     row = told("seconds of the one call, of 64 calls", measured, "64 calls / one call; asked: 3 or more, or the reason")
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        words = ["train", ENV, "--total-steps", str(steps // 10), "--eval-episodes", "0", "--runs-dir", folder]
+        subprocess.run([sys.executable, "-m", "proximo.cli", *words], check=True, capture_output=True)
+        command = time.perf_counter() - started
+    row |= {"first_call_with_compiling": round(first_call, 1), "one_command": round(command, 1)}
+    row["commands_over_first_call"] = round(len(pairs) * command / first_call, 1)
     last = np.asarray(returns)[:, -10:].mean(axis=1).reshape(len(RATES), SEEDS).mean(axis=1)
     return {
         **row,
@@ -179,7 +222,7 @@ def told(what: str, pairs: list[tuple[float, float]], ratio: str) -> dict:
     return {**row, "ratios": [round(x, 3) for x in ratios], "median_ratio": round(statistics.median(ratios), 3)}
 
 
-ROWS = {"loop": loop, "network": network, "memory": memory, "sweep": sweep}
+ROWS = {"loop": loop, "network": network, "equinox": equinox, "memory": memory, "sweep": sweep}
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """What the examples show works as it stands there; the code of the pages: tests/docs."""
 
+import ast
 import importlib.util
 import json
 import re
@@ -112,3 +113,37 @@ def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp
     at_limit, *_ = played(make_env("hills:BallOnHill", {"limit": fallen}), fallen)
     assert at_limit[-1][3:] == (True, False)
     assert trained(env)["rollout/episodes"].sum() > 0
+
+
+@pytest.mark.learning
+def test_the_worked_losses_are_learned_with(capsys):
+    """On an environment of gymnax."""
+    returns = _module("own_losses").main(8_192)
+    assert list(returns) == ["PPO", "SPO", "PPO with reconstruction"]
+    assert min(returns.values()) > 15
+    said = capsys.readouterr().out
+    assert "'train/penalty'" in said
+    assert "'train/reconstruction'" in said
+
+
+def test_the_losses_of_the_page_are_those_of_the_example():
+    """But for types and docstrings."""
+
+    def bodies(source):
+        functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
+        keep = {f.name: f for f in functions if f.name in ("spo", "reconstruction", "__init__", "__call__")}
+        for f in keep.values():
+            f.body = [n for n in f.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+        return {name: [ast.dump(n) for n in f.body] for name, f in keep.items()}
+
+    page = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-losses.md").read_text(), re.DOTALL))
+    assert len(bodies(page)) == 4
+    assert bodies(page) == bodies((ROOT / "examples" / "own_losses.py").read_text())
+
+
+@pytest.mark.learning
+def test_the_three_levels_of_the_python_api_are_one(capsys):
+    """On an environment of gymnax."""
+    agent, run, loop = _module("python_api").main(5_120)
+    assert min(agent, run, loop) > 15
+    assert "would push" in capsys.readouterr().out

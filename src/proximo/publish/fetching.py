@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
@@ -78,6 +79,9 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
         if there.exists():
             raise RunDirectoryError(f"{there} exists already and is another run: choose another --name.") from error
         raise
+    finally:
+        with contextlib.suppress(OSError):  # a folder where nothing came of it; any other is not empty
+            directory.parent_of(runs_dir, env_id).rmdir()
 
 
 def _untrusted(source: str, named: Mapping[str, Any]) -> ConfigError:
