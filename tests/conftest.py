@@ -36,6 +36,7 @@ LONGEST = (
     "test_callbacks.py",
     "test_agent.py",
     "test_host.py",
+    "test_examples.py",
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from proximo.coercion import Leaf, coerce
 from proximo.errors import ConfigError, nearest
-from proximo.own_code import NAMED, Own, is_own, resolve, takes_own
+from proximo.own_code import NAMED, Own, is_lost, is_own, resolve, takes_own
 from proximo.schedule_text import ScheduleText
 
 # The names of other libraries are known to the error message only.
@@ -309,6 +309,13 @@ def own_code(config: Config) -> dict[str, str | Own]:
     """The settings of ``config`` that are code of the user's, or name it."""
     values = {leaf.name: getattr(getattr(config, leaf.group), leaf.name) for leaf in LEAVES.values() if takes_own(leaf.type)}
     return {name: value for name, value in values.items() if is_own(value)}
+
+
+def may_replace(config: Config, name: str, value: Any) -> bool:
+    """Whether ``value`` may stand for the code of the user's that ``config`` has for ``name``: what has the same name; where that was lost, any
+    code."""
+    was, now = str(own_code(config)[name]), value if isinstance(value, str | Own) else Own(value)
+    return str(now) == was or (is_lost(was) and is_own(now))
 
 
 def unknown(name: str, where: str = "") -> ConfigError:

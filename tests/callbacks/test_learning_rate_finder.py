@@ -219,6 +219,7 @@ def test_a_training_that_is_not_the_finders_is_told_at_its_first_update(tmp_path
         trained(tmp_path / "b", finder, **{**finder.settings, "total_steps": 9 * BATCH})
 
 
+@pytest.mark.slow
 @pytest.mark.learning
 def test_short_trainings_learn_at_the_suggestion_and_neither_far_below_nor_far_above():
     steps = 24 * 1024

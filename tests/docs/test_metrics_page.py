@@ -9,6 +9,7 @@ import proximo
 from proximo.report.curves import DIAGNOSTICS, LEARNING
 
 import toys
+from own_networks import no_loss
 from pages import DOCS, codes, rows
 
 PAGE = DOCS / "metrics.md"
@@ -24,7 +25,8 @@ def names_of_the_page() -> set[str]:
 
 def test_names_on_the_page_are_those_that_a_training_writes(tmp_path):
     """On the host, with a memory, where success is told: whatever is written anywhere is written there."""
-    settings = {**SMALL, "memory": "gru", "memory_size": 8, "num_workers": 0, "runs_dir": str(tmp_path)}
+    variants = {"objective": "kl_penalty", "critic_learning_rate": 1e-3, "extra_loss": no_loss}
+    settings = {**SMALL, **variants, "memory": "gru", "memory_size": 8, "num_workers": 0, "runs_dir": str(tmp_path)}
     [result] = proximo.train(config=proximo.make_config("gym_toys:Walk", settings, preset=False))
     rows = [json.loads(line) for line in (result.run_dir / "metrics.jsonl").read_text().splitlines()]
     assert {name for row in rows for name in row} - {"step"} == names_of_the_page()

@@ -41,7 +41,7 @@ def test_listed_ids_can_be_made():
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
         ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
-        ("json:loads", r"'json' is a part of Python or a program, no library of environments"),
+        ("json:loads", r"'json' is a part of Python or a program, and no settings import it"),
         ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
         ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method, no class"),
         ("pip:main", r"'pip:main' is function, no class: expected that of an environment, or a function in a module of your own"),

@@ -289,7 +289,7 @@ TOGETHER = {
 SLOW = pytest.mark.slow  # what it has of its own, the gate sees in other tests
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name.startswith("tanh") else ()) for name in TOGETHER])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name.startswith("penalty") else SLOW) for name in TOGETHER])
 def test_seeds_together_are_seeds_alone_and_updates_in_two_calls_those_in_one(name):
     env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
     settings = {**TOGETHER[name], "learning_rate": "1e-3"}

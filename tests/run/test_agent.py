@@ -144,7 +144,7 @@ def test_an_environment_may_be_an_object(tmp_path, env):
     learner = agent(env).learn(BATCH)
     assert learner.config.env.id.startswith("<")
     saved = learner.save(tmp_path / "saved")
-    with pytest.raises(EnvError, match="was given as an object, which no id finds again: give it as env="):
+    with pytest.raises(EnvError, match="was given as an object, which no id finds again: give it from Python"):
         proximo.load(saved)
     again = proximo.load(saved, env=env)
     assert leaves(again) == leaves(learner)

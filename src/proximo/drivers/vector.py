@@ -78,6 +78,8 @@ def _example_action(env: JaxEnvironment) -> Array:
 
 def check_env(env: JaxEnvironment | HostEnvironment, env_id: str) -> JaxEnvironment:
     """``env``, of which reset and step were traced without running them, and shapes held against the spaces. Raises ``EnvError``."""
+    if isinstance(env, str):
+        raise EnvError(f"env = {env!r} is a name: expected the environment itself, as proximo.make_env({env!r}).")
     if isinstance(env, HostEnvironment):
         raise EnvError(
             f"{env_id} is stepped on the host, and this is for environments in JAX (`proximo envs` lists them): proximo.PPO and proximo.train take "

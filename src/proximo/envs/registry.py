@@ -37,7 +37,10 @@ def make_env(
     does not have.
     """
     if env_id.startswith("<"):
-        raise EnvError(f"{env_id} was given as an object, which no id finds again: give it as env=.")
+        raise EnvError(
+            f"{env_id} was given as an object, which no id finds again: give it from Python as proximo.load(run, env=…), or train with its "
+            "name, as my_package.module:MyEnv, which every verb finds."
+        )
     preprocessing = preprocessing or Preprocessing()
     levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
     env = _find(env_id, settings or {}, preprocessing)

@@ -112,7 +112,10 @@ class Acting:
         return jax.eval_shape(lambda: self.network.actor.noise(jax.random.key(0), (n,)))
 
     def program(self, batch: int | None) -> Program:
-        """The computation as a program, for any number of environments, or for ``batch``. Raises ``NotExportedError``."""
+        """The computation as a program, for any number of environments, or for ``batch``. Raises ``NotExportedError``, and ``ConfigError`` for noise
+        that cannot be drawn elsewhere."""
+        if self.stochastic:
+            self.noise_family()
 
         def traced(n: int) -> tuple[equations.Function, list[str]]:
             names, outputs = list(self.inputs(n)), []

@@ -163,7 +163,7 @@ class PPO:
         all that was learned until then. Closed there, it ends there. ``interrupts`` are heeded while they are entered, which is up to the caller.
         """
         reporter = reporter or Reporter()
-        listened = check(callbacks)
+        listened = check(callbacks, bool(self.config.run.eval_episodes))
         if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
             raise ConfigError(
                 f"total_steps = {total_steps!r}: expected a whole number from {self.config.batch_size} on, the steps of one update "

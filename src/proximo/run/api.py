@@ -51,13 +51,17 @@ def train(
     ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``). Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError``
     or ``RunDirectoryError`` for mistakes, before anything is compiled; ``TrainingError`` when training fails by itself.
     """
+    if not isinstance(env, str):
+        raise ConfigError(
+            f"env = {env!r}: a run is of an environment with a name, as 'my_package.module:MyEnv', by which it is found again; proximo.PPO takes objects."
+        )
     if config is None:
         config = make_config(env, settings)
     else:
         if env and env != config.env.id:
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
-    listened = check(callbacks)
+    listened = check(callbacks, bool(config.run.eval_episodes))
     tracking.hold(config.run.track)
     prepare_jax()
     reporter = reporter or Reporter()

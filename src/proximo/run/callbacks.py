@@ -76,9 +76,14 @@ class Evaluation(Info):
     """Whether no evaluation of this run was better before."""
 
 
-def check(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    """``callbacks``, if each has a hook and an ``every`` of 1 or more. Raises ``ConfigError``."""
+def check(callbacks: Sequence[Any], evaluated: bool = True) -> tuple[Any, ...]:
+    """``callbacks``, if each has a hook and an ``every`` of 1 or more, and something to hear of: without evaluations those that hear of nothing else
+    are a mistake. Raises ``ConfigError``."""
+    if not isinstance(callbacks, list | tuple):
+        raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list of them, as [EarlyStopping(at=475)].")
     for callback in callbacks:
+        if not evaluated and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
+            raise ConfigError(f"callbacks: {type(callback).__name__} hears of evaluations, and eval_episodes = 0 asks for none.")
         name = type(callback).__name__
         if isinstance(callback, type):
             raise ConfigError(f"callbacks: {callback.__name__} is a class: expected an object of it, as {callback.__name__}().")

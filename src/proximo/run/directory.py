@@ -16,9 +16,9 @@ from typing import Any, Literal
 import filelock
 import yaml
 
-from proximo.config import LEAVES, Config, from_mapping, override, own_code, to_mapping
+from proximo.config import LEAVES, Config, from_mapping, may_replace, override, own_code, to_mapping
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, nearest
-from proximo.own_code import is_own
+from proximo.own_code import Own
 from proximo.run.files import plain, sync_folder, write_atomic
 
 Which = Literal["last", "best"] | int
@@ -252,8 +252,11 @@ def read_config(run_dir: Path, own: Mapping[str, Any] | None = None) -> Config:
 def with_own(config: Config, own: Mapping[str, Any]) -> Config:
     """``config`` with objects of the user's for settings that are such in it already. Raises ``ConfigError`` for any other."""
     for name, value in own.items():
-        if name in own_code(config) and isinstance(value, str) and not is_own(value):
-            raise ConfigError(f"{name} = {value}: this run was trained with code of your own there: give an object, or a name.")
+        if name in own_code(config) and not may_replace(config, name, value):
+            raise ConfigError(
+                f"{name} = {Own(value) if not isinstance(value, str) else value}: this run was trained with {own_code(config)[name]}, and goes on with that: "
+                "leave it out."
+            )
         if name not in own_code(config):
             was = (
                 f"{name} is {getattr(getattr(config, LEAVES[name].group), name)}"

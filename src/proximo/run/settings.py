@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from proximo import presets
-from proximo.config import GROUPS, LEAVES, Config, from_mapping, override, own_code, unknown
+from proximo.config import GROUPS, LEAVES, Config, from_mapping, may_replace, override, own_code, unknown
 from proximo.errors import ConfigError
 from proximo.own_code import is_own
 from proximo.run.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
@@ -107,7 +107,7 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
-        if name not in RESUMABLE and not (name in own_code(config) and _is_own(name, value)):
+        if name not in RESUMABLE and not (name in own_code(config) and may_replace(config, name, value)):
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml and the new value."

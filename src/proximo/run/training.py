@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from proximo.config import own_code
 from proximo.drivers.learning import BAD_SOURCES
 from proximo.run.callbacks import Evaluation, Info
 from proximo.run.clips import Clips
@@ -222,6 +223,9 @@ class Training:
             "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
             "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
         }[source]
+        losses = [f"{name} = {value}" for name, value in own_code(self.config).items() if name in ("objective", "extra_loss")]
+        if losses and source == "loss":
+            hint = f"look at {' and '.join(losses)}, or {hint}"
         hint = self.program.blame() or hint
         place = f" of {member.run_dir}" if member.run_dir is not None else ""
         member.fail(f"NaN or infinity in the {source} between steps {step} and {step + self.config.batch_size}{place} ({hint}).")
