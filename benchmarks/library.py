@@ -1,7 +1,7 @@
 """What it costs to use proximo as a library: a loop of one's own beside the command line, a network of one's own beside ours, a sweep in one call
 beside one training after the other. Pairs in turns in one process, medians of the ratios; results/library.json.
 
-    python benchmarks/library.py [--rounds 5] [--rows loop network equinox memory sweep] [--steps 500000]
+    python benchmarks/library.py [--rounds 5] [--rows loop network … "small sweep"] [--steps 500000]
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -59,19 +61,27 @@ def timed(call: Callable, *arguments) -> float:
 
 
 def loop(steps: int, rounds: int) -> dict:
-    """The functional loop, and what `proximo train` reports as the seconds of its updates (checkpoints in, evaluations out)."""
+    """The functional loop, and what `proximo train` reports as the seconds of its updates (checkpoints in, evaluations out): as it is, with
+    calls of 64 updates, and without TensorBoard's events too."""
     config = proximo.make_config(ENV, {"total_steps": steps})
     train = loop_of(config)
     jax.block_until_ready(train(jax.random.key(0)))
 
-    def command(seed: int) -> float:
+    def command(seed: int, **settings: Any) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            [result] = proximo.train(ENV, total_steps=steps, eval_episodes=0, seed=seed, runs_dir=folder)
+            [result] = proximo.train(ENV, total_steps=steps, eval_episodes=0, seed=seed, runs_dir=folder, **settings)
         return result.seconds
 
-    command(0)
-    pairs = [(timed(train, jax.random.key(i)), command(i)) for i in range(1, rounds + 1)]
-    return told("seconds of the loop, of the command line", pairs, "command line / loop; asked: 0.95 or more")
+    others = {"64 updates a call": {"updates_per_call": 64}, "and no TensorBoard": {"updates_per_call": 64, "tensorboard": False}}
+    for settings in ({}, *others.values()):
+        command(0, **settings)
+    pairs, beside = [], {name: [] for name in others}
+    for i in range(1, rounds + 1):
+        pairs.append((timed(train, jax.random.key(i)), command(i)))
+        for name, settings in others.items():
+            beside[name].append(command(i, **settings) / pairs[-1][0])
+    row = told("seconds of the loop, of the command line", pairs, "command line / loop; asked: 0.95 or more")
+    return {**row, **{f"median_ratio, {name}": round(statistics.median(ratios), 3) for name, ratios in beside.items()}}
 
 
 class Linear(eqx.Module):
@@ -170,8 +180,32 @@ def _networks(steps: int, rounds: int, ours: dict, theirs: dict) -> dict:
 
 def sweep(steps: int, rounds: int) -> dict:
     """16 seeds × 4 learning rates in one vmapped call, and one after the other, each by the same compiled training of one; beside them one as a
-    command, which starts Python and compiles each time."""
-    config = proximo.make_config(ENV, {"total_steps": steps // 10})
+    command, which starts Python and compiles each time, and what a core makes of products as the networks have them."""
+    row = _sweep(steps, rounds, {})
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        words = ["train", ENV, "--total-steps", str(steps // 10), "--eval-episodes", "0", "--runs-dir", folder]
+        subprocess.run([sys.executable, "-m", "proximo.cli", *words], check=True, capture_output=True)
+        command = time.perf_counter() - started
+    over = round(row["trainings"] * command / row["first_call_with_compiling"], 1)
+    return {**row, "one_command": round(command, 1), "commands_over_first_call": over, "gflops_of_products": _products()}
+
+
+def small_sweep(steps: int, rounds: int) -> dict:
+    """The same with rollouts of 4 × 32 rows, whose operations are small."""
+    return _sweep(steps, rounds, {"num_envs": 4, "num_steps": 32})
+
+
+def _products() -> float:
+    """Billions of floating-point operations in a second, of a product of 256 × 64 with 64 × 64 after the other."""
+    count, x, w = 20_000, jnp.ones((256, 64)), jnp.ones((64, 64)) / 64
+    chain = jax.jit(lambda x: jax.lax.fori_loop(0, count, lambda _, x: x @ w, x))
+    jax.block_until_ready(chain(x))
+    return round(count * 2 * 256 * 64 * 64 / timed(chain, x) / 1e9, 1)
+
+
+def _sweep(steps: int, rounds: int, settings: dict) -> dict:
+    config = proximo.make_config(ENV, {"total_steps": steps // 10, **settings})
     base, env = make_hyperparameters(config.ppo), proximo.make_env(ENV)
     one = proximo.make_train(config, env)
     many = proximo.make_train(config, env, seeds_axis=True)
@@ -199,13 +233,13 @@ def sweep(steps: int, rounds: int) -> dict:
         first = timed(together, rates, keys)
         measured.append((first, sum(timed(alone, rate, key) for rate, key in zip(rates, keys, strict=True))))
     row = told("seconds of the one call, of 64 calls", measured, "64 calls / one call; asked: 3 or more, or the reason")
-    with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        words = ["train", ENV, "--total-steps", str(steps // 10), "--eval-episodes", "0", "--runs-dir", folder]
-        subprocess.run([sys.executable, "-m", "proximo.cli", *words], check=True, capture_output=True)
-        command = time.perf_counter() - started
-    row |= {"first_call_with_compiling": round(first_call, 1), "one_command": round(command, 1)}
-    row["commands_over_first_call"] = round(len(pairs) * command / first_call, 1)
+    row["first_call_with_compiling"] = round(first_call, 1)
+    alone_seconds = statistics.median(seconds for _, seconds in measured)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda pair: jax.block_until_ready(alone(*pair)), zip(rates, keys, strict=True)))
+    row["one_by_one_in_two_threads"] = round(time.perf_counter() - started, 1)
+    row["steps_per_second_one_by_one"] = round(len(pairs) * config.total_updates * config.batch_size / alone_seconds)
     last = np.asarray(returns)[:, -10:].mean(axis=1).reshape(len(RATES), SEEDS).mean(axis=1)
     return {
         **row,
@@ -222,7 +256,7 @@ def told(what: str, pairs: list[tuple[float, float]], ratio: str) -> dict:
     return {**row, "ratios": [round(x, 3) for x in ratios], "median_ratio": round(statistics.median(ratios), 3)}
 
 
-ROWS = {"loop": loop, "network": network, "equinox": equinox, "memory": memory, "sweep": sweep}
+ROWS = {"loop": loop, "network": network, "equinox": equinox, "memory": memory, "sweep": sweep, "small sweep": small_sweep}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from proximo import config as c
 from proximo.coercion import coerce
 from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
 from proximo.errors import ConfigError
+from proximo.foreign_names import ANSWERS, FOREIGN_NAMES
 from proximo.run.validation import validate
 from proximo.schedule_text import ScheduleText
 
@@ -21,8 +22,9 @@ def test_defaults_satisfy_their_own_ranges():
 
 
 def test_names_of_other_libraries_lead_to_settings_that_exist():
-    assert set(c.FOREIGN_NAMES.values()) <= set(c.LEAVES) | {"id"}
-    assert not set(c.FOREIGN_NAMES) & set(c.LEAVES)
+    assert set(FOREIGN_NAMES.values()) <= set(c.LEAVES) | {"id"}
+    assert not {*FOREIGN_NAMES, *ANSWERS} & set(c.LEAVES)
+    assert not set(FOREIGN_NAMES) & set(ANSWERS)
 
 
 def test_override_replaces_what_is_named_and_nothing_else():
@@ -279,3 +281,17 @@ def test_a_refreshed_memory_needs_more_than_one_sequence_a_rollout():
     with pytest.raises(ConfigError, match="refresh_memory has nothing to refresh with num_epochs = 1"):
         validate(override(Config(), once))
     assert validate(override(Config(), {**once, "learner_lag": 1})).ppo.refresh_memory
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("verbose", "prints nothing"),
+        ("policy_kwargs", "are settings by themselves"),
+        ("shared_lstm", "is called towers here"),
+        ("batch_size", "give num_minibatches"),
+    ],
+)
+def test_a_name_of_another_library_is_answered(name, said):
+    with pytest.raises(ConfigError, match=rf"^Unknown setting '{name}': .*{said}"):
+        c.override(c.Config(), {name: 1})

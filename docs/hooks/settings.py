@@ -11,7 +11,8 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 from proximo.coercion import Leaf
-from proximo.config import FOREIGN_NAMES, GROUPS, HOST_ONLY, LEAVES
+from proximo.config import GROUPS, HOST_ONLY, LEAVES
+from proximo.foreign_names import FOREIGN_NAMES
 from proximo.own_code import choices, takes_own
 from proximo.schedule_text import ScheduleText
 

@@ -12,26 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from proximo import foreign_names
 from proximo.coercion import Leaf, coerce
 from proximo.errors import ConfigError, nearest
 from proximo.own_code import NAMED, Own, is_lost, is_own, resolve, takes_own
 from proximo.schedule_text import ScheduleText
-
-# The names of other libraries are known to the error message only.
-FOREIGN_NAMES = {
-    "clip_range": "clip_eps", "clip_coef": "clip_eps", "clip_range_vf": "clip_value_eps", "n_steps": "num_steps",
-    "n_epochs": "num_epochs", "update_epochs": "num_epochs", "n_envs": "num_envs", "lr": "learning_rate",
-    "batch_size": "num_minibatches", "minibatch_size": "num_minibatches", "ent_weight": "ent_coef",
-    "total_timesteps": "total_steps", "timesteps": "total_steps", "value_coef": "vf_coef", "lambda": "gae_lambda",
-    "lam": "gae_lambda", "discount": "gamma", "rollout_length": "num_steps", "seq_len": "sequence_length",
-    "n_layers": "hidden_sizes", "net_arch": "hidden_sizes", "entropy_coef": "ent_coef", "max_gradient_norm": "max_grad_norm",
-    "normalize_env": "normalize_observation", "norm_obs": "normalize_observation", "norm_reward": "normalize_reward", "clip_obs": "clip_observation",
-    "norm_adv": "normalize_advantage", "normalize_adv": "normalize_advantage", "anneal_lr": "learning_rate", "n_seeds": "seeds", "rnn": "memory", "lstm_hidden_size": "memory_size", "hidden_size": "memory_size",
-    "rnn_type": "memory", "hidden_state_size": "memory_size", "n_lstm_layers": "memory_layers", "use_sde": "sde_every", "sde_sample_freq": "sde_every", "kl_coeff": "kl_coef", "kl_penalty": "objective",
-    "features_extractor_class": "encoder", "feature_extractor": "encoder", "kl_weight": "kl_coef", "critic_lr": "critic_learning_rate", "use_beta": "distribution",
-    "memory_length": "memory_window", "context_length": "memory_window", "num_heads": "memory_heads", "reset_hidden_state": "reset_memory",
-}  # fmt: skip
-
 
 MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
 
@@ -129,7 +114,7 @@ class PPOConfig:
     extra_loss: Literal["none"] | Own = _setting("none", "a loss of your own that is added to the objective")
     desired_kl: float = _setting(
         0.0,
-        "the learning rate is adapted, step by step within 1e-5 … 1e-2, so that approximate KL stays near this; 0: off",
+        "the learning rate is adapted behind each update, within 1e-5 … 1e-2, so that approximate KL stays near this; 0: off",
         low=0,
     )
     critic_learning_rate: ScheduleText = _setting(
@@ -326,11 +311,8 @@ def unknown(name: str, where: str = "") -> ConfigError:
             f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train CartPole-v1`; "
             "in a file it is `env: {id: ...}`."
         )
-    if plain in FOREIGN_NAMES:
-        ours = FOREIGN_NAMES[plain]
-        if ours == "num_minibatches":
-            return ConfigError(f"Unknown setting {name!r}{where}: give num_minibatches, the parts of num_envs × num_steps rows.")
-        return ConfigError(f"Unknown setting {name!r}{where}: {plain} is called {ours} here.")
+    if answer := foreign_names.answer(plain):
+        return ConfigError(f"Unknown setting {name!r}{where}: {answer}")
     return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
 
 

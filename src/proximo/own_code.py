@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from proximo.errors import ConfigError, nearest
-from proximo.users_code import imported, is_of_library
+from proximo.users_code import imported, is_users_function
 
 NAMED = "my_package.module:Name"
 
@@ -32,7 +32,7 @@ class Own:
         module = getattr(self.value, "__module__", None) or type(self.value).__module__
         name = getattr(self.value, "__qualname__", None)
         there = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
-        if there and (inspect.isclass(self.value) or _is_users_function(self.value)):
+        if there and (inspect.isclass(self.value) or is_users_function(self.value)):
             return f"{module}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
@@ -88,14 +88,14 @@ def resolve(setting: str, value: str | Own, methods: tuple[str, ...]) -> Any:
         return value.value
     if is_lost(value):
         raise ConfigError(
-            f"{setting} = {value} was an object of the program that trained: give it again, as proximo.load(run, {setting}=…)."
+            f"{setting} = {value} was an object of the program that trained: give it again from Python, as {setting}=… of the call."
         )
     module_name, _, name = value.rpartition(":")
     module = imported(module_name, f"{setting} = {value!r}")
     found = _follow(module, name)
     if found is None:
         raise ConfigError(f"{setting} = {value!r}: {module_name} has nothing of that name{nearest(name, _offered(module))}.")
-    if _is_users_function(found):
+    if is_users_function(found):
         return found
     if not inspect.isclass(found):
         raise ConfigError(
@@ -114,12 +114,6 @@ def _follow(module: ModuleType, name: str) -> Any:
         if found is None or inspect.ismodule(found):
             return None
     return found
-
-
-def _is_users_function(found: Any) -> bool:
-    """Whether it is a function, compiled or not, that was written in a module of the user's own."""
-    function = inspect.unwrap(found) if callable(found) else found
-    return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
 
 
 def _offered(module: ModuleType) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
 
@@ -20,6 +22,12 @@ _LIBRARIES = (str(Path(__file__).parent), sysconfig.get_paths()["purelib"], sysc
 def is_of_library(file: str | None) -> bool:
     """Whether ``file`` belongs to Python, to what is installed, or to proximo; also where there is none."""
     return file is None or file.startswith(_LIBRARIES)
+
+
+def is_users_function(found: Any) -> bool:
+    """Whether it is a function, compiled or not, that was written in a module of the user's own, wherever it was found."""
+    function = inspect.unwrap(found) if callable(found) else found
+    return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
 
 
 def hold_module(module_name: str) -> None:

@@ -116,15 +116,22 @@ def test_ctrl_c_keeps_what_is_over_and_says_how_to_go_on(tmp_path, space, capsys
     assert json.loads(capsys.readouterr().out)["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
 
 
+def left(code, tmp_path, space, capfd):
+    """What a study with ``--json`` whose process ends with ``code`` leaves on stdout, as the error, and on stderr."""
+    with pytest.raises(SystemExit, match=code):
+        main([*words(tmp_path, space), "--json"])
+    out, err = capfd.readouterr()
+    [(name, said)] = json.loads(out).items()
+    assert name == "error"
+    assert said.endswith(f"Go on with: proximo tune --resume {tmp_path / 'tune' / 'toys-Forbidden' / 's'}")
+    return said, err
+
+
 def test_json_is_an_object_also_where_a_second_ctrl_c_ends_it_at_once(tmp_path, space, capfd, monkeypatch):
     monkeypatch.setattr("os._exit", ended_at_once)
     monkeypatch.setattr(Program, "start", pressed_twice)
-    with pytest.raises(SystemExit, match="130"):
-        main([*words(tmp_path, space), "--json"])
-    out, err = capfd.readouterr()
-    folder = tmp_path / "tune" / "toys-Forbidden" / "s"
-    said = f"Stopped at once; the trials that are over stand. Go on with: proximo tune --resume {folder}"
-    assert json.loads(out) == {"error": said}
+    said, err = left("130", tmp_path, space, capfd)
+    assert said.startswith("Stopped at once; the trials that are over stand.")
     assert "(Ctrl-C again: at once)" in err
 
 
@@ -134,12 +141,8 @@ def test_json_is_an_object_also_where_a_batch_does_not_come_back(tmp_path, space
 
     monkeypatch.setattr("os._exit", ended_at_once)
     monkeypatch.setattr(study_module.Study, "_train", abandoned)
-    with pytest.raises(SystemExit, match="128"):
-        main([*words(tmp_path, space), "--json"])
-    out, err = capfd.readouterr()
-    folder = tmp_path / "tune" / "toys-Forbidden" / "s"
-    said = f"Stopped; the 0 trials that are over stand. Go on with: proximo tune --resume {folder}"
-    assert json.loads(out) == {"error": said}
+    said, err = left("128", tmp_path, space, capfd)
+    assert said.startswith("Stopped; the 0 trials that are over stand.")
     assert said in err
 
 

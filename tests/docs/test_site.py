@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from proximo.config import FOREIGN_NAMES, GROUPS, LEAVES
+from proximo.config import GROUPS, LEAVES
+from proximo.foreign_names import FOREIGN_NAMES
 
 from pages import DOCS, HOOKS, PAGES, ROOT, script
 

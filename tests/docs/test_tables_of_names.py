@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from proximo.config import FOREIGN_NAMES, LEAVES
+from proximo.config import LEAVES
+from proximo.foreign_names import FOREIGN_NAMES
 
 from pages import DOCS, codes, rows
 

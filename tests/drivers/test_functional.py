@@ -1,14 +1,19 @@
 """The pieces of a training, put together by the user, are the training."""
 
 import dataclasses
+import inspect
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.drivers import make_functions
+from proximo.drivers import make_functions, vector
+from proximo.drivers.functional import hold_types
+from proximo.errors import ConfigError, EnvError
 from proximo.ppo import make_hyperparameters
+from proximo.types import TrainState
 
 import toys
 from helpers import bits, difference, small_config, small_driver, trainer
@@ -95,3 +100,20 @@ def test_the_first_state_is_the_trainers():
     assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(
         trainer("none").driver.init(jax.random.key(4)).learner.policy
     )
+
+
+def test_arguments_in_another_order_and_an_axis_that_is_not_there_are_sentences():
+    init, collect, _ = make_functions(small_config(), toys.RandomEnds())
+    state = jax.eval_shape(init, jax.random.key(0))
+    _, rollout, _ = jax.eval_shape(collect, state)
+    for call, given, expected in (
+        ("update(state, rollout)", rollout, "Rollout"),
+        ("collect(state)", state.learner, "LearnerState"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^{re.escape(call)}: state is {expected}, expected TrainState"):
+            hold_types(call, state=(given, TrainState))  # the annotations, which tests are held to, would be first
+    alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
+    with pytest.raises(ConfigError, match=r"^seeds_axis = True needs the axis: jax.vmap\(…, axis_name='seeds'\)"):
+        jax.eval_shape(alone.collect, state)
+    with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
+        inspect.unwrap(vector.check_env)("gymnax:CartPole-v1", "")

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.drivers.learning import hold_own
+from proximo.drivers.learning import hold_policy
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Discrete
 
@@ -72,7 +72,7 @@ def test_a_module_of_flax_is_learned(kind):
 
 def test_a_module_with_more_than_parameters_is_refused():
     with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change as it runs"):
-        hold_own(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
+        hold_policy(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
 
 
 def test_an_nnx_module_with_dropout_is_refused():
@@ -80,9 +80,9 @@ def test_an_nnx_module_with_dropout_is_refused():
         return flax_nnx.Dropout(0.5, rngs=rngs)
 
     with pytest.raises(ConfigError, match="Dropout has variables beside its parameters"):
-        hold_own(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
+        hold_policy(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
 
 
 def test_a_wrong_size_is_the_same_sentence_as_for_other_networks():
     with pytest.raises(ConfigError, match=r"^actor: actor\(8 features\) gives \(3,\) float32, expected a vector of 4"):
-        hold_own(ENV, small_config(actor=flax.linen(nn.Dense(3))))
+        hold_policy(ENV, small_config(actor=flax.linen(nn.Dense(3))))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from proximo.config import Config, override, to_mapping
-from proximo.drivers.learning import hold_own
+from proximo.drivers.learning import hold_policy
 from proximo.errors import ConfigError
 from proximo.networks import make_policy
+from proximo.networks.laws import hold_laws
 from proximo.own_code import Own, resolve
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
@@ -111,7 +112,7 @@ def test_seeds_have_networks_of_their_own_unless_they_are_given_as_objects():
         make_policy(jax.random.key(i), VECTOR, Discrete(2), config_for({"encoder": own.Encoder}).network, False) for i in (0, 1)
     ]
     given = [make_policy(jax.random.key(i), VECTOR, Discrete(2), config_for({"encoder": made}).network, False) for i in (0, 1)]
-    weights = [policy.torsos[0].encoder.module.layers[0].weight for policy in (*fresh, *given)]
+    weights = [policy.own("encoder").layers[0].weight for policy in (*fresh, *given)]
     assert difference(weights[0], weights[1]) > 0.01
     assert all(weight.tolist() == made.layers[0].weight.tolist() for weight in weights[2:])
 
@@ -167,7 +168,7 @@ def test_actions_of_the_users_distribution_can_be_observed(space, expected):
 def refused(message, env=None, **settings):
     """What is said before anything is trained."""
     with pytest.raises(ConfigError, match=message):
-        hold_own(env or env_for(VECTOR), config_for(settings))
+        hold_policy(env or env_for(VECTOR), config_for(settings))
 
 
 class TwoAxes(own.Encoder):
@@ -249,7 +250,7 @@ BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
         ({"encoder": own.Memory}, r"^encoder = own_networks:Memory: the class lacks __call__"),
         ({"encoder": lambda key, space: 3}, r"^encoder = <.*lambda>> gave int, which lacks __call__"),
         ({"encoder": NewFunction}, r"^The encoder or memory of your own, made twice alike, came out different"),
-        ({"encoder": HiddenArray}, r"^An array lies in an object that JAX cannot look into"),
+        ({"encoder": HiddenArray}, r"^encoder: an array lies in an object that JAX cannot look into"),
         ({"memory": own.Encoder}, r"^memory = own_networks:Encoder: the class lacks init and step"),
         (
             {"memory": GrowingState},
@@ -299,7 +300,7 @@ def test_what_does_not_fit_is_a_sentence(settings, message):
 @pytest.mark.parametrize("name", ["memory", "memory that unrolls itself", "whole with memory", "encoder"])
 def test_networks_of_the_users_compute_in_another_type(name):
     settings = {**NETWORKS[name], **_defaults(NETWORKS[name]), "compute_dtype": "bfloat16"}
-    hold_own(env_for(VECTOR), small_config(**settings))
+    hold_policy(env_for(VECTOR), small_config(**settings))
     driver = small_driver(env_for(VECTOR), **settings)
     state, _ = jax.eval_shape(lambda s: driver.advance(s, jnp.int32(1), 1), driver.init(jax.random.key(0)))
     assert state.learner.policy.torsos[0].compute_dtype == "bfloat16"
@@ -333,14 +334,20 @@ def test_the_users_objects_are_found_again_in_the_policy():
     for part in ("encoder", "memory", "actor", "critic", "distribution"):
         assert type(policy.own(part)).__module__ == "own_networks"
     assert policy.encoded(policy.observed(jnp.zeros((2, 3)), jnp.ones(2, bool), policy.nothing_before(2))).shape == (2, own.UNITS)
-    with pytest.raises(ConfigError, match=r"^'encoder' is no part of the user's in this policy: critic is"):
+    with pytest.raises(ConfigError, match=r"^'encoder' is proximo's own in this policy; the user's are: critic\."):
         policy_for(VECTOR, {"critic": own.Critic}).own("encoder")
 
 
-def test_what_fits_is_not_refused():
+def test_what_fits_is_held_against_the_laws_where_it_has_some_of_its_own(monkeypatch):
+    """And is not refused."""
+    held = []
+    monkeypatch.setattr("proximo.drivers.learning.hold_laws", lambda *spaces: held.append(hold_laws(*spaces)))
     for name, settings in NETWORKS.items():
-        hold_own(env_for(PARTS if "dict" in name else VECTOR), config_for(settings))
-    hold_own(BOUNDED, config_for({"distribution": own.Laplace}))
+        before = len(held)
+        hold_policy(env_for(PARTS if "dict" in name else VECTOR), config_for(settings))
+        assert len(held) - before == (name in ("memory that unrolls itself", "everything", "distribution")), name
+    hold_policy(BOUNDED, config_for({"distribution": own.Laplace}))
+    assert len(held) == 4
 
 
 def test_an_own_network_is_saved_by_its_name_or_as_lost():
@@ -352,7 +359,7 @@ def test_an_own_network_is_saved_by_its_name_or_as_lost():
     assert lost.startswith("<")
     again = config_for({"encoder": named})
     policy = make_policy(jax.random.key(0), VECTOR, Discrete(2), again.network, False)
-    assert isinstance(policy.torsos[0].encoder.module, own.Encoder)
+    assert isinstance(policy.own("encoder"), own.Encoder)
     with pytest.raises(ConfigError, match=r"was an object of the program that trained: give it again"):
         make_policy(jax.random.key(0), VECTOR, Discrete(2), config_for({"encoder": lost}).network, False)
 

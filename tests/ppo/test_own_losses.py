@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.drivers.learning import hold_own
+from proximo.drivers.learning import hold_policy
 from proximo.errors import ConfigError
 from proximo.math import losses
 
@@ -36,7 +36,7 @@ class Reconstructing(own.Encoder):
 def reconstruction(policy, minibatch):
     encoder = policy.torsos[0].encoder
     seen = policy.normalized(minibatch.observation)
-    decoded = jax.vmap(jax.vmap(encoder.module.decoder))(encoder(seen))
+    decoded = jax.vmap(jax.vmap(policy.own("encoder").decoder))(encoder(seen))
     error = minibatch.mean(jnp.mean(jnp.square(decoded - jax.lax.stop_gradient(seen)), axis=-1))
     return error, {"reconstruction": error}
 
@@ -76,9 +76,9 @@ def test_an_extra_loss_is_added_and_reported():
     total = metrics["train/policy_loss"] + 0.5 * metrics["train/value_loss"] + metrics["train/extra_loss"]
     np.testing.assert_allclose(metrics["train/loss"], total, rtol=1e-5)
     assert metrics["train/reconstruction"][-1] < 0.7 * metrics["train/reconstruction"][0]
-    decoders = [p.torsos[0].encoder.module.decoder.weight for p in (without, policy)]
+    decoders = [p.own("encoder").decoder.weight for p in (without, policy)]
     start = small_driver(toys.RandomEnds(), encoder=Reconstructing, hidden_sizes=(64, 64)).init(jax.random.key(0)).learner.policy
-    assert difference(decoders[0], start.torsos[0].encoder.module.decoder.weight) == 0.0
+    assert difference(decoders[0], start.own("encoder").decoder.weight) == 0.0
     assert difference(decoders[1], decoders[0]) > 1e-3
 
 
@@ -128,8 +128,12 @@ def raising(policy, minibatch):
 )
 def test_what_is_no_loss_is_a_sentence_before_anything_is_trained(settings, message):
     with pytest.raises(ConfigError, match=message):
-        hold_own(toys.RandomEnds(), small_config(**settings))
+        hold_policy(toys.RandomEnds(), small_config(**settings))
 
 
 def test_an_object_with_call_is_an_objective_as_well():
-    hold_own(toys.RandomEnds(), small_config(objective=NoFunction()))
+    given = NoFunction()
+    policy, metrics = learned(objective=given)
+    assert small_driver(toys.RandomEnds(), objective=given).init(jax.random.key(0)).learner.plan.objective is given
+    assert (metrics["train/policy_loss"] == 0).all()
+    assert difference(policy, learned()[0]) > 1e-4

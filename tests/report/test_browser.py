@@ -50,6 +50,11 @@ def test_every_chart_is_drawn_without_an_error(report, tmp_path, width):
     assert "<title>9 runs on 2 environments</title>" in text
 
 
+def test_the_charts_are_there_before_the_first_frame(report, tmp_path):
+    text, _ = opened(report, tmp_path, before="document.title = document.body.dataset.drawn")
+    assert "<title>22</title>" in text
+
+
 def test_an_error_of_the_script_would_be_seen(report, tmp_path):
     assert opened(report, tmp_path, before="nothing.there()")[1] != []
 

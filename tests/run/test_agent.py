@@ -228,7 +228,7 @@ def test_ctrl_c_while_it_compiles_raises_too_and_the_process_lives():
         (lambda: agent(3), EnvError, "is neither a JAX environment nor one of Gymnasium's"),
         (lambda: agent(Own(), env_settings={"size": 3}), ConfigError, "is made already: give it with its settings"),
         (lambda: agent().learn(BATCH - 1), ConfigError, f"total_steps = {BATCH - 1}: expected a whole number from {BATCH} on"),
-        (lambda: agent().learn(1e5), ConfigError, "expected a whole number"),
+        (lambda: agent().learn(1e5 + 0.5), ConfigError, "expected a whole number"),
         (lambda: proximo.load("nowhere"), CheckpointError, "No run 'nowhere'"),
     ],
 )
@@ -255,3 +255,51 @@ def test_mistakes_are_the_sentences_of_the_command_line_as_errors_of_the_package
     with pytest.raises(proximo.CheckpointError):
         proximo.load("no-such-run")
     assert issubclass(proximo.RunDirectoryError, proximo.ProximoError)
+
+
+def test_what_a_policy_cannot_be_made_for_is_told_at_once():
+    with pytest.raises(
+        proximo.EnvError, match=r"^distribution = beta is for continuous actions \(Box\), not Discrete\(2\): set it to auto"
+    ):
+        agent(distribution="beta")
+    with pytest.raises(proximo.EnvError, match=r"^action_mapping = tanh is for continuous actions"):
+        agent(action_mapping="tanh")
+    with pytest.raises(proximo.EnvError, match=r"^privileged = goal names entries of a Dict observation"):
+        agent(privileged="goal", towers="separate")
+
+
+def test_observations_are_arrays_lists_or_a_sentence():
+    learner = agent()
+    as_array, as_list = learner.predict(np.zeros(3)), learner.predict([0, 0, 0])
+    assert as_array[0] == as_list[0]
+    with pytest.raises(
+        ConfigError, match=r"^observation is tuple: expected an array of Box\(3,\) float32; Gymnasium's reset gives two"
+    ):
+        learner.predict((np.zeros(3), {}))
+    parts = proximo.PPO(toys.AnySpaces(toys.PARTS, toys.RandomEnds.action_space), preset=False, **SETTINGS)
+    with pytest.raises(
+        ConfigError, match=r"^The observation is a dict of level: expected a dict of body \(a tuple of 3\), camera, level\."
+    ):
+        parts.predict({"level": np.zeros((), np.int32)})
+
+
+def test_numbers_of_another_kind_are_a_sentence():
+    learner = agent()
+    with pytest.raises(ConfigError, match=r"^episodes = '10': expected a whole number of 1 …"):
+        learner.evaluate("10")
+    assert learner.learn(float(2 * BATCH)).step == 2 * BATCH
+    with pytest.raises(ConfigError, match=r"^total_steps = 64.5: expected a whole number"):
+        learner.learn(64.5)
+
+
+def test_what_a_training_warns_of_is_in_its_warnings():
+    """Episodes of the evaluation that do not end."""
+    learner = agent("proximo:PocMemory", eval_max_steps=2).learn(BATCH)
+    assert any("still running" in warning for warning in learner.warnings)
+
+
+def test_saving_again_leaves_nothing_of_what_was_made_of_the_agent_before(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    (saved / "export").mkdir()
+    assert agent(seed=5).save(saved) == saved
+    assert not (saved / "export").exists()

@@ -302,3 +302,21 @@ def test_a_taken_name_is_still_one_sentence(tmp_path):
     trained(tmp_path)
     with pytest.raises(RunDirectoryError, match="exists already"):
         trained(tmp_path, Told())
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (EarlyStopping(at=4), r"^callbacks = EarlyStopping: expected a list of them"),
+        ([EarlyStopping(at=4)], r"^callbacks: EarlyStopping hears of evaluations, and eval_episodes = 0 asks for none"),
+    ],
+)
+def test_callbacks_that_would_hear_nothing_are_a_sentence(callbacks, message):
+    with pytest.raises(ConfigError, match=message):
+        proximo.PPO("toys:RandomEnds", preset=False, num_envs=4, num_steps=8, eval_episodes=0).learn(64, callbacks=callbacks)
+
+
+@pytest.mark.parametrize("settings", [{"at": "x"}, {"at": 1.0, "min_delta": -1}, {"at": True}])
+def test_what_is_no_number_stops_nothing(settings):
+    with pytest.raises(ConfigError, match=r"^EarlyStopping: (at|min_delta) = .*: expected a number"):
+        EarlyStopping(**settings)

@@ -70,7 +70,7 @@ def test_an_object_without_a_name_is_given_again(lost, tmp_path):
     with pytest.raises(ConfigError, match=r"^encoder = <test_own_code.somewhere.local_encoder> was an object.*give it again"):
         proximo.load_policy(lost)
     policy = proximo.load_policy(lost, encoder=local_encoder)
-    assert policy.network.torsos[0].encoder.module.layers
+    assert policy.network.own("encoder").layers
     assert proximo.load(lost, encoder=local_encoder).step == SMALL["total_steps"]
     more = copied(lost, tmp_path / "more")
     proximo.resume(more, encoder=local_encoder, total_steps=SMALL["total_steps"] + BATCH)

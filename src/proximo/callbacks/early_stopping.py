@@ -18,8 +18,11 @@ class EarlyStopping:
             raise ConfigError("EarlyStopping: give at, the return to stop at, or patience, evaluations without a better one.")
         if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
             raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
-        if min_delta < 0:
-            raise ConfigError(f"EarlyStopping: min_delta = {min_delta}: expected 0 or more.")
+        for name, number in (("at", at or 0.0), ("min_delta", min_delta)):
+            if isinstance(number, bool) or not isinstance(number, int | float) or (name == "min_delta" and number < 0):
+                raise ConfigError(
+                    f"EarlyStopping: {name} = {number!r}: expected a number{', 0 or more' if name == 'min_delta' else ''}."
+                )
         self.at, self.patience, self.min_delta = at, patience, min_delta
         self.best, self.waited = -math.inf, 0
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 
 from proximo.config import Config
 from proximo.drivers import vector
-from proximo.drivers.learning import fresh_learner, fresh_policy, hold_own, kept, learn
+from proximo.drivers.learning import fresh_learner, fresh_policy, hold_policy, kept, learn
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
@@ -233,7 +233,7 @@ def make_train(
     vmapped over keys and hyperparameters. The metrics have a row for each update. It equals a run of the command line but for
     rounding: as one program, it may be fused differently. Raises ``EnvError`` for an environment of the host."""
     driver = DeviceDriver(config, env, seeds_axis)
-    hold_own(env, config)
+    hold_policy(env, config)
     total = config.total_updates
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:

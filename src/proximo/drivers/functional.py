@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Array, Key
 
 from proximo.config import Config
 from proximo.drivers.device import DeviceDriver
-from proximo.drivers.learning import hold_own, kept, learn
+from proximo.drivers.learning import hold_policy, kept, learn
 from proximo.envs import HostEnvironment, JaxEnvironment
+from proximo.errors import ConfigError
 from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
 
 
@@ -36,14 +37,16 @@ def make_functions(config: Config, env: JaxEnvironment | HostEnvironment, seeds_
     environments are reset for all seeds at once. Raises ``EnvError`` where ``env`` breaks the protocol, or is one of the host.
     """
     driver = DeviceDriver(config, env, seeds_axis)
-    hold_own(env, config)
+    hold_policy(env, config)
 
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
+        hold_types("collect(state)", state=(state, TrainState))
         with jax.default_matmul_precision(config.run.matmul_precision):
             collector, rollout, metrics = driver.collect(state.learner.policy, state.collector)
         return dataclasses.replace(state, collector=collector), rollout, metrics
 
     def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+        hold_types("update(state, rollout)", state=(state, TrainState), rollout=(rollout, Rollout))
         with jax.default_matmul_precision(config.run.matmul_precision):
             learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
         return TrainState(kept(healthy, learner, state.learner), state.collector, healthy), metrics
@@ -52,3 +55,10 @@ def make_functions(config: Config, env: JaxEnvironment | HostEnvironment, seeds_
         return driver.init(key, hyperparameters)
 
     return Functions(init, collect, update)
+
+
+def hold_types(call: str, **arguments: tuple[Any, type]) -> None:
+    """Raise ``ConfigError`` for an argument, by its name, of another type than the one beside it."""
+    for name, (given, expected) in arguments.items():
+        if not isinstance(given, expected):
+            raise ConfigError(f"{call}: {name} is {type(given).__name__}, expected {expected.__name__}.")

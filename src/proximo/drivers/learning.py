@@ -23,14 +23,18 @@ from proximo.types import Hyperparameters, Metrics, Rollout
 BAD_SOURCES = ("observation", "reward", "loss", "parameters")
 
 
-def hold_own(env: Any, config: Config) -> None:
-    """Raise ``ConfigError`` where networks of the user's, or losses, break the laws that they are held against. Compiles and computes something
-    only where the settings have such."""
+def hold_policy(env: Any, config: Config) -> None:
+    """Raise ``EnvError`` where no policy can be made for the spaces of ``env``, ``ConfigError`` where networks of the user's, or losses, break the
+    laws that they are held against. Compiles and computes something only where the settings have such."""
     own = own_code(config).keys()
+
+    def shapes() -> ActorCritic:
+        return jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+
+    policy = shapes()
     if own - {"objective", "extra_loss"}:
-        shapes = [jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0)) for _ in range(2)]
-        hold_alike(*shapes)
-        if is_held(shapes[0]):
+        hold_alike(policy, shapes())
+        if is_held(policy):
             observation_space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
             hold_laws(jax.jit(lambda key: fresh_policy(key, env, config))(jax.random.key(0)), observation_space, action_space)
     if own & {"objective", "extra_loss"}:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.networks.memory import select
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
 from proximo.users_code import users_code
@@ -25,7 +25,12 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
     Reduced over the seeds too, the answer is one for all, so that ``lax.cond`` stays a branch under vmap.
     """
     answer = jnp.any(condition)
-    return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool) if seeds_axis else answer
+    if not seeds_axis:
+        return answer
+    try:
+        return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool)
+    except NameError as error:
+        raise ConfigError(f"seeds_axis = True needs the axis: jax.vmap(…, axis_name={SEEDS_AXIS!r}).") from error
 
 
 def where_any(condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool) -> PyTree:

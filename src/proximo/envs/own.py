@@ -11,7 +11,7 @@ from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.jax import EXTRAS
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
-from proximo.users_code import hold_module, is_of_library, users_code
+from proximo.users_code import hold_module, is_users_function, users_code
 
 
 def find(module_name: str, class_name: str, forms: str) -> Any:
@@ -34,7 +34,7 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
     cls = getattr(module, class_name)
     # Before it is called: the settings of a run that came from elsewhere must not call anything else.
-    if inspect.isfunction(cls) and not is_of_library(getattr(module, "__file__", None)):
+    if is_users_function(cls):
         return cls
     if not inspect.isclass(cls):
         raise EnvError(

@@ -147,8 +147,8 @@ class ActorCritic(eqx.Module):
         held += [self.actor.family] if isinstance(self.actor, OwnHead) else []
         found = {one.setting: one for one in held}
         if part not in found:
-            raise ConfigError(f"{part!r} is no part of the user's in this policy: {', '.join(found) or 'none'} is.")
-        return found[part].made
+            raise ConfigError(f"{part!r} is proximo's own in this policy; the user's are: {', '.join(found) or 'none'}.")
+        return found[part].module
 
     def _mask(self, observation: Observation) -> Bool[Array, "..."] | None:
         """The action mask in ``observation``, flattened behind the leading axes."""

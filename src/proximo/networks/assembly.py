@@ -108,7 +108,7 @@ def _whole(key: Key[Array, ""], space: Space, count: int, config: NetworkConfig)
     """A whole actor-critic of the user's, whose features are the parameters of the distribution and the value."""
     methods = ("init", "step") if config.remembers else ()
     held, example = make("actor_critic", config.actor_critic, methods, key, space, count), zeros(space, ())
-    if not config.remembers and hasattr(held.made, "step"):
+    if not config.remembers and hasattr(held.module, "step"):
         raise ConfigError(
             "actor_critic: what the function makes has a memory, which has to be known before: give its class, or the object itself."
         )
@@ -116,8 +116,8 @@ def _whole(key: Key[Array, ""], space: Space, count: int, config: NetworkConfig)
         encoder, cell = PassOn(_names(space)), OwnCell(held)
         out = _stepped(held, example, 2)
     else:
-        if not callable(held.made):
-            raise ConfigError(f"actor_critic = {config.actor_critic} gave {type(held.made).__name__}, which lacks __call__.")
+        if not callable(held.module):
+            raise ConfigError(f"actor_critic = {config.actor_critic} gave {type(held.module).__name__}, which lacks __call__.")
         encoder, cell = OwnEncoder(held, _names(space), jax.tree.leaves(example)[0].ndim), NoMemory()
         out = shape_of(held, f"actor_critic(observation of {space})", lambda network, x: network(x), example)
         if not isinstance(out, tuple) or len(out) != 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -256,6 +257,10 @@ class StateDependentHead(GaussianHead):
         return StateDependentGaussian.matrices(key, shape, self.every, *self.log_std.shape)
 
 
+OF_CONTINUOUS = ("sde_every", "state_dependent_std", "distribution", "action_mapping", "log_std_init")
+"""Settings that other actions than those of a Box have no use for."""
+
+
 def action_features(space: ActionSpace) -> int:
     """How many numbers ``ActorHead.features`` gives."""
     if isinstance(space, Discrete):
@@ -263,17 +268,16 @@ def action_features(space: ActionSpace) -> int:
     return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
 
 
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
     """How many numbers a head for ``space`` reads. Raises ``EnvError`` for a setting that these actions have no use for."""
-    continuous = {
-        "sde_every": config.sde_every,
-        "state_dependent_std": config.state_dependent_std,
-        "distribution": config.distribution,
-    }
-    for name, value in continuous.items():
-        off = str(LEAVES[name].default).lower()
-        if value not in (0, False, "auto") and not isinstance(space, Box):
-            raise EnvError(f"{name} = {str(value).lower()} is for continuous actions (Box), not {space}: set it to {off}.")
+    for name in () if isinstance(space, Box) else OF_CONTINUOUS:
+        value, off = getattr(config, name), LEAVES[name].default
+        if value != off:
+            raise EnvError(f"{name} = {_word(value)} is for continuous actions (Box), not {space}: set it to {_word(off)}.")
     if isinstance(space, Discrete):
         return space.n
     if isinstance(space, MultiDiscrete):

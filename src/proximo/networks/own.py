@@ -64,7 +64,7 @@ def _content(x: Any) -> Any:
     """Equal, and with the same hash, for two that are made alike: objects of the user's by their attributes, all else by itself."""
     if isinstance(x, jax.Array):
         raise ConfigError(
-            "An array lies in an object that JAX cannot look into, where it would never be learned: make its class an equinox.Module, or a NumPy "
+            "an array lies in an object that JAX cannot look into, where it would never be learned: make its class an equinox.Module, or a NumPy "
             "array of what is no parameter."
         )
     if isinstance(x, np.ndarray):
@@ -108,10 +108,8 @@ class Held(eqx.Module):
         try:
             rest = Rest(rest)
             hash(rest)
-        except RecursionError as error:
-            raise ConfigError(
-                f"{setting}: {type(made).__name__} holds itself, directly or through another object: JAX cannot."
-            ) from error
+        except ConfigError as error:
+            raise ConfigError(f"{setting}: {error}") from None
         except TypeError as error:
             raise ConfigError(
                 f"{setting}: {type(made).__name__} holds what is neither an array nor hashable ({error}): make it an array, a tuple or a module."
@@ -119,7 +117,7 @@ class Held(eqx.Module):
         return cls(arrays, rest, setting)
 
     @property
-    def made(self) -> Any:
+    def module(self) -> Any:
         """The object itself, with the parameters of this moment."""
         return eqx.combine(self.parameters, self.rest.tree)
 
@@ -141,7 +139,7 @@ def make(setting: str, value: str | Own, methods: tuple[str, ...], *arguments: A
 def shape_of(held: Held, what: str, function: Callable[..., Any], *examples: Any) -> PyTree[jax.ShapeDtypeStruct]:
     """Shapes of ``function(object, *examples)``; ``what`` names the call in the error."""
     with users_code(f"{held.setting}: {what}", ConfigError):
-        return jax.eval_shape(lambda held, *examples: function(held.made, *examples), held, *examples)
+        return jax.eval_shape(lambda held, *examples: function(held.module, *examples), held, *examples)
 
 
 def vector_of(held: Held, what: str, shapes: PyTree, expected: int | None = None) -> int:
@@ -186,14 +184,9 @@ class OwnEncoder(eqx.Module):
     ndim: int = eqx.field(static=True)
     """Axes of the first part of one observation."""
 
-    @property
-    def module(self) -> Any:
-        """The user's object, with the parameters of this moment."""
-        return self.held.made
-
     def __call__(self, x: Observation) -> Float[Array, "*batch features"]:
         x = seen_of(x, self.names)
-        return over_rows(lambda x: joined(self.module(x)), jax.tree.leaves(x)[0].ndim - self.ndim, x)
+        return over_rows(lambda x: joined(self.held.module(x)), jax.tree.leaves(x)[0].ndim - self.ndim, x)
 
 
 class PassOn(eqx.Module):
@@ -215,13 +208,8 @@ class OwnReadout(eqx.Module):
 
     held: Held
 
-    @property
-    def module(self) -> Any:
-        """The user's object, with the parameters of this moment."""
-        return self.held.made
-
     def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch out_size"]:
-        return over_rows(lambda x: jnp.atleast_1d(self.module(x)), features.ndim - 1, features)
+        return over_rows(lambda x: jnp.atleast_1d(self.held.module(x)), features.ndim - 1, features)
 
 
 class Part(eqx.Module):
@@ -242,21 +230,16 @@ class OwnCell(MemoryCell):
     held: Held
 
     @property
-    def module(self) -> Any:
-        """The user's object, with the parameters of this moment."""
-        return self.held.made
-
-    @property
     def full_precision(self) -> bool:
-        return bool(getattr(self.module, "full_precision", self.unrolls))
+        return bool(getattr(self.held.module, "full_precision", self.unrolls))
 
     @property
     def unrolls(self) -> bool:
         """Whether the object goes through many rows by a way of its own."""
-        return callable(getattr(self.module, "unroll", None))
+        return callable(getattr(self.held.module, "unroll", None))
 
     def init(self, batch: int) -> PyTree[Array]:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.module.init())
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.held.module.init())
 
     def step(self, state: PyTree, x: PyTree, first: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
         # In the types of the state: with another compute_dtype it is cast, and what the object makes anew is not.
@@ -266,7 +249,7 @@ class OwnCell(MemoryCell):
 
     def advance(self, state: PyTree, x: PyTree) -> tuple[PyTree, Array]:
         """One row of one environment."""
-        state, *out = self.module.step(state, x)
+        state, *out = self.held.module.step(state, x)
         return state, joined(tuple(out)) if len(out) > 1 else out[0]
 
     def unroll(self, state: PyTree, x: PyTree, first: Bool[Array, "T N"], valid: Bool[Array, "T N"]) -> tuple[PyTree, Array]:
@@ -274,7 +257,7 @@ class OwnCell(MemoryCell):
             return jax.lax.scan(lambda s, row: self.step(s, *row), state, (x, first, valid))
 
         def one(state: PyTree, x: PyTree, first: Array, valid: Array) -> tuple[PyTree, Array]:
-            last, *out = self.module.unroll(state, x, first, valid)
+            last, *out = self.held.module.unroll(state, x, first, valid)
             return _like(last, state), jnp.concatenate([part.reshape((first.shape[0], -1)) for part in out], axis=-1)
 
         return jax.vmap(one, in_axes=(0, 1, 1, 1), out_axes=(0, 1))(state, x, first, valid)

@@ -28,18 +28,18 @@ class OwnDistribution(Distribution):
         """``noise`` is the data of a key for each row."""
 
         def one(parameters: Array, data: Array) -> Array:
-            return self.family.made.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
+            return self.family.module.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
 
         return over_rows(one, self._ndim, self.parameters, noise)
 
     def mode(self) -> Shaped[Array, "..."]:
-        return over_rows(self.family.made.mode, self._ndim, self.parameters)
+        return over_rows(self.family.module.mode, self._ndim, self.parameters)
 
     def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch"]:
-        return over_rows(self.family.made.log_prob, self._ndim, self.parameters, action)
+        return over_rows(self.family.module.log_prob, self._ndim, self.parameters, action)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        return over_rows(self.family.made.entropy, self._ndim, self.parameters)
+        return over_rows(self.family.module.entropy, self._ndim, self.parameters)
 
     @property
     def _ndim(self) -> int:
@@ -61,7 +61,7 @@ class OwnHead(ActorHead):
     @property
     def num_parameters(self) -> int:
         """Numbers that the family takes for one action."""
-        return int(self.family.made.num_parameters)
+        return int(self.family.module.num_parameters)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> OwnDistribution:
         return OwnDistribution(self.readout(features), self.family)
@@ -70,7 +70,7 @@ class OwnHead(ActorHead):
         return jax.random.bits(key, (*shape, 2), "uint32")
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return over_rows(self.family.made.to_space, action.ndim - self.action_ndim, action)
+        return over_rows(self.family.module.to_space, action.ndim - self.action_ndim, action)
 
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
         lead = action.shape[: action.ndim - self.action_ndim]
@@ -87,7 +87,7 @@ def make_family(value: str | Own, space: ActionSpace) -> tuple[Held, int, int]:
     """The user's family for actions of ``space``, how many parameters it takes, and the axes of an action as it is sampled. Raises
     ``ConfigError`` where a method gives another shape than it must."""
     family = make("distribution", value, METHODS, space)
-    count = getattr(family.made, "num_parameters", None)
+    count = getattr(family.module, "num_parameters", None)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ConfigError(
             f"distribution = {value}: num_parameters is {count!r}: expected how many numbers the actor has to give."

@@ -136,15 +136,14 @@ for (const chip of document.querySelectorAll("button.chip")) {
 }
 const chosen = document.querySelector("input[name=axis]:checked");
 if (chosen) state.axis = chosen.value;
-// Draws each chart once when it gets its size, and again when the window or a phone's side changes it.
-const observer = new ResizeObserver((entries) => {
-  for (const entry of entries) {
-    const view = views.find((candidate) => candidate.figure === entry.target);
-    if (view.width !== entry.target.clientWidth && entry.target.clientWidth) {
-      hide(view);
-      draw(view);
-    }
+// Draws each chart that has got another size: at once, so that no frame shows the page without them, and when the window or a phone's side changes it.
+function fit() {
+  for (const view of views.filter((view) => view.figure.clientWidth && view.width !== view.figure.clientWidth)) {
+    hide(view);
+    draw(view);
   }
   document.body.dataset.drawn = views.filter((view) => view.width).length;
-});
+}
+fit();
+const observer = new ResizeObserver(fit);
 for (const view of views) observer.observe(view.figure);

@@ -16,7 +16,7 @@ from jaxtyping import Array, Key
 
 from proximo.checks import quick_check
 from proximo.config import Config, override
-from proximo.drivers.learning import hold_own
+from proximo.drivers.learning import hold_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.own import from_object
 from proximo.errors import ConfigError
@@ -27,7 +27,7 @@ from proximo.run.files import plain
 from proximo.run.interrupts import Interrupts
 from proximo.run.judgement import judge
 from proximo.run.member import Member
-from proximo.run.policy import Policy
+from proximo.run.policy import Policy, hold_parts
 from proximo.run.program import HostProgram, Program, copy_of, make_program, with_total_steps
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, hold_settings, preprocessing_of
@@ -55,6 +55,17 @@ class _Kept(Member):
 
     def write(self, step: int, row: dict[str, float]) -> None:
         self.rows.append({"step": step, **plain(row)})
+
+
+class _Noting(Reporter):
+    """Keeps what a training warns of."""
+
+    def __init__(self, warnings: list[str]):
+        self._warnings = warnings
+
+    def warned(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.append(message)
 
 
 def _hold(settings: dict[str, Any]) -> None:
@@ -103,6 +114,15 @@ class PPO:
     what is no environment.
     """
 
+    config: Config
+    """The resolved settings."""
+    step: int
+    """Environment steps learned from."""
+    history: list[dict[str, Any]]
+    """Rows of metrics, ``{"step": …, name: value}``, by the names of ``metrics.jsonl``."""
+    warnings: list[str]
+    """What is odd about the environment, the checkpoint that was loaded or the trainings since, in sentences."""
+
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
         _hold(settings)
@@ -112,14 +132,9 @@ class PPO:
 
     def _set_up(self, env: JaxEnvironment | HostEnvironment, config: Config) -> None:
         """Nothing learned yet."""
-        hold_own(env, config)
+        hold_policy(env, config)
         self._env, self.config = env, config
-        self.warnings: list[str] = []
-        """What is odd about the environment or about the checkpoint that was loaded, in sentences."""
-        self.step = 0
-        """Environment steps learned from."""
-        self.history: list[dict[str, Any]] = []
-        """Rows of metrics, ``{"step": …, name: value}``, by the names of ``metrics.jsonl``."""
+        self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
         self._evaluation: dict[str, Any] | None = None
 
@@ -144,7 +159,7 @@ class PPO:
         where they stood, Gymnasium's begin anew. ``callbacks``: as in ``proximo.train``; ``reporter``: who is told of progress. Ctrl-C raises
         ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` where NaN or infinity ends it.
         """
-        reporter = reporter or Reporter()
+        reporter = reporter or _Noting(self.warnings)
         with Interrupts(reporter.stopping, reporter.owns_process) as interrupts:
             for _ in self.calls(total_steps, interrupts, callbacks=callbacks, reporter=reporter):
                 pass
@@ -162,8 +177,10 @@ class PPO:
         """``learn``, at the pace of another program: yields before each call of the compiled one, of ``most_updates`` at most, when this object has
         all that was learned until then. Closed there, it ends there. ``interrupts`` are heeded while they are entered, which is up to the caller.
         """
-        reporter = reporter or Reporter()
+        reporter = reporter or _Noting(self.warnings)
         listened = check(callbacks, bool(self.config.run.eval_episodes))
+        if isinstance(total_steps, float) and total_steps.is_integer():
+            total_steps = int(total_steps)
         if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
             raise ConfigError(
                 f"total_steps = {total_steps!r}: expected a whole number from {self.config.batch_size} on, the steps of one update "
@@ -234,20 +251,33 @@ class PPO:
         if not deterministic and key is None:
             raise ConfigError("deterministic = False needs a key to sample by, as key=jax.random.key(0), another one each time.")
         policy = self.policy
+        observation = self._as_array(observation)
         hidden = policy.network.privileged
-        like = jax.tree.leaves(zeros(without(from_any(self._env.observation_space, "observation"), hidden), ()))[0]
+        expected = zeros(without(from_any(self._env.observation_space, "observation"), hidden), ())
         seen = {n: x for n, x in observation.items() if n not in hidden} if isinstance(observation, dict) else observation
-        leaves = jax.tree.leaves(seen)
-        alone = bool(leaves) and np.ndim(leaves[0]) == np.ndim(like)
+        hold_parts(seen, expected)
+        alone = np.ndim(jax.tree.leaves(seen)[0]) == np.ndim(jax.tree.leaves(expected)[0])
         if alone:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
             first, reward = (x if x is None else np.reshape(x, (1,)) for x in (first, reward))
-        count = len(jax.tree.leaves(observation)[0]) if leaves else 1
+        count = len(jax.tree.leaves(observation)[0])
         if first is None:
             first = np.full(count, memory is None)
         memory = policy.init_memory(count) if memory is None else memory
         memory, action = policy(memory, observation, first, reward, None if deterministic else key)
         return (action[0] if alone else action), memory
+
+    def _as_array(self, observation: Any) -> Any:
+        """An observation of one array as such, where it was given as a list."""
+        if not isinstance(from_any(self._env.observation_space, "observation"), Dict | Tuple):
+            try:
+                return np.asarray(observation, float if isinstance(observation, list | tuple) else None)
+            except (ValueError, TypeError):
+                raise ConfigError(
+                    f"observation is {type(observation).__name__}: expected an array of {self._env.observation_space}; Gymnasium's reset gives two, "
+                    "observation, info = env.reset()."
+                ) from None
+        return observation
 
     def evaluate(
         self,
@@ -268,7 +298,7 @@ class PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
         the spaces are others. What was learned stays; episodes and memories begin anew."""
         made, config = _with_env(self.config, env, env_settings)
-        hold_own(made, config)
+        hold_policy(made, config)
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs

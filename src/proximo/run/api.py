@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from proximo.checks import quick_check
 from proximo.config import Config, override
-from proximo.drivers.learning import hold_own
+from proximo.drivers.learning import hold_policy
 from proximo.errors import CheckpointError, ConfigError, TrainingError
 from proximo.run import checkpoint, clips, directory, retention, tracking
 from proximo.run.callbacks import Listeners, check
@@ -71,7 +71,7 @@ def train(
         _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
     for warning in warnings:
         reporter.warned(warning)
-    hold_own(made, config)
+    hold_policy(made, config)
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
     members = _seed_configs(config)

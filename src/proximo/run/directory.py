@@ -263,7 +263,9 @@ def with_own(config: Config, own: Mapping[str, Any]) -> Config:
                 if name in LEAVES
                 else f"there is no setting {name!r}"
             )
-            raise ConfigError(f"{name} = {own[name]!r}: this run has no object there, {was}{nearest(name, own_code(config))}.")
+            raise ConfigError(
+                f"{name} = {own[name]!r}: this run has no object there, {was}{nearest(name, own_code(config))}; settings stay as they were."
+            )
     return override(config, own)
 
 

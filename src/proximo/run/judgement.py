@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from proximo.config import MAX_SEED, Config, override
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.levels import PARTS, LevelRange
@@ -97,8 +99,8 @@ def _hold(episodes: int, seed: int, num_envs: int) -> None:
         ("seed", seed, 0, MAX_SEED),
         ("num_envs", num_envs, 0, MOST_TOGETHER),
     ):
-        if not low <= value <= high:
-            raise ConfigError(f"{name} = {value}: expected {low} … {high}.")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 
 def _together(env: JaxEnvironment | HostEnvironment, config: Config) -> int:

@@ -122,12 +122,25 @@ def _hold_memory(memory: Any, num_envs: int) -> None:
         raise ConfigError(f"memory is of {sizes.pop()} environments, and first has {num_envs} flags: expected as many.")
 
 
+def _parts(tree: Any) -> str:
+    """``a dict of body, camera``; ``a tuple of 2``; ``one array``."""
+    if isinstance(tree, dict):
+        return f"a dict of {', '.join(f'{name} ({_parts(x)})' if isinstance(x, dict | tuple) else str(name) for name, x in sorted(tree.items()))}"
+    return (
+        f"a tuple of {len(tree)}" if isinstance(tree, tuple) else "one array" if hasattr(tree, "shape") else type(tree).__name__
+    )
+
+
+def hold_parts(observation: Any, expected: Any) -> None:
+    """Raise ``ConfigError`` unless ``observation`` has the parts of ``expected``."""
+    if jax.tree.structure(observation) != jax.tree.structure(expected):
+        raise ConfigError(f"The observation is {_parts(observation)}: expected {_parts(expected)}.")
+
+
 def _held(observation: Any, expected: Any) -> Observation:
     """``observation`` as the policy reads it, if its parts and their shapes are those expected."""
     observation = np.asarray(observation) if isinstance(expected, np.ndarray) else observation
-    given, wanted = jax.tree.structure(observation), jax.tree.structure(expected)
-    if given != wanted:
-        raise ConfigError(f"The observation has the parts {given}: expected {wanted}.")
+    hold_parts(observation, expected)
 
     def hold(x: Any, like: np.ndarray) -> np.ndarray:
         if np.shape(x) != like.shape:

@@ -40,7 +40,8 @@ def save_run(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with directory.RunLock(folder):
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            for derived in ("checkpoints", "export", "videos"):  # of what was saved before
+                shutil.rmtree(folder / derived, ignore_errors=True)
             retention.unmark_best(folder)
             directory.write_start_files(folder, config, COMMAND, system_info())
             write_atomic(folder / METRICS, "".join(f"{json.dumps(row)}\n" for row in rows))
