@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -274,7 +275,7 @@ def main() -> None:
             "python": platform.python_version(),
             "backend": jax.default_backend(),
         }
-        results[name] = {**row, "machine": machine, "command": " ".join(["python", *sys.argv])}
+        results[name] = {**row, "machine": machine, "command": shlex.join(["python", *sys.argv])}
         print(name, json.dumps(row), flush=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -286,7 +286,7 @@ def test_a_refreshed_memory_needs_more_than_one_sequence_a_rollout():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("verbose", "prints nothing"),
+        ("verbose", "nothing is printed from Python"),
         ("policy_kwargs", "are settings by themselves"),
         ("shared_lstm", "is called towers here"),
         ("batch_size", "give num_minibatches"),

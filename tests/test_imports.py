@@ -9,7 +9,19 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
-BASE = {"types", "config", "coercion", "errors", "spaces", "schedule_text", "runtime", "own_code", "users_code", "foreign_names"}
+BASE = {
+    "types",
+    "config",
+    "coercion",
+    "errors",
+    "spaces",
+    "schedule_text",
+    "runtime",
+    "own_code",
+    "users_code",
+    "foreign_names",
+    "signatures",
+}
 DISTRIBUTIONS = {"distributions", "math"} | BASE
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 FOREIGN_NAMES = {
-    "share_features_extractor": "towers", "shared_lstm": "towers", "enable_critic_lstm": "towers", "squash_output": "action_mapping", "tensorboard_log": "tensorboard", "activation_fn": "activation",
-    "optimizer_class": "optimizer", "optimizer_kwargs": "optimizer", "n_eval_episodes": "eval_episodes", "eval_freq": "eval_every",
+    "share_features_extractor": "towers", "shared_lstm": "towers", "enable_critic_lstm": "towers", "squash_output": "action_mapping", "activation_fn": "activation",
+    "optimizer_class": "optimizer", "env_kwargs": "env_settings", "save_freq": "checkpoint_every", "n_eval_episodes": "eval_episodes", "eval_freq": "eval_every",
     "clip_range": "clip_eps", "clip_coef": "clip_eps", "clip_range_vf": "clip_value_eps", "n_steps": "num_steps",
     "n_epochs": "num_epochs", "update_epochs": "num_epochs", "n_envs": "num_envs", "lr": "learning_rate",
     "batch_size": "num_minibatches", "minibatch_size": "num_minibatches", "ent_weight": "ent_coef",
@@ -21,15 +23,43 @@ FOREIGN_NAMES = {
 ANSWERS = {
     "policy": "there is none to choose: the networks follow from the environment's spaces and from the group network, as hidden_sizes and memory.",
     "policy_kwargs": "what it holds are settings by themselves, as hidden_sizes, activation and memory.",
-    "verbose": "proximo.PPO prints nothing, proximo.train and `proximo train` say how it goes.",
+    "verbose": "nothing is printed from Python, where a callback's on_update may do it; `proximo train` shows how it goes.",
+    "progress_bar": "nothing is printed from Python, where a callback's on_update may do it; `proximo train` shows how it goes.",
+    "tensorboard_log": "a run of proximo.train or `proximo train` has TensorBoard's events in its folder, runs_dir/…/name; proximo.PPO writes nothing.",
+    "tb_log_name": "it is name, of a run of proximo.train or `proximo train`.",
+    "log_interval": "a run has a row of metrics for every call, updates_per_call.",
+    "optimizer_kwargs": "of what it holds weight_decay is a setting; Adam's epsilon is 1e-5.",
+    "ortho_init": "layers are orthogonal at the start, as with ortho_init=True.",
+    "normalize_images": "pictures of bytes are divided by 255, as with normalize_images=True.",
+    "features_extractor_kwargs": "an encoder of your own takes them by itself, as functools.partial(MyEncoder, size=3).",
+    "vec_env_cls": "num_workers says how environments of Gymnasium are stepped.",
+    "wrapper_class": "give a function that makes the wrapped environment in place of an id.",
+    "reset_num_timesteps": "learn goes on from the step where the agent stands.",
     "device": "JAX chooses it: JAX_PLATFORMS=cpu in the environment of the process asks for another.",
     "stats_window_size": "rollout/return_mean is over the episodes that ended since the row before.",
 }
 """Names of theirs that no setting here stands for."""
 
 
+ARGUMENTS = {
+    "total_timesteps": "total_steps", "callback": "callbacks", "n_eval_episodes": "episodes", "state": "memory", "episode_start": "first",
+}  # fmt: skip
+"""Arguments of their functions, by ours."""
+
+
+def of_call(given: list[Any], unknown: list[str]) -> str:
+    """What to say, behind a sentence, to a call with arguments that a function has not."""
+    policies = [x for x in given if isinstance(x, str) and x.endswith("Policy")]
+    if policies:
+        return f" The environment is the first argument, without {policies[0]!r}: {ANSWERS['policy']}"
+    said = [f"{name} is called {ARGUMENTS[name]} here." for name in unknown if name in ARGUMENTS]
+    said += [f"{name}: {ANSWERS[name]}" for name in unknown if name in ANSWERS]
+    return "".join(f" {sentence}" for sentence in said)
+
+
 def answer(name: str) -> str | None:
     """What to say to ``name``; None where it is no name of theirs."""
+    name = name if name in FOREIGN_NAMES else name.lower()  # PureJaxRL's are in capitals
     if name in ANSWERS:
         return ANSWERS[name]
     if name not in FOREIGN_NAMES:

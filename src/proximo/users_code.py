@@ -26,7 +26,10 @@ def is_of_library(file: str | None) -> bool:
 
 def is_users_function(found: Any) -> bool:
     """Whether it is a function, compiled or not, that was written in a module of the user's own, wherever it was found."""
-    function = inspect.unwrap(found) if callable(found) else found
+    try:
+        function = inspect.unwrap(found) if callable(found) else found
+    except ValueError:  # it wraps itself
+        return False
     return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
 
 

@@ -142,9 +142,9 @@ def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monk
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--episodes", "0"], "episodes = 0: expected 1 … 1000000."),
-        (["--num-envs", "-1"], "num_envs = -1: expected 0 … 100000."),
-        (["--seed", "-1"], "seed = -1: expected 0 … 4294967295."),
+        (["--episodes", "0"], "episodes = 0: expected a whole number of 1 … 1000000."),
+        (["--num-envs", "-1"], "num_envs = -1: expected a whole number of 0 … 100000."),
+        (["--seed", "-1"], "seed = -1: expected a whole number of 0 … 4294967295."),
     ],
 )
 def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):

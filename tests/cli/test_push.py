@@ -74,7 +74,7 @@ def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
         (("push", "s", "out"), "No run 's'"),
         (("push", "r", "out", "--private"), "private is for the Hub, as hf:OWNER/NAME: out is a folder."),
         (("push", "r", "hf:poc"), "'hf:poc': expected hf:OWNER/NAME"),
-        (("push", "r", "out", "--episodes", "0"), "episodes = 0: expected 1"),
+        (("push", "r", "out", "--episodes", "0"), "episodes = 0: expected a whole number of 1"),
         (("pull", "out"), "There is no folder 'out': expected a published policy, or hf:OWNER/NAME on the Hub."),
     ],
 )

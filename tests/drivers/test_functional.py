@@ -2,18 +2,17 @@
 
 import dataclasses
 import inspect
-import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.drivers import make_functions, vector
-from proximo.drivers.functional import hold_types
+import proximo
+from proximo.drivers import make_functions, make_train, vector
 from proximo.errors import ConfigError, EnvError
 from proximo.ppo import make_hyperparameters
-from proximo.types import TrainState
+from proximo.spaces import Box, Discrete
 
 import toys
 from helpers import bits, difference, small_config, small_driver, trainer
@@ -103,17 +102,27 @@ def test_the_first_state_is_the_trainers():
 
 
 def test_arguments_in_another_order_and_an_axis_that_is_not_there_are_sentences():
-    init, collect, _ = make_functions(small_config(), toys.RandomEnds())
+    init, collect, update = make_functions(small_config(), toys.RandomEnds())
     state = jax.eval_shape(init, jax.random.key(0))
     _, rollout, _ = jax.eval_shape(collect, state)
-    for call, given, expected in (
-        ("update(state, rollout)", rollout, "Rollout"),
-        ("collect(state)", state.learner, "LearnerState"),
-    ):
-        with pytest.raises(ConfigError, match=rf"^{re.escape(call)}: state is {expected}, expected TrainState"):
-            hold_types(call, state=(given, TrainState))  # the annotations, which tests are held to, would be first
+    # Without the annotations, which tests are held to.
+    collect, update = map(inspect.unwrap, (collect, update))
+    with pytest.raises(ConfigError, match=r"^collect\(state\): state is LearnerState, expected TrainState"):
+        collect(state.learner)
+    with pytest.raises(ConfigError, match=r"^update\(state, rollout\): state is Rollout, expected TrainState"):
+        update(rollout, state)
     alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
     with pytest.raises(ConfigError, match=r"^seeds_axis = True needs the axis: jax.vmap\(…, axis_name='seeds'\)"):
         jax.eval_shape(alone.collect, state)
     with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
         inspect.unwrap(vector.check_env)("gymnax:CartPole-v1", "")
+
+
+@pytest.mark.parametrize(
+    "made", [make_functions, make_train, lambda config, env: proximo.PPO(env, preset=False, log_std_init=-1.0)]
+)
+def test_settings_that_no_policy_has_a_use_for_are_told_before_anything_runs(made):
+    with pytest.raises(
+        EnvError, match=r"^log_std_init = -1\.0 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\.0\."
+    ):
+        made(small_config(log_std_init=-1.0), toys.AnySpaces(Box((3,)), Discrete(2)))

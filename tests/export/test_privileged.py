@@ -73,7 +73,7 @@ def test_a_policy_acts_without_it(memory):
     without = {"seen": given["seen"]}
     one, other = (acting(acting.init_memory(N), x, first, key=jax.random.key(0)) for x in (given, without))
     np.testing.assert_array_equal(one[1], other[1])
-    with pytest.raises(ConfigError, match="The observation has the parts"):
+    with pytest.raises(ConfigError, match=r"^The observation is a dict of hidden: expected a dict of hidden, seen\.$"):
         acting(acting.init_memory(N), {"hidden": given["hidden"]}, first)
 
 

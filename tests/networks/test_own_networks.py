@@ -231,6 +231,19 @@ class Circle(own.Encoder):
         self.activation = self
 
 
+class HoldsItself:
+    __slots__ = ("me",)
+
+    def __init__(self):
+        self.me = self
+
+
+class CircleInSlots(own.Encoder):
+    def __init__(self, key, space):
+        super().__init__(key, space)
+        self.activation = HoldsItself()
+
+
 class Nothing(eqx.Module):
     def __call__(self, x):
         return jnp.zeros(4), x[0]
@@ -275,6 +288,7 @@ BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
         ),
         ({"memory": Complex}, r"^memory: init\(\) gives the state \(6,\) complex64: keep complex numbers as two"),
         ({"encoder": Circle}, r"^encoder: Circle holds itself"),
+        ({"encoder": CircleInSlots}, r"^encoder: CircleInSlots holds itself"),
         ({"actor_critic": Nothing()}, r"^Nothing in the networks of your own can be learned"),
         (
             {"actor_critic": lambda key, s, n: own.WholeWithMemory(key, s, n)},

@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_told():
         policy(memory, np.zeros(2), [True])
     with pytest.raises(ConfigError, match=r"first has the shape \(\): expected one flag for each environment"):
         policy(memory, np.zeros((1, 2)), True)
-    with pytest.raises(ConfigError, match=r"^The observation is one array: expected a dict of bits, x\.$"):
+    with pytest.raises(ConfigError, match=r"^The observation is an array of float64: expected a dict of bits, x\.$"):
         made()(memory, np.zeros((1, 2)), [True])
     observing = made(**REMEMBERING["observing"], space=Box((2,)))
     memory, _ = observing(observing.init_memory(1), [[0, 0]], [True])

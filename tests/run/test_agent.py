@@ -14,6 +14,7 @@ from commands import BATCH, GRU, SMALL, final_state, trained
 from proximo.errors import CheckpointError, ConfigError, EnvError
 from proximo.run.interrupts import Interrupts
 from proximo.run.progress import Reporter
+from proximo.spaces import Box, Discrete
 
 import toys
 from gym_toys import Countdown
@@ -268,19 +269,18 @@ def test_what_a_policy_cannot_be_made_for_is_told_at_once():
         agent(privileged="goal", towers="separate")
 
 
-def test_observations_are_arrays_lists_or_a_sentence():
+def test_lists_are_observations_too_and_shapes_are_told_alone():
     learner = agent()
     as_array, as_list = learner.predict(np.zeros(3)), learner.predict([0, 0, 0])
     assert as_array[0] == as_list[0]
-    with pytest.raises(
-        ConfigError, match=r"^observation is tuple: expected an array of Box\(3,\) float32; Gymnasium's reset gives two"
-    ):
-        learner.predict((np.zeros(3), {}))
-    parts = proximo.PPO(toys.AnySpaces(toys.PARTS, toys.RandomEnds.action_space), preset=False, **SETTINGS)
-    with pytest.raises(
-        ConfigError, match=r"^The observation is a dict of level: expected a dict of body \(a tuple of 3\), camera, level\."
-    ):
-        parts.predict({"level": np.zeros((), np.int32)})
+    with pytest.raises(ConfigError, match=r"^An observation has the shape \(4,\): expected \(3,\), or N of them stacked\.$"):
+        learner.predict(np.zeros(4))
+
+
+def test_another_environment_is_compared_before_its_policy_is_made():
+    learner = proximo.PPO(toys.AnySpaces(Box((3,)), Box((2,), -1.0, 1.0)), preset=False, distribution="beta", **SETTINGS)
+    with pytest.raises(ConfigError, match=r"^The action space of .* is Discrete"):
+        learner.set_env(toys.AnySpaces(Box((3,)), Discrete(2)))
 
 
 def test_numbers_of_another_kind_are_a_sentence():
@@ -290,16 +290,21 @@ def test_numbers_of_another_kind_are_a_sentence():
     assert learner.learn(float(2 * BATCH)).step == 2 * BATCH
     with pytest.raises(ConfigError, match=r"^total_steps = 64.5: expected a whole number"):
         learner.learn(64.5)
+    with pytest.raises(ConfigError, match=r"^num_envs = True: expected a whole number of 0 …"):
+        learner.evaluate(num_envs=True)
 
 
 def test_what_a_training_warns_of_is_in_its_warnings():
     """Episodes of the evaluation that do not end."""
-    learner = agent("proximo:PocMemory", eval_max_steps=2).learn(BATCH)
-    assert any("still running" in warning for warning in learner.warnings)
+    learner = agent("proximo:PocMemory", eval_max_steps=2).learn(BATCH).learn(BATCH)
+    assert sum("still running" in warning for warning in learner.warnings) == 1
 
 
 def test_saving_again_leaves_nothing_of_what_was_made_of_the_agent_before(tmp_path):
     saved = agent().save(tmp_path / "saved")
-    (saved / "export").mkdir()
+    expected = sorted(path.name for path in saved.iterdir())
+    for folder in ("export", "videos"):
+        (saved / folder).mkdir()
+    (saved / "report.html").touch()
     assert agent(seed=5).save(saved) == saved
-    assert not (saved / "export").exists()
+    assert sorted(path.name for path in saved.iterdir()) == expected

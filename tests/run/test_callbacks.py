@@ -180,6 +180,12 @@ def test_other_callbacks_than_before_are_told_of(tmp_path):
     )
 
 
+def test_without_a_reporter_they_are_a_warning_of_pythons(tmp_path):
+    [result] = trained(tmp_path, StopAt(6 * BATCH), Counter())
+    with pytest.warns(UserWarning, match="the callbacks were StopAt, Counter and are none now: none is given its saved state"):
+        proximo.resume(result.run_dir)
+
+
 def test_the_policy_of_a_hook_stays_and_is_to_be_taken_there(tmp_path):
     taken = []
 
@@ -257,13 +263,25 @@ def stops_at(callback, returns):
         ({"patience": 2, "min_delta": 1.0}, [1, 1.5, 2.5, 3.4, 3.5], 4),
         ({"at": 9.0, "patience": 1}, [1, 2, 2], 2),
         ({"at": 9.0}, [1, 2, 3], None),
+        ({"at": np.float32(5), "patience": np.int64(3)}, [1, 4.9, 5.0], 2),
     ],
 )
 def test_early_stopping(settings, returns, expected):
     assert stops_at(EarlyStopping(**settings), returns) == expected
 
 
-@pytest.mark.parametrize("settings", [{}, {"patience": 0}, {"at": 1.0, "min_delta": -1.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"patience": 0},
+        {"at": 1.0, "min_delta": -1.0},
+        {"at": ""},
+        {"at": False},
+        {"at": float("nan")},
+        {"at": 1, "min_delta": "0"},
+    ],
+)
 def test_early_stopping_out_of_range_is_one_sentence(settings):
     with pytest.raises(ConfigError, match="EarlyStopping: "):
         EarlyStopping(**settings)

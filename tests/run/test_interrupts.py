@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -302,3 +304,24 @@ def test_after_kill_9_at_twenty_moments_some_inside_a_save_a_run_goes_on(tmp_pat
     assert final_state(run_dir) == final_state(whole)
     assert rows(run_dir) == rows(whole), "a row was lost or written twice"
     assert ".saving" in left_behind
+
+
+def test_the_end_of_python_waits_for_a_call_that_was_left_behind():
+    """Torn out of the compiler, its thread would abort the process."""
+    program = """
+import os, signal, time
+from proximo.run.interrupts import AbandonedError, Interrupts
+
+def compiled():
+    time.sleep(1.0)
+    print("came back")
+
+with Interrupts(owns_process=False) as guard:
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        guard.call(compiled, grace=0.0)
+    except AbandonedError:
+        print("left behind", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "left behind\ncame back\n"), ended.stderr

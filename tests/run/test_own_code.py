@@ -1,5 +1,7 @@
 """Networks and losses of the user's in runs: kept by name, found again, given again, never imported for a stranger."""
 
+import functools
+
 import pytest
 
 import proximo
@@ -8,6 +10,7 @@ from proximo.cli import main
 from proximo.errors import CheckpointError, ConfigError
 from proximo.publish import pull, push
 from proximo.run import directory
+from proximo.users_code import is_users_function
 
 import own_networks as own
 
@@ -134,3 +137,15 @@ def test_a_preset_goes_without_what_a_network_of_the_users_replaces():
 def test_an_agent_with_networks_of_the_users_is_told_at_once_where_they_do_not_fit():
     with pytest.raises(ConfigError, match=r"unroll.* differ by"):
         proximo.PPO("toys:RandomEnds", preset=False, memory=own.ForgetfulDecay)
+
+
+def test_what_wraps_itself_is_no_function_of_the_users():
+    class Loop:
+        def __call__(self):
+            """Called by nobody."""
+
+        def __getattr__(self, name):
+            return self
+
+    assert not is_users_function(Loop())
+    assert is_users_function(functools.lru_cache(own.no_loss))

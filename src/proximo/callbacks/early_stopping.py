@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 from proximo.errors import ConfigError
@@ -16,14 +17,10 @@ class EarlyStopping:
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:
             raise ConfigError("EarlyStopping: give at, the return to stop at, or patience, evaluations without a better one.")
-        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
+        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1):
             raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
-        for name, number in (("at", at or 0.0), ("min_delta", min_delta)):
-            if isinstance(number, bool) or not isinstance(number, int | float) or (name == "min_delta" and number < 0):
-                raise ConfigError(
-                    f"EarlyStopping: {name} = {number!r}: expected a number{', 0 or more' if name == 'min_delta' else ''}."
-                )
-        self.at, self.patience, self.min_delta = at, patience, min_delta
+        self.at = None if at is None else _number("at", at)
+        self.patience, self.min_delta = patience, _number("min_delta", min_delta, low=0.0)
         self.best, self.waited = -math.inf, 0
 
     def on_evaluation(self, result: Evaluation) -> bool:
@@ -43,3 +40,11 @@ class EarlyStopping:
         """From one."""
         self.best = -math.inf if state["best"] is None else state["best"]
         self.waited = state["waited"]
+
+
+def _number(name: str, value: Any, low: float = -math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= low:
+        raise ConfigError(
+            f"EarlyStopping: {name} = {value!r}: expected a number{'' if low == -math.inf else f', {low:g} or more'}."
+        )
+    return float(value)

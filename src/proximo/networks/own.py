@@ -51,7 +51,7 @@ def _is_circular(x: Any, above: tuple[int, ...]) -> bool:
     elif isinstance(x, list | tuple):
         parts = x
     else:
-        parts = () if _is_itself(x) else getattr(x, "__dict__", {}).values()
+        parts = () if _is_itself(x) else (_attributes(x) or {}).values()
     return any(_is_circular(part, (*above, id(x))) for part in parts)
 
 
@@ -77,15 +77,20 @@ def _content(x: Any) -> Any:
         return dict, tuple((name, _content(value)) for name, value in x.items())
     if _is_itself(x) or type(x).__eq__ is not object.__eq__:
         return x
-    slots = [name for base in type(x).__mro__ for name in _names_of(getattr(base, "__slots__", ()))]
+    held = _attributes(x)
+    return x if held is None else (type(x), _content(held))
+
+
+def _attributes(x: Any) -> dict[str, Any] | None:
+    """Attributes of an object, those in slots too; None where it can have none."""
+
+    def names_of(slots: str | Iterable[str]) -> list[str]:
+        return [slots] if isinstance(slots, str) else list(slots)
+
+    slots = [name for base in type(x).__mro__ for name in names_of(getattr(base, "__slots__", ()))]
     if not slots and not hasattr(x, "__dict__"):
-        return x
-    held = {name: getattr(x, name) for name in slots if hasattr(x, name)} | getattr(x, "__dict__", {})
-    return type(x), _content(held)
-
-
-def _names_of(slots: str | Iterable[str]) -> list[str]:
-    return [slots] if isinstance(slots, str) else list(slots)
+        return None
+    return {name: getattr(x, name) for name in slots if hasattr(x, name)} | getattr(x, "__dict__", {})
 
 
 class Held(eqx.Module):

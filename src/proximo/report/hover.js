@@ -136,7 +136,7 @@ for (const chip of document.querySelectorAll("button.chip")) {
 }
 const chosen = document.querySelector("input[name=axis]:checked");
 if (chosen) state.axis = chosen.value;
-// Draws each chart that has got another size: at once, so that no frame shows the page without them, and when the window or a phone's side changes it.
+// Draws each chart that has got another size: now, not with the first frame, and when the window or a phone's side changes it.
 function fit() {
   for (const view of views.filter((view) => view.figure.clientWidth && view.width !== view.figure.clientWidth)) {
     hide(view);

@@ -27,7 +27,8 @@ from proximo.run.files import plain
 from proximo.run.interrupts import Interrupts
 from proximo.run.judgement import judge
 from proximo.run.member import Member
-from proximo.run.policy import Policy, hold_parts
+from proximo.run.observations import arranged, is_single
+from proximo.run.policy import Policy
 from proximo.run.program import HostProgram, Program, copy_of, make_program, with_total_steps
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, hold_settings, preprocessing_of
@@ -37,7 +38,8 @@ from proximo.run.sinks import METRICS, read_rows
 from proximo.run.training import Training
 from proximo.run.validation import validate
 from proximo.runtime import prepare_jax
-from proximo.spaces import Box, Dict, Space, Tuple, from_any, without, zeros
+from proximo.signatures import answered
+from proximo.spaces import Box, Dict, Space, Tuple, from_any
 from proximo.types import TrainState
 
 OF_RUNS = (
@@ -121,8 +123,10 @@ class PPO:
     history: list[dict[str, Any]]
     """Rows of metrics, ``{"step": …, name: value}``, by the names of ``metrics.jsonl``."""
     warnings: list[str]
-    """What is odd about the environment, the checkpoint that was loaded or the trainings since, in sentences."""
+    """What is odd about the environment, the checkpoint that was loaded or the trainings since, in sentences; what a training of a ``reporter``'s
+    own warns of is told to that."""
 
+    @answered
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
         _hold(settings)
@@ -152,6 +156,7 @@ class PPO:
     def __repr__(self) -> str:
         return f"PPO({self.config.env.id!r} at step {self.step})"
 
+    @answered
     def learn(self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None) -> PPO:
         """Learn from ``total_steps`` environment steps more, in whole updates; returns itself.
 
@@ -232,6 +237,7 @@ class PPO:
             program.close()
         return self._state
 
+    @answered
     def predict(
         self,
         observation: Any,
@@ -251,14 +257,11 @@ class PPO:
         if not deterministic and key is None:
             raise ConfigError("deterministic = False needs a key to sample by, as key=jax.random.key(0), another one each time.")
         policy = self.policy
-        observation = self._as_array(observation)
-        hidden = policy.network.privileged
-        expected = zeros(without(from_any(self._env.observation_space, "observation"), hidden), ())
-        seen = {n: x for n, x in observation.items() if n not in hidden} if isinstance(observation, dict) else observation
-        hold_parts(seen, expected)
-        alone = np.ndim(jax.tree.leaves(seen)[0]) == np.ndim(jax.tree.leaves(expected)[0])
+        space = policy.seen(observation)
+        observation = arranged(observation, space)
+        alone = is_single(observation, space)
         if alone:
-            observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
+            observation = jax.tree.map(lambda x: x[None], observation)
             first, reward = (x if x is None else np.reshape(x, (1,)) for x in (first, reward))
         count = len(jax.tree.leaves(observation)[0])
         if first is None:
@@ -267,18 +270,7 @@ class PPO:
         memory, action = policy(memory, observation, first, reward, None if deterministic else key)
         return (action[0] if alone else action), memory
 
-    def _as_array(self, observation: Any) -> Any:
-        """An observation of one array as such, where it was given as a list."""
-        if not isinstance(from_any(self._env.observation_space, "observation"), Dict | Tuple):
-            try:
-                return np.asarray(observation, float if isinstance(observation, list | tuple) else None)
-            except (ValueError, TypeError):
-                raise ConfigError(
-                    f"observation is {type(observation).__name__}: expected an array of {self._env.observation_space}; Gymnasium's reset gives two, "
-                    "observation, info = env.reset()."
-                ) from None
-        return observation
-
+    @answered
     def evaluate(
         self,
         episodes: int = 100,
@@ -298,12 +290,12 @@ class PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
         the spaces are others. What was learned stays; episodes and memories begin anew."""
         made, config = _with_env(self.config, env, env_settings)
-        hold_policy(made, config)
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs
             if not alike:
                 raise ConfigError(f"The {role} space of {config.env.id} is {theirs}, where this policy has {ours}.")
+        hold_policy(made, config)
         self.warnings = quick_check(made, config.env.id)
         if self._state is not None:
             program = make_program(config, made, stacked=False)
@@ -314,7 +306,8 @@ class PPO:
         return self
 
     def save(self, folder: str | Path) -> Path:
-        """Write a run directory, which ``proximo.load`` and every verb of the command line take; what was saved there before is replaced.
+        """Write a run directory, which ``proximo.load`` and every verb of the command line take; what was saved there before is replaced,
+        and what was made of it (``export``, ``videos``, ``report.*``) removed.
 
         Raises ``ConfigError`` for a folder of other things, ``CheckpointError`` where the disk does not take it.
         """

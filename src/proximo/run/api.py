@@ -25,7 +25,7 @@ from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
 from proximo.run.member import FAILURE, Result, RunMember, locked, opened
 from proximo.run.program import HostProgram, Program, make_program, with_total_steps
-from proximo.run.progress import Reporter
+from proximo.run.progress import Reporter, Warner
 from proximo.run.reuse import environment, reuse, stacks_seeds
 from proximo.run.settings import changed_for_resume, make_config
 from proximo.run.sinks import HISTOGRAMS, METRICS, truncate_after
@@ -33,22 +33,26 @@ from proximo.run.system import system_differences, system_info
 from proximo.run.training import Training
 from proximo.run.validation import validate
 from proximo.runtime import prepare_jax
+from proximo.signatures import answered
 from proximo.types import TrainState
 
 PATIENCE_SECONDS = 15.0
 
 
+@answered
 def train(
     env: str = "",
     *,
     config: Config | None = None,
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
+    preset: bool = True,
     **settings: Any,
 ) -> list[Result]:
-    """Train a policy for ``env`` with its preset and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
+    """Train a policy for ``env`` with its preset (unless ``preset`` is false) and ``settings`` (as ``num_envs=16``), or with a whole ``config``.
 
-    ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``). Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError``
+    ``callbacks`` are told how it goes and may end it (``proximo.run.callbacks``); what is odd is a warning of Python's, unless a ``reporter``
+    is told. Returns a ``Result`` for each seed. Raises ``ConfigError``, ``EnvError``
     or ``RunDirectoryError`` for mistakes, before anything is compiled; ``TrainingError`` when training fails by itself.
     """
     if not isinstance(env, str):
@@ -56,15 +60,19 @@ def train(
             f"env = {env!r}: a run is of an environment with a name, as 'my_package.module:MyEnv', by which it is found again; proximo.PPO takes objects."
         )
     if config is None:
-        config = make_config(env, settings)
+        config = make_config(env, settings, preset=preset)
     else:
+        if not preset:
+            raise ConfigError(
+                "preset = False, but config has all settings already: proximo.make_config(env, preset=False) makes one without."
+            )
         if env and env != config.env.id:
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
     listened = check(callbacks, bool(config.run.eval_episodes))
     tracking.hold(config.run.track)
     prepare_jax()
-    reporter = reporter or Reporter()
+    reporter = reporter or Warner()
     with _patience(reporter, config.env.id):
         made = environment(config)
         # Once for each environment; the entry holds it, so that its id goes to no other.
@@ -101,6 +109,7 @@ def _patience(reporter: Reporter, env_id: str):
         timer.cancel()
 
 
+@answered
 def resume(
     run: str | Path,
     *,
@@ -115,7 +124,7 @@ def resume(
 
     Raises ``CheckpointError`` when none is valid, ``ConfigError`` for settings that a resumed run cannot change.
     """
-    reporter = reporter or Reporter()
+    reporter = reporter or Warner()
     prepare_jax()
     path, which = directory.resolve(str(run), Path(runs_dir))
     # Before anything is read: what another process still writes would be another run a moment later.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ import jax
 from proximo.errors import TrainingError
 
 GRACE_SECONDS = 7.0
+EXIT_SECONDS = 60.0
+"""The longest that Python's end waits for a call that was left behind."""
 STILL_SECONDS = 90.0
 # A terminal that is closed sends SIGHUP, which Windows does not have.
 STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
@@ -99,6 +102,8 @@ class Interrupts:
             if self.requested is not None and thread.is_alive():
                 self._notify_once()
                 if time.monotonic() - self._asked_at > grace:
+                    # Python's end would tear the thread out of the compiler, which aborts the process.
+                    atexit.register(thread.join, EXIT_SECONDS)
                     raise AbandonedError
             watch.check(computes())
         if "error" in outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +20,10 @@ from proximo.errors import ConfigError
 from proximo.networks import ActorCritic
 from proximo.own_code import is_own
 from proximo.run import checkpoint, directory, retention
+from proximo.run.observations import arranged
 from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
-from proximo.spaces import PREVIOUS_REWARD, from_any, zeros
+from proximo.spaces import PREVIOUS_REWARD, Space, from_any, without, zeros
 from proximo.types import Memory, Observation, Previous
 
 
@@ -75,9 +77,11 @@ class Policy:
         if first.ndim != 1:
             raise ConfigError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
         _hold_memory(memory, len(first))
-        observation = _held(
-            self._whole(observation, len(first)), zeros(from_any(self.env.observation_space, "observation"), first.shape)
-        )
+        blank = zeros(from_any(self.env.observation_space, "observation"), first.shape)
+        observation = arranged(observation, self.seen(observation))
+        if isinstance(observation, dict):
+            observation = {**blank, **observation}
+        _hold_rows(observation, blank)
         if PREVIOUS_REWARD in self.network.added and not first.all():
             if np.shape(reward) != first.shape:
                 given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
@@ -88,11 +92,10 @@ class Policy:
             memory, action = _act(self.network, memory, observation, first, key)
         return memory, np.asarray(action)
 
-    def _whole(self, observation: Any, n: int) -> Any:
-        """``observation`` with zeros for the entries that only the value reads, where they are not given."""
-        lacking = [name for name in self.network.privileged if isinstance(observation, dict) and name not in observation]
-        blank = zeros(from_any(self.env.observation_space, "observation"), (n,)) if lacking else {}
-        return {**observation, **{name: blank[name] for name in lacking}} if lacking else observation
+    def seen(self, observation: Any) -> Space:
+        """The space of ``observation``, which may lack the entries that only the value reads."""
+        lacking = [name for name in self.network.privileged if isinstance(observation, Mapping) and name not in observation]
+        return without(from_any(self.env.observation_space, "observation"), tuple(lacking))
 
 
 @eqx.filter_jit
@@ -122,35 +125,17 @@ def _hold_memory(memory: Any, num_envs: int) -> None:
         raise ConfigError(f"memory is of {sizes.pop()} environments, and first has {num_envs} flags: expected as many.")
 
 
-def _parts(tree: Any) -> str:
-    """``a dict of body, camera``; ``a tuple of 2``; ``one array``."""
-    if isinstance(tree, dict):
-        return f"a dict of {', '.join(f'{name} ({_parts(x)})' if isinstance(x, dict | tuple) else str(name) for name, x in sorted(tree.items()))}"
-    return (
-        f"a tuple of {len(tree)}" if isinstance(tree, tuple) else "one array" if hasattr(tree, "shape") else type(tree).__name__
-    )
+def _hold_rows(observation: Observation, expected: Any) -> None:
+    """Raise ``ConfigError`` unless every part has its shape, with a row for each environment."""
 
-
-def hold_parts(observation: Any, expected: Any) -> None:
-    """Raise ``ConfigError`` unless ``observation`` has the parts of ``expected``."""
-    if jax.tree.structure(observation) != jax.tree.structure(expected):
-        raise ConfigError(f"The observation is {_parts(observation)}: expected {_parts(expected)}.")
-
-
-def _held(observation: Any, expected: Any) -> Observation:
-    """``observation`` as the policy reads it, if its parts and their shapes are those expected."""
-    observation = np.asarray(observation) if isinstance(expected, np.ndarray) else observation
-    hold_parts(observation, expected)
-
-    def hold(x: Any, like: np.ndarray) -> np.ndarray:
-        if np.shape(x) != like.shape:
+    def hold(x: np.ndarray, like: np.ndarray) -> None:
+        if x.shape != like.shape:
             raise ConfigError(
-                f"An observation has the shape {np.shape(x)}: expected {like.shape}, one row for each of {len(like)} flags in first "
+                f"An observation has the shape {x.shape}: expected {like.shape}, one row for each of {len(like)} flags in first "
                 "(observation[None] is the row of a single environment)."
             )
-        return np.asarray(x, like.dtype)
 
-    return jax.tree.map(hold, observation, expected)
+    jax.tree.map(hold, observation, expected)
 
 
 def load_policy(run: str | Path, runs_dir: str = "runs", **own: Any) -> Policy:

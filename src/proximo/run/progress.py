@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,13 @@ class Reporter:
 
     def finished(self, results: list[Any]) -> None:
         """Training is over, a ``Result`` for each seed."""
+
+
+class Warner(Reporter):
+    """The one of programs that have given none: what is odd becomes a warning of Python's."""
+
+    def warned(self, message: str) -> None:
+        warnings.warn(message, stacklevel=2)
 
 
 class Window:

@@ -42,6 +42,8 @@ def save_run(
         with directory.RunLock(folder):
             for derived in ("checkpoints", "export", "videos"):  # of what was saved before
                 shutil.rmtree(folder / derived, ignore_errors=True)
+            for ending in ("html", "png", "csv"):
+                (folder / f"report.{ending}").unlink(missing_ok=True)
             retention.unmark_best(folder)
             directory.write_start_files(folder, config, COMMAND, system_info())
             write_atomic(folder / METRICS, "".join(f"{json.dumps(row)}\n" for row in rows))

@@ -13,6 +13,7 @@ from proximo.config import GROUPS, LEAVES, Config, from_mapping, may_replace, ov
 from proximo.errors import ConfigError
 from proximo.own_code import is_own
 from proximo.run.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
+from proximo.signatures import answered
 
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
@@ -51,6 +52,7 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     return mapping
 
 
+@answered
 def make_config(
     env: str = "", settings: Mapping[str, Any] | None = None, file: str | Path | None = None, preset: bool = True
 ) -> Config:

@@ -1,0 +1,84 @@
+"""Observations that a user gives to a policy: as its space has them, or refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from proximo.errors import ConfigError
+from proximo.spaces import Dict, Discrete, LeafSpace, MultiDiscrete, Space, Tuple, zeros
+from proximo.types import Observation
+
+NO_NUMBERS = "OSUMmc"
+"""Kinds of NumPy's types that are no real numbers."""
+
+
+def arranged(given: Any, space: Space) -> Observation:
+    """``given``, of any leading axes, in the dicts and tuples of ``space`` and with its types; lists become arrays. Raises ``ConfigError`` for other
+    parts, and for numbers that a cast would change: a picture that was divided by 255 already, a choice that there is not."""
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+    hint = "; Gymnasium's reset gives two, observation, info = env.reset()" if pair else ""
+
+    def part(given: Any, space: Space, where: str) -> Any:
+        if isinstance(space, Dict):
+            names = [name for name, _ in space.spaces]
+            if not isinstance(given, Mapping) or set(given) != set(names):
+                raise ConfigError(f"{where} is {_kind(given)}: expected a dict of {', '.join(names)}{hint}.")
+            return {name: part(given[name], inner, f"{where}'s {name}") for name, inner in space.spaces}
+        if isinstance(space, Tuple):
+            if not isinstance(given, tuple | list) or len(given) != len(space.spaces):
+                raise ConfigError(f"{where} is {_kind(given)}: expected a tuple of {len(space.spaces)}{hint}.")
+            return tuple(
+                part(x, inner, f"{where}'s part {i}") for i, (x, inner) in enumerate(zip(given, space.spaces, strict=True))
+            )
+        return _array(given, space, where, hint)
+
+    return part(given, space, "The observation")
+
+
+def is_single(observation: Observation, space: Space) -> bool:
+    """Whether it is one observation of ``space``, not N that are stacked. Raises ``ConfigError`` for another shape."""
+
+    def stacked(x: np.ndarray, like: np.ndarray) -> bool:
+        axes = x.ndim - like.ndim
+        if axes not in (0, 1) or x.shape[axes:] != like.shape:
+            raise ConfigError(f"An observation has the shape {x.shape}: expected {like.shape}, or N of them stacked.")
+        return bool(axes)
+
+    return not any(jax.tree.leaves(jax.tree.map(stacked, observation, zeros(space, ()))))
+
+
+def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
+    if isinstance(given, Tracer):
+        raise ConfigError(f"{where} is within a JAX program that is being traced: call policy.network.step there.")
+    try:
+        x = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        x = np.asarray(None)
+    if x.dtype.kind in NO_NUMBERS:
+        raise ConfigError(f"{where} is {_kind(given)}: expected an array of {space}{hint}.")
+    kept = zeros(space, ())
+    if kept.dtype.kind == "f":
+        return x.astype(kept.dtype)
+    with np.errstate(invalid="ignore"):
+        cast = x.astype(kept.dtype)
+    wrong = cast != x
+    if isinstance(space, Discrete | MultiDiscrete) and x.shape[x.ndim - kept.ndim :] == kept.shape:
+        start, n = (np.reshape(of, kept.shape) for of in ((space.start, space.n if isinstance(space, Discrete) else space.nvec)))
+        wrong = wrong | (cast < start) | (cast >= start + n)
+    if wrong.any():
+        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not of {space}: give it as the environment does.")
+    return cast
+
+
+def _kind(given: Any) -> str:
+    """``a dict of body, camera``; ``a tuple of 2``; ``str``."""
+    if isinstance(given, Mapping):
+        return f"a dict of {', '.join(sorted(map(str, given)))}"
+    if isinstance(given, tuple | list):
+        return f"a {type(given).__name__} of {len(given)}"
+    return f"an array of {given.dtype}" if hasattr(given, "dtype") else type(given).__name__

@@ -1,0 +1,65 @@
+"""Calls with other arguments are answered, and errors within a function stay what they are."""
+
+import pytest
+
+import proximo
+from proximo.errors import ConfigError
+from proximo.signatures import answered
+
+from helpers import small_config
+
+
+@answered
+def added(one, two=2, **more):
+    return one + two
+
+
+def test_a_call_that_fits_is_the_functions_own():
+    assert (added(1), added(1, two=3), added.__name__) == (3, 4, "added")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        added(1, "2")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: added(), r"^added: missing a required argument: 'one'; it takes one, two, more\.$"),
+        (lambda: added(1, 2, 3), r"^added: too many positional arguments; it takes one, two, more\.$"),
+        (
+            lambda: proximo.PPO("MlpPolicy", "CartPole-v1"),
+            r"^PPO: too many positional arguments; .* The environment is the first argument, without 'MlpPolicy': there is none to choose",
+        ),
+        (lambda: proximo.train("gymnax:CartPole-v1", "x"), r"^train: too many positional arguments"),
+        (lambda: proximo.resume("x", "y"), r"^resume: too many positional arguments"),
+        (
+            lambda: proximo.make_config("gymnax:CartPole-v1", total_steps=5),
+            r"^make_config: got an unexpected keyword argument 'total_steps'",
+        ),
+        (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
+    ],
+)
+def test_one_that_does_not_is_a_sentence(call, says):
+    with pytest.raises(ConfigError, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "says"),
+    [
+        (
+            "learn",
+            {"total_timesteps": 1000},
+            r"it takes total_steps, callbacks, reporter\. total_timesteps is called total_steps here\.$",
+        ),
+        ("learn", {"total_steps": 1, "progress_bar": True}, r" progress_bar: nothing is printed from Python"),
+        ("evaluate", {"n_eval_episodes": 3}, r" n_eval_episodes is called episodes here\.$"),
+        (
+            "predict",
+            {"observation": 1, "state": None, "episode_start": 0},
+            r" state is called memory here\. episode_start is called first here\.$",
+        ),
+    ],
+)
+def test_arguments_by_their_names_elsewhere(method, given, says):
+    with pytest.raises(ConfigError, match=rf"^PPO\.{method}: .*{says}"):
+        getattr(proximo.PPO, method)(None, **given)
