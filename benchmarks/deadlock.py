@@ -38,7 +38,7 @@ REMEDIES = {
     "no concurrency-optimized scheduler": ({"XLA_FLAGS": "--xla_cpu_enable_concurrency_optimized_scheduler=false"}, ""),
 }
 TRAINING = [
-    sys.executable, "-m", "proximo.cli", "train", "proximo:PocMemory", "--no-preset", "--memory", "gru", "--memory-size", "32",
+    sys.executable, "-m", "proximo", "train", "proximo:PocMemory", "--no-preset", "--memory", "gru", "--memory-size", "32",
     "--num-envs", "16", "--num-steps", "32", "--total-steps", "4096", "--eval-episodes", "8", "--quiet", "--no-tensorboard",
 ]  # fmt: skip
 

@@ -186,7 +186,7 @@ def sweep(steps: int, rounds: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         words = ["train", ENV, "--total-steps", str(steps // 10), "--eval-episodes", "0", "--runs-dir", folder]
-        subprocess.run([sys.executable, "-m", "proximo.cli", *words], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", "proximo", *words], check=True, capture_output=True)
         command = time.perf_counter() - started
     over = round(row["trainings"] * command / row["first_call_with_compiling"], 1)
     return {**row, "one_command": round(command, 1), "commands_over_first_call": over, "gflops_of_products": _products()}

@@ -109,7 +109,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         groups = write_runs(folder / "runs")
-        command = [sys.executable, "-m", "proximo.cli", "report", *map(str, groups), "--out", str(folder / "report")]
+        command = [sys.executable, "-m", "proximo", "report", *map(str, groups), "--out", str(folder / "report")]
         for _ in range(3):
             started = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

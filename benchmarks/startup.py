@@ -28,7 +28,7 @@ print("PARTS", t[1] - t[0], t[2] - t[1], file=sys.stderr)
 def start(folder: str) -> dict:
     """One start: wall seconds, peak memory in MB, and what the training says of itself."""
     environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
-    command = [sys.executable, "-m", "proximo.cli", "train", "gymnax:CartPole-v1", "--json", "--runs-dir", f"{folder}/runs"]
+    command = [sys.executable, "-m", "proximo", "train", "gymnax:CartPole-v1", "--json", "--runs-dir", f"{folder}/runs"]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True)
     assert process.stdout is not None

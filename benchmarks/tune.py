@@ -36,7 +36,7 @@ def tune(seconds: float, trials: int, more: list[str], folder: Path) -> tuple[di
     words += ["--seconds", f"{seconds:g}", *more]
     started = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "-m", "proximo.cli", *words, "--tune-dir", str(folder), "--json"],
+        [sys.executable, "-m", "proximo", *words, "--tune-dir", str(folder), "--json"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import proximo
+
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
 BASE = {
@@ -42,6 +44,7 @@ ALLOWED = {
     "presets": BASE,
     **{name: RUN | {name} for name in TOP},
     "cli": RUN | TOP | {"cli"},
+    "__main__": {"cli"},
 }
 PURE = ("math", "distributions", "networks", "ppo")
 FORBIDDEN_IN_PURE = {"gymnasium", "gymnax", "rich", "logging", "tensorboardX", "wandb", "loguru"}
@@ -114,6 +117,15 @@ def test_the_modules_of_the_learner_import_no_environment_library_at_run_time():
 
 def test_the_bare_package_does_not_import_jax():
     assert run_python("import proximo, sys; print('jax' in sys.modules)") == "False"
+
+
+def test_callbacks_are_found_behind_the_package():
+    assert run_python("import proximo; print(proximo.callbacks.EarlyStopping.__name__)") == "EarlyStopping"
+
+
+def test_the_package_is_the_command():
+    words = [sys.executable, "-m", "proximo", "--version"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip().endswith(proximo.__version__)
 
 
 def run_python(code):

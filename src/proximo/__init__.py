@@ -55,6 +55,7 @@ __all__ = [
     "RunDirectoryError",
     "TrainingError",
     "__version__",
+    "callbacks",
     "evaluate",
     "load",
     "load_policy",
@@ -69,6 +70,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from proximo import callbacks
     from proximo.config import Config
     from proximo.drivers import DeviceDriver, make_functions, make_train
     from proximo.envs import JaxEnvironment, make_env
@@ -85,6 +87,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Names are fetched when they are first used, so that `proximo --help` does not wait for JAX.
+    if name == "callbacks":
+        return importlib.import_module("proximo.callbacks")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'proximo' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -15,7 +15,7 @@ REST = """
 import importlib, pkgutil, sys
 import proximo
 for module in pkgutil.walk_packages(proximo.__path__, "proximo."):
-    if not module.name.startswith("proximo.integrations.") and module.name != "proximo.cli.__main__":
+    if not module.name.startswith("proximo.integrations.") and module.name != "proximo.__main__":
         importlib.import_module(module.name)
 assert "proximo.integrations" in sys.modules
 print([name for name in ("torch", "lightning") if name in sys.modules])

@@ -65,8 +65,10 @@ ENVIRONMENTS = {
 def returns(name, rate):
     """Mean returns of 60 updates of 128 steps."""
     settings = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "learning_rate": rate, "normalize_observation": False}
-    settings |= {"total_steps": 60 * 128, "hidden_sizes": (32,), "log_std_init": -0.5}
+    settings |= {"total_steps": 60 * 128, "hidden_sizes": (32,)}
     env = toys.Forbidden() if name == "forbidden" else ENVIRONMENTS[name][0]()
+    if isinstance(env.action_space, Box):
+        settings["log_std_init"] = -0.5
     train = make_train(small_config(**settings), env)
     state, metrics = jax.jit(lambda key: train(key))(jax.random.key(0))
     assert bool(state.healthy)

@@ -94,6 +94,9 @@ def test_what_does_not_fit_is_told():
         policy(memory, np.zeros((1, 2)), True)
     with pytest.raises(ConfigError, match=r"^The observation is an array of float64: expected a dict of bits, x\.$"):
         made()(memory, np.zeros((1, 2)), [True])
+    remembering = made(memory="gru", memory_size=4, space=Box((2,)))
+    with pytest.raises(ConfigError, match=r"^memory is that of another policy: expected policy\.init_memory\(N\)"):
+        remembering(made(memory="lstm", memory_size=4, space=Box((2,))).init_memory(1), np.zeros((1, 2)), [True])
     observing = made(**REMEMBERING["observing"], space=Box((2,)))
     memory, _ = observing(observing.init_memory(1), [[0, 0]], [True])
     with pytest.raises(ConfigError, match=r"reward was not given: this policy observes it"):

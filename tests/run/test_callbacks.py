@@ -322,11 +322,17 @@ def test_a_taken_name_is_still_one_sentence(tmp_path):
         trained(tmp_path, Told())
 
 
+class Deaf:
+    def on_update(self):
+        """Takes nothing."""
+
+
 @pytest.mark.parametrize(
     ("callbacks", "message"),
     [
         (EarlyStopping(at=4), r"^callbacks = EarlyStopping: expected a list of them"),
         ([EarlyStopping(at=4)], r"^callbacks: EarlyStopping hears of evaluations, and eval_episodes = 0 asks for none"),
+        ([Deaf()], r"^callbacks: Deaf\.on_update is called as on_update\(info\): too many positional arguments\.$"),
     ],
 )
 def test_callbacks_that_would_hear_nothing_are_a_sentence(callbacks, message):

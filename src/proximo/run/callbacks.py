@@ -15,6 +15,7 @@ checkpoint; ``load_state_dict(state)`` is called with it when the run is resumed
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -90,10 +91,24 @@ def check(callbacks: Sequence[Any], evaluated: bool = True) -> tuple[Any, ...]:
         if not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
+        for hook in HOOKS:
+            _hold_hook(name, hook, getattr(callback, hook, None))
         every = getattr(callback, "every", 1)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
     return tuple(callbacks)
+
+
+def _hold_hook(name: str, hook: str, method: Any) -> None:
+    if not callable(method):
+        return
+    argument = "result" if hook == "on_evaluation" else "info"
+    try:
+        inspect.signature(method).bind(None)
+    except TypeError as error:
+        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
+    except ValueError:  # one of C, which tells no signature
+        return
 
 
 class Listeners:

@@ -88,8 +88,16 @@ class Policy:
                 raise ConfigError(f"reward {given}: this policy observes it (observe_reward); expected one for each environment.")
             assert memory.previous is not None
             memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            memory, action = _act(self.network, memory, observation, first, key)
+        try:
+            with jax.default_matmul_precision(self.config.run.matmul_precision):
+                memory, action = _act(self.network, memory, observation, first, key)
+        except (AttributeError, IndexError, TypeError, ValueError):
+            given, expected = (jax.tree.map(np.shape, x) for x in (memory, self.init_memory(len(first))))
+            if given == expected:
+                raise
+            raise ConfigError(
+                "memory is that of another policy: expected policy.init_memory(N), or what the last call gave."
+            ) from None
         return memory, np.asarray(action)
 
     def seen(self, observation: Any) -> Space:
