@@ -222,6 +222,7 @@ def test_the_agent_can_be_asked_between_updates(tmp_path):
 @pytest.mark.parametrize("within", [True, False])
 def test_a_signal_leaves_a_module_that_goes_on(tmp_path, monkeypatch, number, within):
     before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     learner = module()
 
     class Interrupted(Callback):
