@@ -30,6 +30,12 @@ def test_a_call_that_fits_is_the_functions_own():
             r"^PPO: too many positional arguments; .* The environment is the first argument, without 'MlpPolicy': there is none to choose",
         ),
         (lambda: proximo.train("gymnax:CartPole-v1", "x"), r"^train: too many positional arguments"),
+        (
+            lambda: proximo.evaluate("x", n_eval_episodes=3),
+            r"^evaluate: got an unexpected .* n_eval_episodes is called episodes here\.$",
+        ),
+        (lambda: proximo.load(), r"^load: missing a required argument: 'run'"),
+        (lambda: proximo.load_policy(), r"^load_policy: missing a required argument: 'run'"),
         (lambda: proximo.resume("x", "y"), r"^resume: too many positional arguments"),
         (
             lambda: proximo.make_config("gymnax:CartPole-v1", total_steps=5),

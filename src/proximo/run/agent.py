@@ -314,6 +314,7 @@ class PPO:
         return save_run(Path(folder), self.config, self.step, self._begun(), self._evaluation, self.history)
 
 
+@answered
 def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **own: Any) -> PPO:
     """A ``PPO`` that goes on where ``run`` stands: what ``PPO.save`` has written, or a run of ``proximo train`` (a path, a name or ``last``, with
     ``@best`` or ``@STEP`` behind it).

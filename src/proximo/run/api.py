@@ -79,9 +79,9 @@ def train(
         _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
     for warning in warnings:
         reporter.warned(warning)
-    hold_policy(made, config)
+    hold_policy(made, config)  # before a directory is made
     program = make_program(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
-    facts = describe(program)  # traces the policy: an unsupported space is noticed before a directory is made
+    facts = describe(program)
     members = _seed_configs(config)
     places = [f"seed-{m.run.seed}" for m in members] if len(members) > 1 else ["."]
 

@@ -83,9 +83,9 @@ def check(callbacks: Sequence[Any], evaluated: bool = True) -> tuple[Any, ...]:
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list of them, as [EarlyStopping(at=475)].")
     for callback in callbacks:
-        if not evaluated and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
-            raise ConfigError(f"callbacks: {type(callback).__name__} hears of evaluations, and eval_episodes = 0 asks for none.")
         name = type(callback).__name__
+        if not evaluated and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
+            raise ConfigError(f"callbacks: {name} hears of evaluations, and eval_episodes = 0 asks for none.")
         if isinstance(callback, type):
             raise ConfigError(f"callbacks: {callback.__name__} is a class: expected an object of it, as {callback.__name__}().")
         if not any(callable(getattr(callback, hook, None)) for hook in HOOKS):

@@ -19,6 +19,7 @@ from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
 from proximo.run.policy import Policy, load_policy
 from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
+from proximo.signatures import answered
 from proximo.spaces import from_any
 
 How = Literal["greedy", "sampled"]
@@ -37,6 +38,7 @@ class Judgement:
     episodes: dict[How, Episodes]
 
 
+@answered
 def evaluate(
     run: str | Path | Policy,
     episodes: int = 100,

@@ -23,6 +23,7 @@ from proximo.run import checkpoint, directory, retention
 from proximo.run.observations import arranged
 from proximo.run.reuse import environment
 from proximo.runtime import prepare_jax
+from proximo.signatures import answered
 from proximo.spaces import PREVIOUS_REWARD, Space, from_any, without, zeros
 from proximo.types import Memory, Observation, Previous
 
@@ -146,6 +147,7 @@ def _hold_rows(observation: Observation, expected: Any) -> None:
     jax.tree.map(hold, observation, expected)
 
 
+@answered
 def load_policy(run: str | Path, runs_dir: str = "runs", **own: Any) -> Policy:
     """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). ``own``: objects that it was trained with and that have
     no name to be found by, as ``encoder=MyEncoder``. Raises ``CheckpointError``."""
