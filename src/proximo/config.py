@@ -121,7 +121,7 @@ class PPOConfig:
         ScheduleText("0.0"), "learning rate of what only the value uses, a number or a schedule; 0: learning_rate", low=0
     )
     optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
-    weight_decay: float = _setting(0.0, "decoupled weight decay, for adamw", low=0)
+    weight_decay: float = _setting(0.0, "decoupled decay of weight matrices and convolution kernels, for adamw", low=0)
 
 
 @dataclass(frozen=True)

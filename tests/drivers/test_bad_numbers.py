@@ -13,7 +13,7 @@ from proximo.ppo import make_hyperparameters
 from helpers import bits, small_driver
 from toys import Broken
 
-SOURCES = ("observation", "reward", "loss", "parameters")
+SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 
 
 @functools.cache
@@ -22,17 +22,17 @@ def program():
     return driver, jax.jit(driver.advance, static_argnums=2)
 
 
-def trained(updates, observation=-1, reward=-1, rate=None):
+def trained(updates, observation=-1, reward=-1, rate=None, vf_coef=0.5):
     """State and metrics after ``updates``; rollout 2 reads the times 4 … 7 and steps to 5 … 8."""
     driver, advance = program()
     state = driver.init(jax.random.key(0))
     params = {"observation": jnp.int32(observation), "reward": jnp.int32(reward)}
     state = dataclasses.replace(state, collector=dataclasses.replace(state.collector, env_params=params))
+    h = dataclasses.replace(make_hyperparameters(driver.config.ppo), vf_coef=jnp.float32(vf_coef))
     if rate is not None:
-        h = make_hyperparameters(driver.config.ppo)
         huge = dataclasses.replace(h.learning_rate, initial=jnp.float32(rate), final=jnp.float32(rate))
         h = dataclasses.replace(h, learning_rate=huge)
-        state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=h))
+    state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=h))
     return advance(state, jnp.int32(updates), 4)
 
 
@@ -71,6 +71,14 @@ def test_a_healthy_training_would_have_gone_on():
 def test_a_huge_learning_rate_is_the_loss_or_the_parameters():
     state, metrics = trained(2, rate=1e38)
     assert flags(metrics, 1) | flags(metrics, 0)
-    assert (flags(metrics, 0) | flags(metrics, 1)) <= {"loss", "parameters"}
+    assert (flags(metrics, 0) | flags(metrics, 1)) <= {"loss", "gradient", "parameters"}
     assert not bool(state.healthy)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.policy))
+
+
+def test_an_infinite_gradient_norm_of_a_finite_loss_is_reported():
+    # Clipping by an infinite norm makes every gradient zero: nothing would be learned, silently.
+    state, metrics = trained(2, vf_coef=1e30)
+    assert np.isfinite(metrics["train/loss"][0])
+    assert flags(metrics, 0) == {"gradient"}
+    assert bits(state.learner.policy) == bits(trained(0, vf_coef=1e30)[0].learner.policy)

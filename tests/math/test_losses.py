@@ -22,6 +22,42 @@ def test_clipped_surrogate_stops_the_gradient_where_the_ratio_has_gone_far_enoug
     assert gradient(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx([0.0, 1.5, -0.5, 0.0], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("advantage", "dual_clip", "moves"),
+    [(2.0, None, 0), (-2.0, None, 1), (-2.0, 3.0, 0)],
+    ids=["positive", "negative", "negative with dual clip"],
+)
+def test_gradient_is_finite_and_right_at_extreme_log_ratios(advantage, dual_clip, moves):
+    def loss(log_ratio):
+        surrogate = losses.clipped_surrogate(log_ratio, jnp.array(advantage), jnp.array(0.2))
+        return surrogate if dual_clip is None else losses.dual_clipped(surrogate, jnp.array(advantage), jnp.array(dual_clip))
+
+    # At +100 the action became far likelier: only a negative advantage without dual clip still pushes it down.
+    value, gradient = jax.value_and_grad(loss)(jnp.array(100.0))
+    assert math.isfinite(value)
+    assert math.isfinite(gradient**2)  # as the norm of the gradient squares it
+    assert jnp.sign(gradient) == moves
+    # At -100 the ratio is 0: a positive advantage has the gradient A r = 0 there, a negative one is clipped.
+    value, gradient = jax.value_and_grad(loss)(jnp.array(-100.0))
+    assert math.isfinite(value)
+    assert float(gradient) == pytest.approx(0.0, abs=1e-30)
+
+
+def test_approximate_kl_is_finite_and_grows_at_extreme_log_ratios():
+    log_ratio = jnp.array([-100.0, 30.0, 100.0])
+    value, gradient = losses.approximate_kl(log_ratio), jax.vmap(jax.grad(losses.approximate_kl))(log_ratio)
+    assert value[0] == pytest.approx(99.0)
+    assert 1e8 < value[1] < value[2] < 1e12
+    assert gradient.tolist() == pytest.approx([-1.0, math.exp(20.0) - 1, math.exp(20.0) - 1], rel=1e-5)
+
+
+def test_probability_ratio_is_exp_and_its_tangent_beyond_20():
+    log_ratio = jnp.linspace(-90.0, 19.9, 50)
+    assert losses.probability_ratio(log_ratio).tolist() == jnp.exp(log_ratio).tolist()
+    around = losses.probability_ratio(jnp.array([19.999, 20.001])).tolist()
+    assert around == pytest.approx([math.exp(19.999), math.exp(20.001)], rel=1e-4)
+
+
 def test_value_loss_is_half_the_square():
     assert losses.value_loss(jnp.array([3.0, 0.0]), jnp.array([1.0, 0.5])).tolist() == [2.0, 0.125]
 

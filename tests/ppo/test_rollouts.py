@@ -12,6 +12,7 @@ from proximo import ppo
 from proximo.math.statistics import RunningStatistics
 from proximo.ppo.rollouts import clip_rewards, health, observe, recompute_values, scale_rewards
 from proximo.ppo.state import Plan, RewardScale
+from proximo.types import steps_to_float
 
 import toys
 from helpers import difference, small_config, small_driver, trainer
@@ -45,7 +46,7 @@ def test_the_normaliser_sees_exactly_the_valid_rows():
     rows = np.asarray(rollout.observation)[:-2].reshape(-1, 3)
     np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
     np.testing.assert_allclose(seen.variance, rows.var(0), rtol=1e-4)
-    assert float(seen.count) == len(rows)
+    assert float(steps_to_float(seen.count)) == len(rows)
 
 
 def test_an_update_leaves_the_normaliser_as_observe_does():
@@ -54,7 +55,7 @@ def test_an_update_leaves_the_normaliser_as_observe_does():
     learner, rollout = collected()
     after, _ = t.advance(t.init(0), 1)
     assert difference(after.learner.policy.normalizer, observe(learner.policy, rollout).normalizer) < 1e-6
-    assert float(learner.policy.normalizer.count) == 0.0
+    assert learner.policy.normalizer.count.tolist() == [0, 0]
 
 
 def rewards(values, terminated, valid, running):
@@ -98,7 +99,8 @@ def test_filler_rows_do_not_touch_the_scale_of_rewards():
 def test_scaled_rewards_are_clipped_to_ten():
     state, rollout = rewards([0.0] * 7 + [100.0], [True] * 8, [True] * 8, 0.0)
     state = dataclasses.replace(
-        state, reward_scale=RewardScale(RunningStatistics(jnp.array(1e6), jnp.zeros(()), jnp.ones(())), jnp.zeros(1))
+        state,
+        reward_scale=RewardScale(RunningStatistics(jnp.array([10**6, 0], jnp.uint32), jnp.zeros(()), jnp.ones(())), jnp.zeros(1)),
     )
     assert scale_rewards(state, rollout)[1].reward[-1, 0] == 10.0
 
@@ -154,18 +156,22 @@ def test_an_update_with_recomputed_advantages_differs_from_one_without():
     assert difference(learned[True].policy.critic, learned[False].policy.critic) > 1e-5
 
 
+FINE = {"loss": jnp.array(0.0), "grad_norm": jnp.array(0.0)}
+
+
 def test_health_names_the_source_and_ignores_filler_rows():
     learner, rollout = collected()
-    assert not any(health(spoiled(rollout), jnp.array(0.0), learner).values())
+    assert not any(health(spoiled(rollout), FINE, learner).values())
     nan = jnp.nan
     cases = {
-        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), 0.0, learner),
-        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), 0.0, learner),
-        "loss": (rollout, nan, learner),
-        "parameters": (rollout, 0.0, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
+        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner),
+        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), {}, learner),
+        "loss": (rollout, {"loss": jnp.array(nan)}, learner),
+        "gradient": (rollout, {"grad_norm": jnp.array(jnp.inf)}, learner),
+        "parameters": (rollout, {}, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
     }
-    for source, (rows, loss, state) in cases.items():
-        flags = health(rows, jnp.array(loss), state)
+    for source, (rows, metrics, state) in cases.items():
+        flags = health(rows, FINE | metrics, state)
         assert {name for name, bad in flags.items() if bad} == {source}
 
 
@@ -183,18 +189,18 @@ def test_the_normaliser_of_parts_sees_exactly_the_valid_rows():
     seen = observe(learner.policy, filled).normalizer["body"][0]
     rows = np.asarray(rollout.observation["body"][0])[:-2].reshape(-1, 3)
     np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
-    assert float(seen.count) == len(rows)
+    assert float(steps_to_float(seen.count)) == len(rows)
 
 
 def test_health_sees_every_part_of_an_observation():
     learner, rollout = collected_parts()
-    assert not any(health(rollout, jnp.array(0.0), learner).values())
+    assert not any(health(rollout, FINE, learner).values())
     body = rollout.observation["body"]
     broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
-    flags = health(dataclasses.replace(rollout, observation=broken), jnp.array(0.0), learner)
+    flags = health(dataclasses.replace(rollout, observation=broken), FINE, learner)
     assert {name for name, bad in flags.items() if bad} == {"observation"}
     filler = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
-    assert not any(health(filler, jnp.array(0.0), learner).values())
+    assert not any(health(filler, FINE, learner).values())
 
 
 def test_statistics_of_the_normaliser_that_overflow_are_named_too():
@@ -202,4 +208,4 @@ def test_statistics_of_the_normaliser_that_overflow_are_named_too():
     huge = rollout.observation.at[0, 0, 0].set(1e25)
     policy = observe(learner.policy, dataclasses.replace(rollout, observation=huge))
     assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
-    assert any(health(rollout, jnp.array(0.0), dataclasses.replace(learner, policy=policy)).values())
+    assert any(health(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.errors import ConfigError
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
 from proximo.ppo.batch import make_batch
 from proximo.ppo.rollouts import scale_rewards
-from proximo.ppo.state import split_policy
+from proximo.ppo.state import decayed, split_policy
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout, steps_to_float
 
@@ -131,11 +133,36 @@ def test_grad_norm_is_that_of_the_gradient_before_clipping():
     assert expected > 1e-2
 
 
-def test_adamw_decays_the_parameters_by_learning_rate_times_weight_decay():
+def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
+    # Of all parameters, as a decay inside of Adam's moments would not do it.
     start = vector_of(learner())
     adam, _ = learned(learning_rate=0.1, **ONE)
     adamw, _ = learned(learning_rate=0.1, optimizer="adamw", weight_decay=0.3, **ONE)
-    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start, atol=1e-6)
+    is_weight = np.asarray(decayed(learner().policy))
+    assert 0 < is_weight.sum() < is_weight.size
+    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start * is_weight, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"memory": "lru"}, {"memory": "gtrxl"}, {"sde_every": 4}], ids=["lru", "gtrxl", "sde"])
+def test_only_weight_matrices_are_decayed(settings):
+    config = small_config(optimizer="adamw", weight_decay=0.1, **settings)
+    policy = make_policy(jax.random.key(0), Box((3,)), Box((2,)), config.network, True)
+    trainable, _ = split_policy(policy)
+    _, unravel = ravel_pytree(trainable)
+    marks = unravel(decayed(policy).astype(float))
+    for path, mark in jax.tree_util.tree_leaves_with_path(marks):
+        name = jax.tree_util.keystr(path)
+        assert mark.min() == mark.max() == name.endswith(".weight"), name
+    named = {jax.tree_util.keystr(path[-1:]) for path, _ in jax.tree_util.tree_leaves_with_path(marks)}
+    assert {".weight", ".bias", ".log_std"} <= named
+
+
+def test_adamw_without_a_weight_matrix_is_refused():
+    config = small_config(optimizer="adamw", weight_decay=0.1)
+    policy = learner().policy
+    without = jax.tree.map(lambda x: x.ravel() if eqx.is_array(x) else x, policy)
+    with pytest.raises(ConfigError, match=r"weight_decay = 0.1 decays arrays .* this policy has none: rename"):
+        init_learner(jax.random.key(0), without, config, make_hyperparameters(config.ppo))
 
 
 def test_adam_steps_are_as_long_as_the_learning_rate():
@@ -156,7 +183,7 @@ def test_a_bootstrap_that_is_not_finite_tells_of_a_final_observation():
 
     bad = dataclasses.replace(rollout(), bootstrap=jnp.zeros((T, N)).at[2, 1].set(jnp.nan))
     after, metrics = ppo.update(learner(), bad)
-    flags = health(bad, metrics["loss"], after)
+    flags = health(bad, metrics, after)
     assert flags["observation"]
     assert not flags["reward"]
 
@@ -166,9 +193,9 @@ def test_a_reward_too_large_for_its_statistics_is_told_as_the_reward():
 
     huge = dataclasses.replace(rollout(), reward=rollout().reward.at[3, 0].set(1e25))
     after, metrics = ppo.update(learner(normalize_reward=True), huge)
-    assert health(huge, metrics["loss"], after)["reward"]
+    assert health(huge, metrics, after)["reward"]
     fine, metrics = ppo.update(learner(normalize_reward=True), rollout())
-    assert not any(health(rollout(), metrics["loss"], fine).values())
+    assert not any(health(rollout(), metrics, fine).values())
 
 
 def test_a_refreshed_memory_reaches_the_update_from_the_second_epoch_on():

@@ -221,7 +221,7 @@ def rewrite_meta(path: Path, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format_version": 2}, "unsupported format version 2; this proximo reads version 1"),
+        ({"format_version": 1}, "unsupported format version 1; this proximo reads version 2"),
         ({"format": "orbax"}, "not a proximo checkpoint: its format is 'orbax'"),
         ({"leaves": None}, "not a proximo checkpoint: meta.json lacks leaves"),
         (

@@ -162,7 +162,7 @@ def test_returns_that_are_no_numbers_are_a_failure():
 
 
 def test_what_is_not_finite_is_traced_to_its_first_source():
-    metrics = {f"bad/{name}": np.zeros((2, 3)) for name in ("observation", "reward", "loss", "parameters")}
+    metrics = {f"bad/{name}": np.zeros((2, 3)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
     metrics["bad/reward"][1, 1:] = 1
     metrics["bad/loss"][1, 2] = 1
     assert (bad_source(metrics, 0), bad_source(metrics, 1)) == ("", "reward")

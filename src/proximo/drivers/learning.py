@@ -20,7 +20,7 @@ from proximo.ppo.rollouts import health
 from proximo.spaces import from_any, zeros
 from proximo.types import Hyperparameters, Metrics, Rollout
 
-BAD_SOURCES = ("observation", "reward", "loss", "parameters")
+BAD_SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 
 
 def hold_policy(env: Any, config: Config) -> None:
@@ -75,7 +75,7 @@ def learn(
     """``ppo.update``, whether all was finite until now, and the metrics with a flag for each source of what was not. The state
     is not yet held back: ``kept`` does it."""
     learned, metrics = ppo.update(state, rollout)
-    bad = health(rollout, metrics["loss"], learned)
+    bad = health(rollout, metrics, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     looked = {}

@@ -1,9 +1,13 @@
 """PPO's losses and diagnostics, row by row, and means over the rows that count."""
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 Rows = Float[Array, "*rows"]
+MAX_LOG_RATIO = 20.0
+"""``exp(20)`` is 5e8: its square, in the norm of the gradient, is far from float32's largest number."""
 
 
 def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
@@ -11,9 +15,20 @@ def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
 
 
+def probability_ratio(log_ratio: Rows) -> Rows:
+    """``exp(log_ratio)``, continued beyond ``exp(MAX_LOG_RATIO)`` by its tangent.
+
+    So the ratio and its gradient stay finite, and the gradient keeps its sign: ``exp`` overflows beyond 88, where
+    ``0 * inf`` would make the gradient of a clipped transition NaN.
+    """
+    bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
+    tangent = math.exp(MAX_LOG_RATIO) * (1.0 + log_ratio - MAX_LOG_RATIO)
+    return jnp.where(log_ratio > MAX_LOG_RATIO, tangent, jnp.exp(bounded))
+
+
 def clipped_surrogate(log_ratio: Rows, advantage: Rows, clip_eps: Float[Array, ""]) -> Rows:
-    """``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with ``r = exp(log_ratio)``. Schulman et al. 2017, equation 7."""
-    ratio = jnp.exp(log_ratio)
+    """``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with the probability ratio ``r``. Schulman et al. 2017, equation 7."""
+    ratio = probability_ratio(log_ratio)
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
 
 
@@ -35,8 +50,13 @@ def clipped_value_loss(value: Rows, old_value: Rows, target: Rows, clip_eps: Flo
 
 
 def approximate_kl(log_ratio: Rows) -> Rows:
-    """``(r - 1) - log r``: unbiased for KL(old ‖ new), never negative (k3 of Schulman 2020, "Approximating KL")."""
-    return jnp.expm1(log_ratio) - log_ratio
+    """``(r - 1) - log r``: unbiased for KL(old ‖ new), never negative (k3 of Schulman 2020, "Approximating KL").
+
+    Finite for every finite ``log_ratio``, as ``probability_ratio`` is.
+    """
+    bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
+    above = probability_ratio(log_ratio) - 1.0
+    return jnp.where(log_ratio > MAX_LOG_RATIO, above, jnp.expm1(bounded)) - log_ratio
 
 
 def explained_variance(value: Rows, target: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:

@@ -1,44 +1,55 @@
-"""Running mean and variance of batches with filler rows, and of the discounted return."""
+"""Running mean and variance of batches with padding, and the discounted return."""
 
 from __future__ import annotations
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, UInt32
+
+from proximo.types import add_steps, steps_to_float
 
 
 class RunningStatistics(eqx.Module):
-    """Mean and mean square deviation of all rows seen, merged batch by batch (Chan et al. 1979, "Updating formulae")."""
+    """Mean and variance of all valid samples, merged batch by batch (Chan et al. 1979, "Updating formulae").
 
-    count: Float[Array, "*batch"]
+    The updates are incremental (``mean + change``): a weighted average of the old variance and the new one loses a rounding
+    error of the same sign in each merge, 6 % of the variance in ten million merges.
+    """
+
+    count: UInt32[Array, "*batch 2"]
+    """Samples, as low and high word: float32 cannot count beyond 2^24."""
     mean: Float[Array, "..."]
     variance: Float[Array, "..."]
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...]) -> RunningStatistics:
-        """Statistics of nothing yet: mean 0 and variance 1, so that normalising with them changes nothing."""
-        return cls(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
+        """Statistics of no samples: mean 0 and variance 1, so that normalizing with them changes nothing."""
+        return cls(jnp.zeros(2, jnp.uint32), jnp.zeros(shape), jnp.ones(shape))
 
-    def merged(self, rows: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
-        """With the valid ``rows`` (leading axes those of ``valid``) included."""
+    def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
+        """Statistics that include the valid ``samples``, whose leading axes are those of ``valid``."""
         axes = tuple(range(valid.ndim))
-        weight = valid.reshape(valid.shape + (1,) * (rows.ndim - valid.ndim))
-        added = jnp.sum(valid).astype(self.count.dtype)
-        safe = jnp.maximum(added, 1.0)
-        rows = rows.astype(self.mean.dtype)
-        mean = jnp.sum(jnp.where(weight, rows, 0.0), axes) / safe
-        variance = jnp.sum(jnp.where(weight, jnp.square(rows - mean), 0.0), axes) / safe
-        total = jnp.maximum(self.count + added, 1.0)
-        share, kept = added / total, self.count / total
+        weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
+        added = jnp.sum(valid, dtype=jnp.uint32)
+        safe = jnp.maximum(added.astype(self.mean.dtype), 1.0)
+        samples = samples.astype(self.mean.dtype)
+        mean = jnp.sum(jnp.where(weight, samples, 0.0), axes) / safe
+        variance = jnp.sum(jnp.where(weight, jnp.square(samples - mean), 0.0), axes) / safe
+        return self.merged_moments(added, mean, variance)
+
+    def merged_moments(
+        self, added: UInt32[Array, ""], mean: Float[Array, "..."], variance: Float[Array, "..."]
+    ) -> RunningStatistics:
+        """Statistics that include ``added`` samples of this ``mean`` and ``variance`` (divided by their number)."""
+        count = add_steps(self.count, added)
+        total = steps_to_float(count)
+        share = added.astype(self.mean.dtype) / jnp.maximum(total, 1.0).astype(self.mean.dtype)
         shift = mean - self.mean
-        merged_variance = kept * self.variance + share * variance + kept * share * jnp.square(shift)
-        nothing = added == 0
-        return RunningStatistics(
-            self.count + added,
-            jnp.where(nothing, self.mean, self.mean + share * shift),
-            jnp.where(nothing, self.variance, merged_variance),
-        )
+        change = share * (variance - self.variance + (1.0 - share) * jnp.square(shift))
+        # The first samples replace the variance: 1 + (v - 1) would lose a small v.
+        is_first = share == 1.0
+        return RunningStatistics(count, self.mean + share * shift, jnp.where(is_first, variance, self.variance + change))
 
     def normalize(self, x: Float[Array, "..."], clip: float = 10.0) -> Float[Array, "..."]:
         """``(x - mean) / std``, clipped to ± ``clip``."""

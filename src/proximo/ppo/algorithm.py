@@ -20,7 +20,7 @@ from proximo.ppo.adaptation import adapt, learning_rate, looked_at
 from proximo.ppo.batch import Batch, make_batch, shuffled, take, unroll
 from proximo.ppo.objectives import Minibatch, evaluated
 from proximo.ppo.rollouts import clip_rewards, count_steps, observe, recompute_values, refresh_memory, scale_rewards
-from proximo.ppo.state import LearnerState, Plan, make_optimizer, of_value_alone, split_policy
+from proximo.ppo.state import LearnerState, Plan, decayed, make_optimizer, of_value_alone, split_policy
 from proximo.types import Hyperparameters, Metrics, Rollout
 
 OF_UPDATE = (
@@ -93,7 +93,9 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
     (_, metrics), gradient = gradient_of(vector)
     if plan.stop_at_kl:
         active = active & (metrics["approx_kl"] <= h.target_kl)
-    direction, stepped_state = make_optimizer(h, plan).update(gradient, optimizer_state, vector)
+    direction, stepped_state = make_optimizer(h).update(gradient, optimizer_state, vector)
+    if plan.decay_weights:  # decoupled: not seen by Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101)
+        direction += h.weight_decay * jnp.where(decayed(state.policy), vector, 0.0)
     stepped = vector - rates(state) * jnp.asarray(direction)
     metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}
     if plan.stop_at_kl:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from proximo.math.losses import probability_ratio
 from proximo.networks import ActorCritic
 from proximo.ppo.algorithm import advantages
 from proximo.ppo.batch import cut, join, sequences_of, unroll
@@ -38,4 +38,4 @@ def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float
     policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.plan.sequence_length
     _, distribution, _ = unroll(policy, sequences_of(rollout, length))
     log_ratio = distribution.log_prob(cut(rollout.action, length)) - cut(rollout.log_prob, length)
-    return join(jnp.exp(log_ratio), rollout.first.shape[1])
+    return join(probability_ratio(log_ratio), rollout.first.shape[1])

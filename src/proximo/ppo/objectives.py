@@ -41,7 +41,7 @@ class Minibatch(Batch):
     @property
     def ratio(self) -> Float[Array, "L S"]:
         """``π(a|s) / π_old(a|s)``."""
-        return jnp.exp(self.log_ratio)
+        return losses.probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
         """Over the valid rows."""

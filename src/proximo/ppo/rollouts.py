@@ -7,14 +7,14 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, UInt32
 
 from proximo.math.statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import observed
 from proximo.ppo.batch import join, sequences_of, unroll, with_warmup
 from proximo.ppo.state import LearnerState, Plan, RewardScale
-from proximo.types import Memory, Rollout, add_steps
+from proximo.types import Memory, Metrics, Rollout, add_steps
 
 REWARD_CLIP = 10.0
 
@@ -74,9 +74,9 @@ def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2
     return add_steps(steps, rollout.first.size)
 
 
-def health(rollout: Rollout, loss: Float[Array, ""], state: LearnerState) -> dict[str, Array]:
+def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Array]:
     """By source, whether anything is NaN or infinite: in valid observations, the one behind them and final ones; in valid
-    rewards and their statistics; in the loss; in the parameters."""
+    rewards and their statistics; in the loss; in the gradient's norm; in the parameters."""
 
     def bad(x: Array, valid: Array | None = None) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -94,7 +94,9 @@ def health(rollout: Rollout, loss: Float[Array, ""], state: LearnerState) -> dic
     return {
         "observation": jnp.any(jnp.stack(observations)),
         "reward": jnp.any(jnp.stack(rewards)),
-        "loss": bad(loss),
+        "loss": bad(metrics["loss"]),
+        # Clipping divides by the norm: the gradient of a finite loss with an infinite norm would be clipped to zero, without a word.
+        "gradient": bad(metrics["grad_norm"]),
         # Those of the normaliser too: numbers that are finite in an observation may overflow in its statistics.
         "parameters": jnp.any(jnp.stack([bad(x) for x in jax.tree.leaves(eqx.filter(state.policy, eqx.is_array))])),
     }

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
 
 from proximo.config import LEAVES, Config, PPOConfig
+from proximo.errors import ConfigError
 from proximo.math.statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.own_code import is_own
@@ -139,25 +140,45 @@ def of_value_alone(policy: ActorCritic) -> Bool[Array, " parameters"]:
     return ravel_pytree(marked)[0]
 
 
-def make_optimizer(hyperparameters: Hyperparameters, plan: Plan) -> optax.GradientTransformation:
-    """Global-norm clipping, then Adam with ε = 1e-5, then decoupled weight decay where asked; the learning rate is
-    applied by the update. Kingma & Ba 2015, arXiv:1412.6980; Loshchilov & Hutter 2019, arXiv:1711.05101."""
-    parts: list[Any] = [optax.clip_by_global_norm(hyperparameters.max_grad_norm), optax.scale_by_adam(eps=1e-5)]
-    if plan.decay_weights:
-        parts.append(optax.add_decayed_weights(hyperparameters.weight_decay))
-    return optax.chain(*parts)
+def decayed(policy: ActorCritic) -> Bool[Array, " parameters"]:
+    """Which of the trainable parameters, as one flat vector, ``weight_decay`` shrinks: weight matrices and convolution kernels.
+
+    These are the arrays of two or more axes that are named ``weight...`` or ``kernel...`` (in Flax, Equinox and here). Biases,
+    ``log_std``, normalization gains and the eigenvalues of an LRU are not decayed: zero is no natural value for them.
+    """
+    trainable, _ = split_policy(policy)
+    marks = jax.tree_util.tree_map_with_path(lambda path, x: jnp.full(x.shape, _is_weight(path, x)), trainable)
+    return ravel_pytree(marks)[0]
+
+
+def _is_weight(path: tuple[Any, ...], leaf: Array) -> bool:
+    # The last two names: an nnx parameter is an attribute of its variable.
+    names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path[-2:]]
+    return leaf.ndim >= 2 and any(name.startswith(("weight", "kernel")) for name in names)
+
+
+def make_optimizer(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
+    """Global-norm clipping, then Adam with ε = 1e-5 (Kingma & Ba 2015, arXiv:1412.6980). The update adds the weight decay and
+    applies the learning rate."""
+    return optax.chain(optax.clip_by_global_norm(hyperparameters.max_grad_norm), optax.scale_by_adam(eps=1e-5))
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
     """The state before the first update."""
     plan = Plan.of(config)
-    vector, _ = ravel_pytree(split_policy(policy)[0])
+    trainable, _ = split_policy(policy)
+    vector, _ = ravel_pytree(trainable)
+    if config.ppo.weight_decay and not any(_is_weight(*leaf) for leaf in jax.tree_util.tree_leaves_with_path(trainable)):
+        raise ConfigError(
+            f"weight_decay = {config.ppo.weight_decay} decays arrays of two or more axes that are named weight... or kernel..., "
+            "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
+        )
     scale = None
     if config.ppo.normalize_reward:
         scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs))
     return LearnerState(
         policy=policy,
-        optimizer=make_optimizer(hyperparameters, plan).init(vector),
+        optimizer=make_optimizer(hyperparameters).init(vector),
         hyperparameters=hyperparameters,
         reward_scale=scale,
         adapted=Adapted(

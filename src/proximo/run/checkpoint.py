@@ -26,7 +26,7 @@ from proximo.errors import CheckpointError
 from proximo.run.files import plain, sync_folder, write_synced
 
 FORMAT = "proximo-checkpoint"
-VERSION = 1
+VERSION = 2
 STATE, META = "state.safetensors", "meta.json"
 MOST_LISTED = 8
 

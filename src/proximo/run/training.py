@@ -221,10 +221,11 @@ class Training:
             "observation": "the environment returned it: look at its reset and step",
             "reward": "the environment returned it, or one too large for the statistics that scale it: look at its step",
             "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
+            "gradient": "its norm overflows: lower vf_coef and the scale of rewards, or set normalize_reward",
             "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
         }[source]
         losses = [f"{name} = {value}" for name, value in own_code(self.config).items() if name in ("objective", "extra_loss")]
-        if losses and source == "loss":
+        if losses and source in ("loss", "gradient"):
             hint = f"look at {' and '.join(losses)}, or {hint}"
         hint = self.program.blame() or hint
         place = f" of {member.run_dir}" if member.run_dir is not None else ""
