@@ -373,19 +373,21 @@ def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
     driver.close()
 
 
-@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
-def test_a_mask_in_info_is_obeyed(mode):
-    env = (
-        from_vector(functools.partial(gym_toys.MaskedOwnVector, mode=mode), "toy", NONE)
-        if mode
-        else from_factory(gym_toys.InfoMask, "toy", NONE)
-    )
-    driver = host(env)
-    state = driver.init(jax.random.key(0))
-    for _ in range(3):
-        state, metrics = driver.update(state)
-    assert metrics["train/entropy"] == pytest.approx(0.0, abs=1e-5), "one action is allowed"
-    driver.close()
+@pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+def test_no_action_that_is_collected_is_ever_forbidden(of):
+    """The environments raise at a forbidden action; they end their episodes at different times."""
+    config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
+    for mode in ("", "NextStep", "SameStep", "Disabled"):
+        make = functools.partial(gym_toys.MaskedOwnVector, mode=mode, of=of)
+        driver = HostDriver(config, from_vector(make, "toy", NONE) if mode else from_factory(of, "toy", NONE), programs)
+        state, programs = state_of(driver), driver.programs
+        for _ in range(3):
+            state, collected = driver._collect(state)
+            slab = collected.slab
+            assert ((slab.terminated | slab.truncated).sum(0) > 0).all(), mode
+            log_prob = collected.packed[..., -2][~slab.filler[:-1]]
+            np.testing.assert_allclose(log_prob, 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
+        driver.close()
 
 
 def test_a_class_without_a_base_is_an_environment_too():
