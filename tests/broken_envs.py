@@ -4,8 +4,9 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+import gym_toys
 import toys
 
 
@@ -294,6 +295,13 @@ class Disabled(Vector):
         for i in np.flatnonzero(options["reset_mask"]):
             self.envs[i].reset()
         return np.stack([env.place for env in self.envs]), {}
+
+
+class MaskedDisabled(SyncVectorEnv):
+    """Sound: resets what the mask names, and raises at an action that its mask forbids."""
+
+    def __init__(self, num_envs):
+        super().__init__([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 class ResetsAll(Disabled):

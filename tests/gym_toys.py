@@ -199,10 +199,14 @@ class Parts(gym.Env):
 
 
 class InfoMask(gym.Env):
-    """Of four actions the one in ``info`` alone is allowed; any other is an error."""
+    """Of four actions the one in ``info`` alone is allowed; any other is an error. Episodes last 5 to 9 steps; those of an even
+    length are truncated. The observation has the number of the step."""
 
-    observation_space = Box(-1.0, 1.0, (2,), np.float32)
+    observation_space = Box(0.0, 9.0, (2,), np.float32)
     action_space = Discrete(4)
+
+    def _observation(self):
+        return np.full(2, self.now, np.float32)
 
     def _mask(self):
         self.allowed = int(self.np_random.integers(4))
@@ -210,13 +214,31 @@ class InfoMask(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.now = 0
-        return np.zeros(2, np.float32), self._mask()
+        self.now, self.length = 0, int(self.np_random.integers(5, 10))
+        return self._observation(), self._mask()
 
     def step(self, action):
         assert action == self.allowed, "a masked action was taken"
         self.now += 1
-        return np.zeros(2, np.float32), 1.0, self.now == 5, False, self._mask()
+        over, even = self.now == self.length, self.length % 2 == 0
+        return self._observation(), 1.0, over and not even, over and even, self._mask()
+
+
+class InfoMaskParts(InfoMask):
+    """The same with two components, whose masks are a tuple in ``info``, and a dictionary as observation."""
+
+    observation_space = Dict({"time": Box(0.0, 9.0, (2,), np.float32), "gear": Discrete(3)})
+    action_space = MultiDiscrete([4, 2], start=[0, 1])
+
+    def _observation(self):
+        return {"time": super()._observation(), "gear": self.now % 3}
+
+    def _mask(self):
+        return {"action_mask": (super()._mask()["action_mask"], np.array([0, 1], np.int8))}
+
+    def step(self, action):
+        assert action[1] == 2, "a masked component was taken"
+        return super().step(action[0])
 
 
 class Unbased:
@@ -251,8 +273,8 @@ class OwnVector(gym.vector.SyncVectorEnv):
 class MaskedOwnVector(gym.vector.SyncVectorEnv):
     """The same with masks in its ``info``."""
 
-    def __init__(self, num_envs: int, mode: str = "NextStep"):
-        super().__init__([InfoMask] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+    def __init__(self, num_envs: int, mode: str = "NextStep", of=InfoMask):
+        super().__init__([of] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
 class DrawnVector(gym.vector.SyncVectorEnv):

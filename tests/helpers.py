@@ -2,7 +2,10 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +14,7 @@ import numpy as np
 
 from proximo.config import Config, override
 from proximo.drivers import DeviceDriver
+from proximo.envs.host.workers import Workers
 from proximo.networks import ActorCritic, make_policy
 from proximo.spaces import ActionSpace, Discrete, Space
 from proximo.types import TrainState
@@ -51,6 +55,20 @@ def small_config(**settings: Any) -> Config:
 def small_driver(env: Any = None, seeds_axis: bool = False, **settings: Any) -> DeviceDriver:
     """A device driver on a toy environment."""
     return DeviceDriver(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
+
+
+def kill_first_worker(pool: Workers, calls: Sequence[int]) -> None:
+    """Let the first worker of ``pool`` be killed before it takes the steps of these numbers, counted from now on."""
+    send, numbers = pool.send, itertools.count()
+
+    def kill_and_send(slab: int, t: int, group: int) -> None:
+        if next(numbers) in calls:
+            process = pool._processes[0][0].popen.pid
+            os.kill(process, signal.SIGKILL)
+            os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+        send(slab, t, group)
+
+    pool.send = kill_and_send
 
 
 class Trainer(NamedTuple):

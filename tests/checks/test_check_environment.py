@@ -39,7 +39,7 @@ NEW_CHECKER = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[
 SOUND = [
     "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked",
     "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd",
-    "Reused", "factory", "Vector", "SameStep", "Disabled",
+    "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled",
 ]  # fmt: skip
 
 

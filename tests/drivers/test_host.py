@@ -21,7 +21,7 @@ from proximo.ppo.batch import cut, sequences_of, unroll, warm
 from proximo.ppo.rollouts import refresh_memory
 
 import gym_toys
-from helpers import MEMORIES, REMEMBERING, bits, difference, shaken
+from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, shaken
 
 NONE = Preprocessing()
 SMALL = {
@@ -59,15 +59,18 @@ def rollouts(memory="none", mode="", overlap=False, count=2):
     """Rollouts as the learner gets them, one after the other by one policy, and that policy. Copies: a slab is used again."""
     env = vector_env(mode) if mode else None
     driver = host(env, **REMEMBERING[memory], sequence_length=4, overlap=overlap)
-    state = state_of(driver)
-    made = []
     try:
-        for _ in range(count):
-            state, collected = driver._collect(state)
-            copy = jax.tree.map(jnp.array, (collected.rows(), collected.memory, collected.last_memory))
-            made.append(driver.programs._rollout(collected.policy, *copy))
+        return collected_by(driver, count)
     finally:
         driver.close()
+
+
+def collected_by(driver, count=2):
+    state, made = state_of(driver), []
+    for _ in range(count):
+        state, collected = driver._collect(state)
+        copy = jax.tree.map(jnp.array, (collected.rows(), collected.memory, collected.last_memory))
+        made.append(driver.programs._rollout(collected.policy, *copy))
     return made, state.learner.policy
 
 
@@ -87,13 +90,51 @@ def test_the_stored_rows_are_what_the_policy_did(memory, mode):
     made, policy = rollouts(memory, mode)
     for rollout in made:
         assert bool(jnp.any(rollout.truncated)), "or the bootstrap is not looked at"
-        _, distribution, value = unroll(policy, sequences_of(rollout, 4))
-        action, log_prob, stored, valid = (cut(x, 4) for x in (rollout.action, rollout.log_prob, rollout.value, rollout.valid))
-        np.testing.assert_allclose(np.where(valid, distribution.log_prob(action) - log_prob, 0), 0, atol=1e-5)
-        np.testing.assert_allclose(np.where(valid, value - stored, 0), 0, atol=1e-5)
-        if jax.tree.leaves(rollout.memory):
-            renewed = refresh_memory(policy, rollout, 4)
-            assert difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory)) < 1e-5
+        assert_ratio_one(policy, rollout)
+
+
+def assert_ratio_one(policy, rollout):
+    """Unrolling sequences of four gives the stored log-probabilities, values and memories."""
+    _, distribution, value = unroll(policy, sequences_of(rollout, 4))
+    action, log_prob, stored, valid = (cut(x, 4) for x in (rollout.action, rollout.log_prob, rollout.value, rollout.valid))
+    np.testing.assert_allclose(np.where(valid, distribution.log_prob(action) - log_prob, 0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.where(valid, value - stored, 0), 0, atol=1e-5)
+    if jax.tree.leaves(rollout.memory):
+        renewed = refresh_memory(policy, rollout, 4)
+        assert difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory)) < 1e-5
+
+
+LOST = (5, 15)
+"""In these steps of each rollout a worker is killed: in the middle of a sequence, and in the last step."""
+
+
+@pytest.fixture(scope="module")
+def killed_pool():
+    pool = host(num_workers=2).open()
+    kill_first_worker(pool, [t + 16 * rollout for t in LOST for rollout in range(6)])
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": "gru"},
+        {"memory": "gru", "reset_memory": False},
+        pytest.param(
+            {"memory": "gru", "reset_memory": False, "burn_in": 2, "observe_reward": True}, marks=pytest.mark.slow, id="burn-in"
+        ),
+    ],
+)
+def test_first_minibatch_has_ratio_one_with_lost_workers(killed_pool, settings):
+    driver = host(num_workers=2, sequence_length=4, **settings)
+    driver.pool = killed_pool
+    made, policy = collected_by(driver)
+    expected = np.ones((16, 4), bool)
+    expected[np.ix_(LOST, (0, 1))] = False
+    for rollout in made:
+        np.testing.assert_array_equal(rollout.valid, expected)
+        assert_ratio_one(policy, rollout)
 
 
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
@@ -373,19 +414,21 @@ def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
     driver.close()
 
 
-@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
-def test_a_mask_in_info_is_obeyed(mode):
-    env = (
-        from_vector(functools.partial(gym_toys.MaskedOwnVector, mode=mode), "toy", NONE)
-        if mode
-        else from_factory(gym_toys.InfoMask, "toy", NONE)
-    )
-    driver = host(env)
-    state = driver.init(jax.random.key(0))
-    for _ in range(3):
-        state, metrics = driver.update(state)
-    assert metrics["train/entropy"] == pytest.approx(0.0, abs=1e-5), "one action is allowed"
-    driver.close()
+@pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+def test_no_action_that_is_collected_is_ever_forbidden(of):
+    """The environments raise at a forbidden action; they end their episodes at different times."""
+    config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
+    for mode in ("", "NextStep", "SameStep", "Disabled"):
+        make = functools.partial(gym_toys.MaskedOwnVector, mode=mode, of=of)
+        driver = HostDriver(config, from_vector(make, "toy", NONE) if mode else from_factory(of, "toy", NONE), programs)
+        state, programs = state_of(driver), driver.programs
+        for _ in range(3):
+            state, collected = driver._collect(state)
+            slab = collected.slab
+            assert ((slab.terminated | slab.truncated).sum(0) > 0).all(), mode
+            log_prob = collected.packed[..., -2][~slab.filler[:-1]]
+            np.testing.assert_allclose(log_prob, 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
+        driver.close()
 
 
 def test_a_class_without_a_base_is_an_environment_too():

@@ -15,7 +15,7 @@ from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM
 from proximo.run.host_evaluation import HostEvaluator, _Tally
 
 import gym_toys
-from helpers import MEMORIES, shaken
+from helpers import MEMORIES, kill_first_worker, shaken
 from slabs import slab_of
 
 NONE = Preprocessing()
@@ -82,6 +82,19 @@ def test_the_memory_is_reset_where_an_episode_begins_unless_it_is_carried_over(r
     steps = np.abs(np.diff(result.episode_return))
     assert (steps < 1e-6).all() == reset_memory
     assert (steps > 1e-4).any() != reset_memory
+
+
+def test_step_lost_with_a_worker_leaves_the_memory_unchanged():
+    """Lost in its first step, the evaluation is played as if nothing had been lost: the episodes are all the same."""
+    env = from_factory(Echo, "toy", NONE)
+    evaluator, policy = evaluator_of(env, 2, num_envs=1, num_workers=1, memory="gru", reset_memory=False)
+    undisturbed = evaluator(policy, 0, 0)
+    pool = evaluator._open()
+    kill_first_worker(pool, [0])
+    disturbed = evaluator(policy, 0, 0)
+    assert pool.restarts == 1
+    evaluator.close()
+    np.testing.assert_array_equal(disturbed.episode_return, undisturbed.episode_return)
 
 
 def test_selection_judgement_and_seeds_are_different_episodes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from proximo.checks.finding import Finding, error, ok
 from proximo.checks.play import Streams, begin, mask_in, step
 from proximo.envs.host.environment import HostEnvironment
-from proximo.envs.host.observations import allowed_actions, leaves
+from proximo.envs.host.observations import allowed_actions, final_observation, leaves
 from proximo.envs.host.vector import Autoreset, autoreset_of
 from proximo.users_code import users_code
 
@@ -74,15 +75,21 @@ def _watch(made: Any, mode: Autoreset, env: HostEnvironment) -> tuple[int, str]:
         observation = result[0]
         done = np.asarray(result[2]) | np.asarray(result[3])
         ended += int((done & ~before).sum())
-        fault = look(made, expected, before, done, result)
+        fresh = None
+        if mode == "disabled" and done.any():
+            result = (copy.deepcopy(observation), *result[1:])
+            fresh = made.reset(options={"reset_mask": done.copy()})
+        fault = look(fresh, expected, before, done, result)
         if fault or ended >= ENOUGH or time.perf_counter() - started > MOST_SECONDS:
             return ended, fault
+        if fresh is not None:
+            observation = fresh[0]
         if mode == "next_step":
             done = done & ~before
     return ended, ""
 
 
-def _next_step(made: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
+def _next_step(fresh: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
     """A filler row has no reward and no end, and nothing is told of a final observation."""
     _, reward, terminated, truncated, info = result
     if before.any():
@@ -95,35 +102,32 @@ def _next_step(made: Any, expected: Any, before: Any, done: Any, result: Any) ->
     return ""
 
 
-def _same_step(made: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
+def _same_step(fresh: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
     """The true final observation lies in ``info``, and is another than the one that opens the next episode."""
     if not done.any():
         return ""
     observation, info = result[0], result[4]
     if "final_obs" not in info:
         return 'an episode ended without info["final_obs"], where its last observation belongs'
-    finals = info["final_obs"]
     same = []
     for i in np.flatnonzero(done):
-        one = finals[i] if isinstance(finals, np.ndarray) else None
-        if isinstance(finals, np.ndarray) and one is None:
+        final = final_observation(info, i)
+        if final is None:
             return f'info["final_obs"] has nothing for environment {i}, whose episode ended'
-        values = [leaf.of(one) if one is not None else leaf.of(finals)[i] for leaf in expected]
-        same.append(all(np.array_equal(v, leaf.of(observation)[i]) for v, leaf in zip(values, expected, strict=True)))
+        same.append(all(np.array_equal(leaf.of(final), leaf.of(observation)[i]) for leaf in expected))
     if all(same) and len(same) > 1:
         return 'the observation of a step that ends an episode is the one in info["final_obs"]: expected that of a fresh episode'
     return ""
 
 
-def _disabled(made: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
+def _disabled(fresh: Any, expected: Any, before: Any, done: Any, result: Any) -> str:
     """A reset by ``reset_mask`` leaves the others alone."""
     if not done.any():
         return ""
     old = [np.array(leaf.of(result[0])) for leaf in expected]
-    pair = made.reset(options={"reset_mask": done.copy()})
-    if not isinstance(pair, tuple) or len(pair) != 2:
+    if not isinstance(fresh, tuple) or len(fresh) != 2:
         return 'reset(options={"reset_mask": ...}) does not return a pair (observation, info)'
-    new = [np.asarray(leaf.of(pair[0])) for leaf in expected]
+    new = [np.asarray(leaf.of(fresh[0])) for leaf in expected]
     if any(not np.array_equal(a[~done], b[~done]) for a, b in zip(old, new, strict=True)):
         return 'reset(options={"reset_mask": ...}) changed environments that the mask leaves out'
     return ""

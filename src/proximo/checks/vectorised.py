@@ -14,7 +14,7 @@ from proximo.checks.play import Episode, Streams, mask_in, play_pool
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.slab import Layout
-from proximo.envs.host.vector import VectorPool
+from proximo.envs.host.vector import VectorPool, autoreset_of
 from proximo.users_code import users_code
 
 NUM_ENVS = 3
@@ -111,13 +111,18 @@ def _ends(env: HostEnvironment, ended: list[Episode]) -> Finding:
 def _speed(env: HostEnvironment, num_envs: int) -> str:
     assert env.make_vector is not None
     made: Any = env.make_vector(num_envs)
+    disabled = autoreset_of(made, env.id) == "disabled"
     rng = np.random.default_rng(0)
     try:
         with users_code(f"{env.id}.step"):
             observation, _ = made.reset(seed=0)
             started, steps = time.perf_counter(), 0
             while time.perf_counter() - started < SPEED_SECONDS:
-                observation = made.step(allowed_actions(env.action_space, rng, mask_in(observation), num_envs))[0]
+                actions = allowed_actions(env.action_space, rng, mask_in(observation), num_envs)
+                observation, _, terminated, truncated, _ = made.step(actions)
+                done = np.asarray(terminated) | np.asarray(truncated)
+                if disabled and done.any():
+                    observation, _ = made.reset(options={"reset_mask": done})
                 steps += 1
             seconds = time.perf_counter() - started
     finally:

@@ -148,6 +148,8 @@ class Collection:
     ):
         self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
         self.policy, self.carried, self.memory, self.seconds = policy, carried, list(carried.memory), seconds
+        self.memory_before = list(carried.memory)
+        """Of each group, before its last step."""
         self.burn_in = programs.burn_in
         self.steps, envs = self.slab.reward.shape
         self.taken, _ = programs.action_columns
@@ -172,9 +174,11 @@ class Collection:
         while running:
             started = time.perf_counter()
             group = pool.ready(running)
-            t = at[group]
+            t, restarts = at[group], pool.restarts
             cut = pool.receive(self.place, t, group)
             seconds["environment"] += time.perf_counter() - started
+            if pool.restarts != restarts and self.programs.is_recurrent:
+                self._restore_memory(t, group)
             if cut:
                 self._bootstrap(t, group)
             at[group] = t + 1
@@ -223,6 +227,7 @@ class Collection:
         lane = self.lanes[group]
         if (t + self.burn_in) % self.programs.piece_length == 0:
             self.pieces[group].append(self.memory[group])
+        self.memory_before[group] = self.memory[group]
         packed, self.memory[group] = self.programs.act(lane.size, *self._acting(t, group))
         row = lane.packed[t] = np.asarray(packed)
         action = lane.action[t]
@@ -230,6 +235,12 @@ class Collection:
         if self.bounds is not None:
             np.clip(action, *self.bounds, out=action)  # rounding to float32 may have passed them
         self.seconds["policy"] += time.perf_counter() - started
+
+    def _restore_memory(self, t: int, group: int) -> None:
+        """Undo what step ``t`` did to the memory of environments that were lost in it. The policy had acted before their worker was
+        lost; read once more, as an invalid step, the observation leaves their memory unchanged."""
+        self.memory[group] = self.memory_before[group]
+        _, self.memory[group] = self.programs.act(self.lanes[group].size, *self._acting(t, group))
 
     def _acting(self, t: int, group: int) -> tuple[Any, ...]:
         """What the policy acts upon in step ``t``; without a memory nobody asks where episodes begin."""

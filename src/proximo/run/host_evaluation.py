@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from proximo.config import Config
@@ -17,6 +18,7 @@ from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
 from proximo.envs.host.vector import VectorPool
 from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.networks import ActorCritic
+from proximo.networks.memory import select
 from proximo.run.episodes import MOST_STEPS, Episodes
 from proximo.users_code import users_code
 
@@ -73,11 +75,14 @@ class HostEvaluator:
         while tally.running:
             observation = tuple(leaf[0].copy() for leaf in slab.observation)
             flags = slab.first[0].copy(), slab.filler[0].copy()
+            before = memory
             memory, sampled, action = self._step(policy, memory, observation, *flags, sampled, slab.reward[0].copy(), key, t)
             slab.clear()
             slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
             pool.send(0, 0, 0)
             pool.receive(0, 0, 0)
+            if slab.cut[0].any():  # an invalid step, which leaves the memory unchanged
+                memory = select(jnp.array(slab.cut[0]), before, memory)
             tally.count(slab)
             slab.begin_after(slab)
             t += 1

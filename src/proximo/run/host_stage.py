@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.envs import HostEnvironment
 from proximo.envs.host.block import told_success
-from proximo.envs.host.observations import action_storage, leaves, unflatten
+from proximo.envs.host.observations import action_storage, final_observation, leaves, unflatten
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD
 from proximo.errors import EnvError
@@ -135,9 +135,8 @@ class Alone:
         told = info
         self._begun_anew = self.mode == "same_step" and bool(terminated[0] or truncated[0])
         if self._begun_anew:
-            finals = info.get("final_obs")
-            if finals is not None:
-                seen = finals[0] if isinstance(finals, np.ndarray) else jax.tree.map(lambda x: x[0], finals)
+            final = final_observation(info, 0)
+            seen = seen if final is None else final
             told = info.get("final_info", info)
         told = {key: np.asarray(value)[0] for key, value in told.items() if key in ("success", "is_success")}
         return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]) and not terminated[0], told

@@ -3,14 +3,19 @@
 import functools
 import types
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from proximo.envs.host.environment import PoolOptions
+from proximo.envs.host.gymnasium import from_vector
+from proximo.envs.host.observations import allowed_action, final_observation, leaves
+from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.vector import autoreset_of
 from proximo.errors import EnvError
 
 import gym_toys
-from pools import in_process, lanes, rollout, vectorised
+from pools import in_process, lanes, rollout, sync, vectorised
 
 MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
@@ -114,6 +119,129 @@ def test_a_termination_at_the_limit_is_a_termination(mode):
     slab = rollout(vectorised(Both, mode, num_envs=2, num_steps=12), np.zeros((12, 2), np.int64))
     assert slab.terminated.any()
     assert not slab.truncated.any()
+
+
+def _batched(space, finals):
+    """What ``finals`` holds for each environment, in the form that ``space`` has when it is batched."""
+    given = next(one for one in finals if one is not None)
+    rows = [given if one is None else one for one in finals]
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _batched(part, [row[key] for row in rows]) for key, part in space.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(_batched(part, [row[k] for row in rows]) for k, part in enumerate(space))
+    return np.stack(rows)
+
+
+FORMS = {
+    "an object array": lambda space, finals: finals,
+    "a list": lambda space, finals: list(finals),
+    "a batch": _batched,
+}
+
+
+class Reformed(gym.vector.SyncVectorEnv):
+    """Same-step autoreset that gives final observations in one of ``FORMS``."""
+
+    def __init__(self, make, form, num_envs):
+        super().__init__([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+        self.form = form
+
+    def step(self, actions):
+        *result, info = super().step(actions)
+        if "final_obs" in info:
+            info["final_obs"] = FORMS[self.form](self.single_observation_space, info["final_obs"])
+        return *result, info
+
+
+class Paired(gym_toys.InfoMask):
+    """The same with a tuple as observation."""
+
+    observation_space = gym.spaces.Tuple((gym.spaces.Box(0.0, 9.0, (2,), np.float32), gym.spaces.Discrete(3)))
+
+    def _observation(self):
+        return super()._observation(), self.now % 3
+
+
+@pytest.mark.parametrize("make", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+@pytest.mark.parametrize("form", FORMS)
+def test_final_observations_are_read_in_every_form(make, form):
+    """The observation has the number of the step, and so the final one the length of the episode."""
+    env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
+    pool = env.open(3, 40, PoolOptions())
+    names = [leaf.path[-1] for leaf in leaves(env.observation_space)]
+    masks, finals = (arrays[names.index("action_mask")] for arrays in (pool.slabs[0].observation, pool.slabs[0].final))
+    time = names.index("time" if "time" in names else "observation")
+    lengths = np.zeros(3, int)
+    seen = 0
+    pool.reset(0, 0)
+    for t in range(40):
+        pool.slabs[0].action[t] = [allowed_action(env.action_space, np.random.default_rng(t), mask) for mask in masks[t]]
+        pool.receive(0, t, 0)
+        lengths += 1
+        done = pool.slabs[0].terminated[t] | pool.slabs[0].truncated[t]
+        for i in np.flatnonzero(pool.slabs[0].truncated[t]):
+            assert (pool.slabs[0].final[time][i] == lengths[i]).all()
+            assert not finals[i].any(), "nobody acts on it"
+            seen += 1
+        lengths[done] = 0
+    assert seen > 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_final_observations_of_a_tuple_are_read_in_every_form(form):
+    finals = np.array([None, None], object)
+    finals[1] = (np.ones(2), 2)
+    final = final_observation({"final_obs": FORMS[form](Paired.observation_space, finals)}, 1)
+    np.testing.assert_array_equal(final[0], 1.0)
+    assert final[1] == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode):
+    class Empty(gym_toys.InfoMask):
+        def __init__(self, at):
+            self.at = at
+
+        def _mask(self):
+            self.allowed = 0
+            return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now != self.at)}
+
+        def step(self, action):
+            *result, over, cut, info = super().step(action)
+            if over or cut:
+                info = {"action_mask": np.zeros(4, np.int8)}  # nobody acts on it
+            return *result, over, cut, info
+
+    def played(at):
+        env = from_vector(functools.partial(sync, lambda: Empty(at), mode), "toy", Preprocessing())
+        return rollout(env.open(3, 40, PoolOptions()), np.zeros((40, 3), np.int64))
+
+    assert (played(at=-1).terminated.sum(0) > 0).all()
+    with pytest.raises(
+        EnvError, match=r"toy\.step of environment 0 \(seed \d+, 3 steps\) returned an action_mask that allows no action"
+    ):
+        played(at=3)
+    with pytest.raises(EnvError, match=r"toy\.reset of environment 0 \(seed \d+, 0 steps\) returned an action_mask"):
+        played(at=0)
+
+
+class Forgetful(gym.vector.SyncVectorEnv):
+    """A partial reset gives zeros for the environments that it leaves alone."""
+
+    def __init__(self, num_envs):
+        super().__init__([still_walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+
+    def reset(self, *, seed=None, options=None):
+        which = (options or {}).get("reset_mask")
+        observation, info = super().reset(seed=seed, options=options)
+        return observation if which is None else np.where(which[:, None], observation, 0), info
+
+
+def test_a_partial_reset_changes_nothing_of_the_others(reference):
+    env = from_vector(Forgetful, "toy", Preprocessing())
+    theirs, _ = play(env.open(3, 120, PoolOptions()), 120)
+    for lane, other in zip(reference[0], theirs, strict=True):
+        assert lane == other
 
 
 @pytest.mark.parametrize("what", ["reward nan", "nan"])

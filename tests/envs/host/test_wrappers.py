@@ -52,7 +52,7 @@ def test_an_action_is_repeated_until_the_episode_ends_and_its_rewards_are_added(
 
 def test_a_mask_in_info_becomes_a_part_of_the_observation():
     env = from_factory(gym_toys.InfoMask, "toy", Preprocessing())
-    assert env.observation_space == Dict((("observation", Box((2,), -1.0, 1.0)), ("action_mask", MultiBinary((4,)))))
+    assert env.observation_space == Dict((("observation", Box((2,), 0.0, 9.0)), ("action_mask", MultiBinary((4,)))))
     one = env.make()
     observation, info = one.reset(seed=0)
     np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])

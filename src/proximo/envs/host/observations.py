@@ -43,6 +43,22 @@ def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
     return [Leaf(path, space, stored.shape, stored.dtype)]
 
 
+def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
+    """The final observation of environment ``number`` in a vector environment's ``info``; None where it has none.
+
+    ``info["final_obs"]`` is an array or a list with an observation for each environment, as Gymnasium's own vector environments
+    give it, or a batch: one array, or a dictionary or tuple of arrays.
+    """
+
+    def one(batch: Any) -> Any:
+        if isinstance(batch, dict):
+            return {key: one(part) for key, part in batch.items()}
+        return tuple(map(one, batch)) if isinstance(batch, tuple) else batch[number]
+
+    finals = info.get("final_obs")
+    return None if finals is None else one(finals)
+
+
 def unflatten(space: Space, arrays: tuple[Any, ...] | list[Any]) -> Any:
     """The observation (dictionaries, tuples, arrays) whose leaves are ``arrays``, in the order of ``leaves``."""
     return _build(space, iter(arrays))

@@ -12,11 +12,19 @@ from typing import Any, Literal
 import numpy as np
 
 from proximo.envs.host.block import STRICT_STEPS, SUCCESS_KEYS, Rules
-from proximo.envs.host.observations import Leaf, hold_actions, hold_observation, hold_step, leaves
+from proximo.envs.host.observations import (
+    Leaf,
+    final_observation,
+    hold_actions,
+    hold_mask,
+    hold_observation,
+    hold_step,
+    leaves,
+)
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD, Layout, Slab
 from proximo.errors import EnvError, EnvironmentFault, ProximoError
-from proximo.spaces import Box, Space
+from proximo.spaces import ACTION_MASK, Box, Space
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -64,6 +72,7 @@ class VectorPool:
         self._write(self.slabs[slab], 0, observation)
         self.slabs[slab].first[0] = True
         self.slabs[slab].filler[0] = self.any_filler = False
+        self._hold_masks(self.slabs[slab], 0, "reset")
         self.lives[:] = info.get("lives", 0)
 
     def send(self, slab: int, t: int, group: int) -> None:
@@ -79,11 +88,15 @@ class VectorPool:
             hold_actions(actions, self.action_space, self.rules.env_id)
         try:
             observation, reward, terminated, truncated, info = self.env.step(actions)
-            if self.steps < STRICT_STEPS:
+            strict = self.steps < STRICT_STEPS
+            if strict:
                 self._hold(observation, "step")
                 self._hold_rest(reward, terminated, truncated, info)
             self.steps += 1
-            return self._store(rows, t, observation, reward, terminated, truncated, info)
+            cut = self._store(rows, t, observation, reward, terminated, truncated, info)
+            if strict:
+                self._hold_masks(rows, t + 1, "step")
+            return cut
         except (Exception, SystemExit) as error:
             raise self._fault("step", error) from error
 
@@ -100,40 +113,43 @@ class VectorPool:
             lives = np.asarray(info["lives"])
             rows.life_lost[t] = (lives < self.lives) & ~done & ~rows.filler[t]
             self.lives[:] = lives
+        self._write(rows, t + 1, observation)
         any_done = bool(done.any())
         if any_done:
             self._tell_success(rows, t, done, info)
-            observation = self._close_episodes(rows, t, done, truncated, observation, info)
+            self._close_episodes(rows, t, done, truncated, observation, info)
             if self.mode == "next_step":
                 rows.filler[t + 1] = done
         self.any_filler = any_done and self.mode == "next_step"
-        self._write(rows, t + 1, observation)
         return any_done and bool(truncated.any())
 
-    def _close_episodes(self, rows: Slab, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]) -> Any:
-        """Note the true final observations of what was truncated; what is to be acted upon next."""
+    def _close_episodes(self, rows: Slab, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]) -> None:
+        """Store the true final observations of truncated episodes; with autoreset disabled, reset what has ended."""
         places = np.flatnonzero(truncated)
         if self.mode == "same_step":
-            if "final_obs" not in info:
-                raise EnvError(
-                    f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated.'
-                )
-            finals = info["final_obs"]
             for i in places:
-                one = finals[i] if isinstance(finals, np.ndarray) else None
+                final = final_observation(info, i)
+                if final is None:
+                    raise EnvError(
+                        f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated.'
+                    )
                 for array, leaf in zip(rows.final, self.leaves, strict=True):
-                    array[i] = leaf.of(one) if one is not None else leaf.of(finals)[i]
+                    array[i] = leaf.of(final)
         else:
             for array, leaf in zip(rows.final, self.leaves, strict=True):
                 array[places] = np.asarray(leaf.of(observation))[places]
         if self.mode == "next_step":
-            return observation
+            return
         rows.first[t + 1] = done
         if self.mode == "disabled":
-            observation, info = self.env.reset(options={"reset_mask": np.array(done)})
+            fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
+            if self.steps <= STRICT_STEPS:
+                self._hold(fresh, "reset")
+            # Only what was reset: the others go on from the observation of their step.
+            for array, leaf in zip(rows.observation, self.leaves, strict=True):
+                array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         if self.rules.life_loss:
             self.lives[done] = np.asarray(info["lives"])[done]
-        return observation
 
     def _tell_success(self, rows: Slab, t: int, done: Any, info: dict[str, Any]) -> None:
         told = info.get("final_info", info) if self.mode == "same_step" else info
@@ -158,6 +174,14 @@ class VectorPool:
                 continue  # all at once, where nothing is to be told
             for i in range(self.num_envs):
                 hold_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
+
+    def _hold_masks(self, rows: Slab, row: int, call: str) -> None:
+        """Raise ``EnvError`` where the mask of an environment allows nothing; a final observation, on which nobody acts, may."""
+        for array, leaf in zip(rows.observation, self.leaves, strict=True):
+            if leaf.path == (ACTION_MASK,):
+                allows = array[row].reshape(self.num_envs, -1).any(axis=1)
+                for i in np.flatnonzero(~allows & ~rows.filler[row]):
+                    hold_mask({ACTION_MASK: array[row, i]}, [leaf], self._where(call, int(i)))
 
     def _hold_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from proximo.envs.host.observations import final_observation
 from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.envs.masked import Mask
 from proximo.errors import ConfigError, EnvError
@@ -152,6 +153,7 @@ class MaskedVector:
 
     def __init__(self, env: Any, size: int):
         self.env, self.size, self.metadata = env, size, env.metadata
+        self._masks = np.zeros((0, size), np.int8)
         self.single_action_space = env.single_action_space
         self.single_observation_space, self.inside = _with_mask(env.single_observation_space, size)
 
@@ -160,9 +162,17 @@ class MaskedVector:
         return {**parts, ACTION_MASK: mask}
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """The first observations, with their masks."""
+        """The first observations, with their masks. After a partial reset (``options["reset_mask"]``) the others keep the masks of
+        their last step: ``info`` has only those of what was reset."""
+        which = (arguments.get("options") or {}).get("reset_mask", ...)
         observation, info = self.env.reset(**arguments)
-        return self._joined(observation, mask_rows(info)), info
+        masks = mask_rows(info)
+        if which is ...:
+            self._masks = masks
+        else:
+            self._masks = self._masks.copy()
+            self._masks[which] = masks[which]
+        return self._joined(observation, self._masks), info
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         """A step, with the masks of the next one; a final observation, upon which nobody acts, allows nothing."""
@@ -170,9 +180,11 @@ class MaskedVector:
         if "final_obs" in info:
             finals = np.empty(len(reward), object)
             for i in np.flatnonzero(terminated | truncated):
-                finals[i] = self._joined(info["final_obs"][i], np.zeros(self.size, np.int8))
+                final = final_observation(info, i)
+                finals[i] = None if final is None else self._joined(final, np.zeros(self.size, np.int8))
             info = {**info, "final_obs": finals}
-        return self._joined(observation, mask_rows(info)), reward, terminated, truncated, info
+        self._masks = mask_rows(info)
+        return self._joined(observation, self._masks), reward, terminated, truncated, info
 
     def close(self) -> None:
         """End its environments."""
@@ -180,13 +192,19 @@ class MaskedVector:
 
 
 def mask_rows(info: dict[str, Any]) -> np.ndarray:
-    """A flat mask for each environment of a vectorised one: masks of parts are tuples of arrays, or an array of tuples."""
+    """A flat mask for each environment of a vectorised one: masks of parts are tuples of arrays, or an array of tuples. Where an
+    environment gave none, Gymnasium leaves zeros, or None in an array of tuples: zeros too."""
     if ACTION_MASK not in info:
         raise EnvError("gave no action_mask in its info, as its first reset did: expected one at every reset and step.")
     mask = info[ACTION_MASK]
     if isinstance(mask, tuple | list):
         return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
-    return np.stack([flat_mask(one) for one in mask]) if mask.dtype == object else np.asarray(mask)
+    mask = np.asarray(mask)
+    if mask.dtype != object:
+        return mask
+    rows = [None if one is None else flat_mask(one) for one in mask]
+    empty = np.zeros_like(next(row for row in rows if row is not None))
+    return np.stack([empty if row is None else row for row in rows])
 
 
 def _with_mask(space: Any, size: int) -> tuple[gym.spaces.Dict, bool]:
