@@ -378,6 +378,42 @@ class Chatty(gym_toys.Countdown):
         return super().step(action)
 
 
+FOREIGN = "open({folder!r} + '/' + __name__ + '.ran', 'w').close()"
+
+
+def test_a_worker_imports_no_library_from_the_working_folder(pool_of, tmp_path, monkeypatch):
+    here, later = tmp_path / "here", tmp_path / "later"
+    for folder in (here, later):
+        folder.mkdir()
+        (folder / "twin_of_toys.py").write_text(f"import json, calendar\nplace = {folder.name!r}")
+    for name in ("json", "types", "enum", "calendar", "numpy", "cloudpickle", "gymnasium", "proximo"):
+        (here / f"{name}.py").write_text(FOREIGN.format(folder=str(here)))
+    (here / "toy_of_mine.py").write_text(
+        "from gym_toys import Countdown\nfrom twin_of_toys import place\nclass Mine(Countdown): place = place"
+    )
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", Path("no text"), *sys.path, str(later)])
+    mine = __import__("toy_of_mine").Mine
+    assert mine.place == "here"
+    for ran in here.glob("*.ran"):
+        ran.unlink()  # this process imports its modules in Python's own order
+    pool = pool_of(functools.partial(Placed, mine), 1, num_envs=2, num_steps=3, env=gym_toys.Countdown())
+    assert rollout(pool, np.zeros((3, 2), np.int64)).reward[0].tolist() == [4.0, 4.0]
+    assert list(here.glob("*.ran")) == []
+
+
+class Placed(gym_toys.Countdown):
+    """The reward is the number of letters of the folder that a module of the user's was imported from."""
+
+    def __init__(self, cls):
+        super().__init__()
+        self.place = cls.place
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(len(self.place)), *rest
+
+
 def test_no_name_is_left_in_shared_memory(pool_of):
     before = set(os.listdir("/dev/shm"))
     pool = pool_of(gym_toys.Walk, 2)

@@ -7,6 +7,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Setup:
     rules: Rules
     layout: Layout
     memory: Handle
+    path: tuple[str, ...]
+    """``sys.path`` for the user's modules, set when our own are imported."""
 
 
 def main(lifeline: int) -> None:
@@ -49,6 +52,7 @@ def main(lifeline: int) -> None:
 
 
 def _serve(setup: Setup, commands: int, replies: int) -> None:
+    sys.path[:] = setup.path
     try:
         slabs = setup.layout.slabs(setup.memory.attach())
         block = Block(pickle.loads(setup.factory), setup.columns, setup.rules)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import weakref
@@ -30,8 +30,10 @@ CLOSE_SECONDS = 1.0
 MOST_FAILURES = 3
 """A constructor that fails so often, one time after the other, will not succeed."""
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
+# With -P, and with a path that has the working folder last: a json.py that lies there is not run.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.host import gymnasium, worker; "
+    "worker.main(int(sys.argv[1]))"
 )
 # One thread for each worker's libraries: there are as many workers as cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
@@ -45,7 +47,7 @@ class Process:
         inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(lifeline)],
+            [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -169,8 +171,9 @@ class Workers:
         self._shared = SharedBytes(layout.size)
         self.slabs = layout.slabs(self._shared.memory)
         factory = _pickled(make, rules.env_id)
+        path = _search_path()
         blocks = [split(columns, num_workers // num_groups) for columns in self.groups]
-        self._setups = [[Setup(factory, b, rules, layout, self._shared.handle) for b in group] for group in blocks]
+        self._setups = [[Setup(factory, b, rules, layout, self._shared.handle, path) for b in group] for group in blocks]
         self._processes: list[list[Process]] = []
         self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
@@ -299,6 +302,18 @@ def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
             f"{env_id} cannot be sent to a worker process ({type(error).__name__}: {error}): make what cannot be pickled in its "
             "constructor, or set num_workers = 0."
         ) from error
+
+
+def _search_path() -> tuple[str, ...]:
+    """``sys.path`` with the standard library first: a ``types.py`` of the user's takes the place of no module of Python's."""
+    standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
+    return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
+
+
+def _is_working_folder(entry: str) -> bool:
+    with contextlib.suppress(OSError):  # there is no such folder
+        return os.path.samefile(entry or os.curdir, os.curdir)
+    return False
 
 
 def _times(count: int) -> str:
