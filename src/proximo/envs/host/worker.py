@@ -111,15 +111,17 @@ def _claim_pipes() -> tuple[int, int]:
 def _die_with_parent(lifeline: int) -> None:
     """``lifeline`` is a pipe that ends when the parent does, in whatever way.
 
-    A thread waits for that. Where an environment hangs in native code that holds Python's lock no thread of ours runs:
-    there the kernel sends SIGIO, whose default is to end the process.
+    On Linux the kernel kills the process group then, with all that an environment has started, also where one hangs in native
+    code that holds Python's lock. Elsewhere a thread does, which such a one stops.
     """
     if lifeline < 0:  # Windows
         return
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl
 
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        if hasattr(fcntl, "F_SETSIG"):
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # instead of SIGIO, which a simulator may ignore
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def wait() -> None:
