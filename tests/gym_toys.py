@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import time
 
 import gymnasium as gym
@@ -92,6 +93,10 @@ class Misbehaving(Countdown):
         self.what, self.at, self.steps = what, at, 0
         if what == "constructor":
             raise OSError("no simulator on port 4242")
+        if what == "start":  # a simulator that does not answer; the pids lie in the folder ``number``
+            for pid in (os.getpid(), subprocess.Popen(["sleep", "600"]).pid):
+                open(os.path.join(number, str(pid)), "w").close()
+            time.sleep(3600)
 
     def reset(self, *, seed=None, options=None):
         if self.what == "reset" and self.steps >= self.at:

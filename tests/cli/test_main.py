@@ -141,8 +141,15 @@ def test_help_does_not_wait_for_jax():
     assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
 
 
-def test_the_console_script_finds_an_environment_where_the_user_stands(tmp_path):
+def in_disguise(folder):
+    """Modules in ``folder`` with names of libraries, which write a file when they are run."""
+    for name in ("json", "types", "enum", "csv", "numpy", "yaml"):
+        (folder / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()")
+
+
+def test_the_console_script_finds_an_environment_where_the_user_stands_and_no_library(tmp_path):
     (tmp_path / "mine.py").write_text((TESTS / "toys.py").read_text())
+    in_disguise(tmp_path)
     ended = subprocess.run(
         [SCRIPT, "train", "mine:RandomEnds", "--smoke", "--json", "--no-tensorboard", "--num-envs", "4", "--num-steps", "8"],
         cwd=tmp_path,
@@ -154,6 +161,45 @@ def test_the_console_script_finds_an_environment_where_the_user_stands(tmp_path)
     assert json.loads(ended.stdout)["run_dir"] in [
         str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/mine-RandomEnds/*")
     ]
+    assert list(tmp_path.glob("*.ran")) == []
+
+
+@pytest.mark.slow
+def test_no_verb_runs_a_library_of_the_working_folder(tmp_path):
+    (tmp_path / "mine.py").write_text((TESTS / "gym_toys.py").read_text())
+    in_disguise(tmp_path)
+    small = "--num-envs 2 --num-steps 8 --num-minibatches 1 --total-steps 32 --eval-episodes 2 --num-workers 1 --hidden-sizes 8"
+    run = "runs/mine-DrawnWalk/a"
+    verbs = f"""envs gymnasium
+        check mine:DrawnWalk
+        train mine:DrawnWalk {small} --name a
+        eval {run} --episodes 2 --json
+        watch {run} --episodes 1 --out clip.mp4
+        report {run}
+        export {run} --out exported
+        push {run} published --episodes 2
+        pull published --name b --trust-code
+        eval runs/mine-DrawnWalk/b --episodes 2
+        tune mine:DrawnWalk {small} --trials 1"""
+    program = """if True:
+        import sys
+        from proximo.cli import main
+        for line in sys.argv[1].splitlines():
+            assert main(line.split()) == 0, line"""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", program, verbs], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.glob("*.ran")) == []
+
+
+def test_python_m_runs_no_json_of_the_working_folder(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the working folder')")
+    (tmp_path / "mine.py").write_text("print('a module of the user')")
+    words = [sys.executable, "-m", "proximo", "check", "mine:Env"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "json.py of the working folder" not in ended.stderr
+    assert "a module of the user" in ended.stdout + ended.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error():

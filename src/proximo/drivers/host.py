@@ -20,6 +20,7 @@ from proximo.drivers.host_programs import HostPrograms, PackedPolicy
 from proximo.drivers.learning import fresh_policy
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
+from proximo.envs.host.waiting import reports_waiting
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
@@ -37,6 +38,7 @@ def pool_options(config: Config, notify: Callable[[str], None] = lambda message:
         num_groups=2 if env.overlap else 1,
         stagger_steps=env.stagger_steps,
         step_timeout=env.step_timeout,
+        reset_timeout=env.reset_timeout,
         max_restarts=env.max_restarts,
         cores=cores(),
         notify=notify,
@@ -173,9 +175,11 @@ class HostDriver:
 
     def _start_over(self, pool: Pool, state: TrainState) -> TrainState:
         """Reset all environments, the memory, the episode statistics, and the returns that rewards are scaled by."""
+        env = self.config.env
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.collector.key)).tolist()).generate_state(1)
         self._place = 0
-        pool.reset(0, int(seed[0]))
+        with reports_waiting(self.notify, env.num_envs, env.id, env.reset_timeout if pool.num_workers else 0.0):
+            pool.reset(0, int(seed[0]))
         self._carried = self._nothing_carried(pool, state.learner.policy)
         self.episodes.begin(bool(self.config.env.stagger_steps))
         self._fresh = False

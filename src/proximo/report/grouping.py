@@ -11,7 +11,7 @@ from proximo.errors import ConfigError, nearest
 from proximo.report.read import RunRecord
 
 BESIDE_LEARNING = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
-    "num_workers", "step_timeout", "max_restarts",
+    "num_workers", "step_timeout", "reset_timeout", "max_restarts",
 }  # fmt: skip
 """Settings that do not change what is learned: by themselves they part no runs."""
 MOST_NAMED = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -16,6 +17,7 @@ from proximo.envs.host.observations import unflatten
 from proximo.envs.host.pool import Pool, environment_seeds
 from proximo.envs.host.slab import SUCCESS, UNTOLD, Slab
 from proximo.envs.host.vector import VectorPool
+from proximo.envs.host.waiting import reports_waiting
 from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.networks import ActorCritic
 from proximo.networks.memory import select
@@ -33,7 +35,7 @@ class HostEvaluator:
         self.together = min(episodes, together or config.env.num_envs)
         self.quota = np.full(self.together, episodes // self.together)
         self.quota[: episodes % self.together] += 1
-        self.notify: Callable[[str], None] = lambda message: None
+        self.notify: Callable[[str], None] = lambda message: warnings.warn(message, stacklevel=2)
         self._pool: Pool | None = None
         self._step = jax.jit(self._act)
 
@@ -67,7 +69,9 @@ class HostEvaluator:
         stochastic = self.stochastic if stochastic is None else stochastic
         pool = self._open()
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        pool.reset(0, source)
+        limit = self.config.env.reset_timeout if pool.num_workers else 0.0
+        with reports_waiting(self.notify, self.together, self.env.id, limit):
+            pool.reset(0, source)
         slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
         key = jax.random.fold_in(jax.random.key(seed), stream) if stochastic else None
         memory = policy.init_memory(self.together)

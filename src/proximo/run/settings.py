@@ -18,7 +18,7 @@ from proximo.signatures import answered
 # What a resumed run may change without becoming another run.
 RESUMABLE = {
     "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
-    "num_workers", "step_timeout", "max_restarts", "track", "histograms", "video_every",
+    "num_workers", "step_timeout", "reset_timeout", "max_restarts", "track", "histograms", "video_every",
 }  # fmt: skip
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000

@@ -19,7 +19,7 @@ RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
-    **dict.fromkeys(("num_workers", "overlap", "step_timeout", "max_restarts"), "it changes how fast training is, not what it learns"),
+    **dict.fromkeys(("num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts"), "it changes how fast training is, not what it learns"),
     **{name: "it is about runs and how they are judged" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from proximo.envs.host import environment
+from proximo.envs.host import environment, waiting
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.gymnasium import from_factory
 from proximo.envs.host.observations import allowed_action, hold_actions, random_actions
@@ -47,6 +47,22 @@ def test_cheap_environments_stay_here_and_costly_ones_go_to_workers(monkeypatch,
 def test_a_step_is_measured(monkeypatch):
     monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.05)
     assert 0.001 < from_factory(Slow, "toy", Preprocessing()).step_seconds() < 0.01
+
+
+def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
+    class SlowToStart(gym_toys.Countdown):
+        def __init__(self):
+            super().__init__()
+            time.sleep(0.25)
+
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.1)
+    with pytest.warns(UserWarning, match=r"Still waiting for 1 environment of toy to start \(0\.1 s\)"):
+        env = from_factory(SlowToStart, "toy", Preprocessing())
+    for workers, message in ((0, r"(0.1 s)."), (1, r"(0.1 s; limit 70 s (reset_timeout)).")):
+        told = []
+        env.open(2, 1, PoolOptions(num_workers=workers, reset_timeout=70.0, notify=told.append)).close()
+        assert told[0] == f"Still waiting for 2 environments of toy to start {message}"
+        assert 1 <= len(told) < 8, "the pauses double"
 
 
 def test_a_worker_imports_no_jax():

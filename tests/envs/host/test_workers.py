@@ -286,6 +286,78 @@ def test_a_hung_environment_is_ended_after_its_time_and_started_anew(pool_of):
     assert pool.restarts == 2
 
 
+class Slow(gym_toys.Countdown):
+    """Takes ``seconds`` for the calls of ``slow``, and ``length`` steps."""
+
+    def __init__(self, slow, seconds=0.5, length=2):
+        super().__init__(length)
+        self.slow, self.seconds = slow, seconds
+        self.take("constructor")
+
+    def take(self, call):
+        if call in self.slow:
+            time.sleep(self.seconds)
+
+    def reset(self, *, seed=None, options=None):
+        self.take("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.take("step")
+        return super().step(action)
+
+
+def test_construction_and_resets_may_take_longer_than_a_step(pool_of):
+    options = {"step_timeout": 0.3, "reset_timeout": 60.0}
+    slow = functools.partial(Slow, ("constructor", "reset"))
+    pool = pool_of(slow, 2, num_envs=2, num_steps=2, env=gym_toys.Countdown(), options=options)
+    slab = rollout(pool, np.zeros((2, 2), np.int64))
+    assert slab.terminated[1].all(), "an episode ends, and its environment is reset within a step"
+    assert pool.restarts == 0
+
+
+def test_a_step_that_hangs_after_a_slow_reset_is_ended_after_step_timeout(pool_of):
+    options = {"step_timeout": 0.3, "reset_timeout": 60.0}
+    pool = pool_of(
+        functools.partial(HangsBesideResets, 0.5), 1, num_envs=2, num_steps=2, env=gym_toys.Countdown(), options=options
+    )
+    started = time.monotonic()
+    slab = rollout(pool, np.zeros((2, 2), np.int64))
+    assert slab.cut[1].all()
+    assert time.monotonic() - started < 20.0
+
+
+class HangsBesideResets(Slow):
+    """The first environment of a process resets slowly in its second step, in which the second one hangs."""
+
+    made = 0
+
+    def __init__(self, seconds):
+        super().__init__(("reset",), seconds)
+        HangsBesideResets.made += 1
+        self.number = HangsBesideResets.made
+
+    def step(self, action):
+        if self.number == 2 and self.now == 1:
+            time.sleep(3600)
+        return super().step(action)
+
+
+def test_an_environment_that_is_not_made_in_its_time_is_a_sentence(pool_of):
+    with pytest.raises(EnvError, match=r"0 … 1 of toy took more than 0\.5 s .*reset_timeout"):
+        pool_of(functools.partial(Slow, ("constructor",), 3600.0), 1, 2, env=gym_toys.Countdown(), options={"reset_timeout": 0.5})
+
+
+@pytest.mark.slow
+def test_a_reset_that_hangs_again_and_again_ends_the_training_soon(pool_of):
+    told = []
+    options = {"reset_timeout": 3.0, "notify": told.append}
+    pool = pool_of(functools.partial(Slow, ("reset",), 3600.0), 1, 2, env=gym_toys.Countdown(), options=options)
+    with pytest.raises(EnvironmentFault, match=r"0 … 1 of toy were lost .*failed 3 times: their worker took more than 3 s"):
+        pool.reset(0, 0)
+    assert len(told) == 3, told
+
+
 def test_too_many_lost_workers_end_the_training_with_the_reason(pool_of):
     pool = pool_of(functools.partial(gym_toys.Misbehaving, "die", 2), 1, options={"max_restarts": 2})
     with pytest.raises(
@@ -331,7 +403,7 @@ PARENT = """
     import functools, os, sys, time
     import gym_toys
     from pools import with_workers
-    pool = with_workers(functools.partial(gym_toys.Misbehaving, sys.argv[1]), 2)
+    pool = with_workers(functools.partial(gym_toys.Misbehaving, *sys.argv[1:]), 2, env=gym_toys.Countdown())
     pool.reset(0, 0)
     pool.slabs[0].clear()
     for t in range(7):
@@ -343,13 +415,25 @@ PARENT = """
 """
 
 
-def parent(what):
+def parent(*what, wait=True):
     """A process with two workers, whose environments do ``what``: itself, and the pids of its workers."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(Path(__file__).parent), *sys.path])}
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT), what], stdout=subprocess.PIPE, env=environment, text=True
+        [sys.executable, "-c", textwrap.dedent(PARENT), *what], stdout=subprocess.PIPE, env=environment, text=True
     )
-    return process, [int(word) for word in process.stdout.readline().split()]
+    return process, [int(word) for word in process.stdout.readline().split()] if wait else []
+
+
+def test_workers_die_with_a_parent_that_is_killed_while_they_make_their_environments(tmp_path):
+    process, _ = parent("start", "", str(tmp_path), wait=False)
+    deadline = time.monotonic() + 60.0
+    while len(list(tmp_path.iterdir())) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    started = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(started) == 4, "two workers, and a simulator of each"
+    assert gone_within(5.0, started)
 
 
 @pytest.mark.parametrize("what", ["nothing", "hang", "hold"])
@@ -376,6 +460,42 @@ class Chatty(gym_toys.Countdown):
         print("hello from step", self.now + 1, flush=True)
         assert sys.stdin.read() == ""
         return super().step(action)
+
+
+FOREIGN = "open({folder!r} + '/' + __name__ + '.ran', 'w').close()"
+
+
+def test_a_worker_imports_no_library_from_the_working_folder(pool_of, tmp_path, monkeypatch):
+    here, later = tmp_path / "here", tmp_path / "later"
+    for folder in (here, later):
+        folder.mkdir()
+        (folder / "twin_of_toys.py").write_text(f"import json, calendar\nplace = {folder.name!r}")
+    for name in ("json", "types", "enum", "calendar", "numpy", "cloudpickle", "gymnasium", "proximo"):
+        (here / f"{name}.py").write_text(FOREIGN.format(folder=str(here)))
+    (here / "toy_of_mine.py").write_text(
+        "from gym_toys import Countdown\nfrom twin_of_toys import place\nclass Mine(Countdown): place = place"
+    )
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", Path("no text"), *sys.path, str(later)])
+    mine = __import__("toy_of_mine").Mine
+    assert mine.place == "here"
+    for ran in here.glob("*.ran"):
+        ran.unlink()  # this process imports its modules in Python's own order
+    pool = pool_of(functools.partial(Placed, mine), 1, num_envs=2, num_steps=3, env=gym_toys.Countdown())
+    assert rollout(pool, np.zeros((3, 2), np.int64)).reward[0].tolist() == [4.0, 4.0]
+    assert list(here.glob("*.ran")) == []
+
+
+class Placed(gym_toys.Countdown):
+    """The reward is the number of letters of the folder that a module of the user's was imported from."""
+
+    def __init__(self, cls):
+        super().__init__()
+        self.place = cls.place
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(len(self.place)), *rest
 
 
 def test_no_name_is_left_in_shared_memory(pool_of):

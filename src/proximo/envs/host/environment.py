@@ -16,6 +16,7 @@ from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.pool import InProcess, Pool
 from proximo.envs.host.slab import Layout, Slab
 from proximo.envs.host.vector import VectorPool
+from proximo.envs.host.waiting import reports_waiting
 from proximo.envs.host.workers import Workers
 from proximo.errors import ConfigError
 from proximo.spaces import ACTION_MASK, Space
@@ -38,6 +39,7 @@ class PoolOptions:
     num_groups: int = 1
     stagger_steps: int = 0
     step_timeout: float = 60.0
+    reset_timeout: float = 600.0
     max_restarts: int = 100
     cores: int = 1
     """Most workers that are chosen where ``num_workers`` leaves the choice."""
@@ -89,24 +91,28 @@ class HostEnvironment:
         self.hold(num_envs, options)
         layout = Layout(num_steps, num_envs, self.observation_space, self.action_space, num_slabs)
         if self.make_vector is not None and self._used_as_it_is(options):
-            return VectorPool(self.make_vector, layout, self.rules, self.action_space)
+            with reports_waiting(options.notify, num_envs, self.id):
+                return VectorPool(self.make_vector, layout, self.rules, self.action_space)
         assert self.make is not None
         workers = options.num_workers
         if workers == AUTO:
-            workers = self.choose_workers(num_envs, options.num_groups, options.cores)
-        if workers == 0:
-            return InProcess(self.make, layout, self.rules, options.num_groups, options.stagger_steps)
-        return Workers(
-            self.make,
-            layout,
-            self.rules,
-            workers,
-            options.num_groups,
-            options.stagger_steps,
-            options.step_timeout,
-            options.max_restarts,
-            options.notify,
-        )
+            with reports_waiting(options.notify, 1, self.id):
+                workers = self.choose_workers(num_envs, options.num_groups, options.cores)
+        with reports_waiting(options.notify, num_envs, self.id, options.reset_timeout if workers else 0.0):
+            if workers == 0:
+                return InProcess(self.make, layout, self.rules, options.num_groups, options.stagger_steps)
+            return Workers(
+                self.make,
+                layout,
+                self.rules,
+                workers,
+                options.num_groups,
+                options.stagger_steps,
+                options.step_timeout,
+                options.max_restarts,
+                options.notify,
+                options.reset_timeout,
+            )
 
     def choose_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
         """A worker for each core where that saves a fifth of the time, the hand-over included; else 0."""

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from gymnasium.vector import VectorEnv
 from proximo.envs.host.block import PAIR, Rules
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.host.waiting import reports_waiting
 from proximo.envs.host.wrappers import MaskedVector, MaskFromInfo, VectorWithoutVelocity, WithoutVelocity, flat_mask, mask_rows
 from proximo.envs.masked import Mask
 from proximo.envs.settings import hold_names
@@ -179,7 +181,8 @@ def from_factory(
     make_vector: Callable[[int], Any] | None = None,
 ) -> HostEnvironment:
     """The environment that ``make`` makes, looked at once for its spaces and for a mask in its ``info``."""
-    env = Plain(make, env_id, preprocessing, 0)()
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = Plain(make, env_id, preprocessing, 0)()
     try:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
@@ -203,7 +206,8 @@ def from_factory(
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
     """A seeded reset; raises ``EnvError`` where it takes no seed, as before Gymnasium's interface had one."""
     try:
-        pair = env.reset(seed=0)
+        with reports_waiting(warnings.warn, 1, env_id):
+            pair = env.reset(seed=0)
     except TypeError as error:
         if "'seed'" not in str(error):
             raise
@@ -231,7 +235,8 @@ def from_vector(
             f"{env_id} vectorises itself: preprocessing, frame_stack, action_repeat, levels and max_episode_steps cannot be put around its "
             "single environments; give its own parameters with --env-settings."
         )
-    env = make_vector(1)
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = make_vector(1)
     try:
         info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:

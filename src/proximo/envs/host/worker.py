@@ -7,6 +7,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Setup:
     rules: Rules
     layout: Layout
     memory: Handle
+    path: tuple[str, ...]
+    """``sys.path`` for the user's modules, set when our own are imported."""
 
 
 def main(lifeline: int) -> None:
@@ -49,6 +52,7 @@ def main(lifeline: int) -> None:
 
 
 def _serve(setup: Setup, commands: int, replies: int) -> None:
+    sys.path[:] = setup.path
     try:
         slabs = setup.layout.slabs(setup.memory.attach())
         block = Block(pickle.loads(setup.factory), setup.columns, setup.rules)
@@ -107,15 +111,17 @@ def _claim_pipes() -> tuple[int, int]:
 def _die_with_parent(lifeline: int) -> None:
     """``lifeline`` is a pipe that ends when the parent does, in whatever way.
 
-    A thread waits for that. Where an environment hangs in native code that holds Python's lock no thread of ours runs:
-    there the kernel sends SIGIO, whose default is to end the process.
+    On Linux the kernel kills the process group then, with all that an environment has started, also where one hangs in native
+    code that holds Python's lock. Elsewhere a thread does, which such a one stops.
     """
     if lifeline < 0:  # Windows
         return
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl
 
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        if hasattr(fcntl, "F_SETSIG"):
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # instead of SIGIO, which a simulator may ignore
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def wait() -> None:

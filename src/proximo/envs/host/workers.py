@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import weakref
@@ -16,12 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from proximo.envs.host import wire
 from proximo.envs.host.block import Rules
 from proximo.envs.host.pool import environment_seeds, split, staggered_limits
 from proximo.envs.host.sharing import SharedBytes
 from proximo.envs.host.slab import UNTOLD, Layout, Slab
+from proximo.envs.host.waiting import reports_waiting
 from proximo.envs.host.worker import Setup
 from proximo.errors import EnvError, EnvironmentFault
 
@@ -30,8 +32,10 @@ CLOSE_SECONDS = 1.0
 MOST_FAILURES = 3
 """A constructor that fails so often, one time after the other, will not succeed."""
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
+# With -P, and with a path that has the working folder last: a json.py that lies there is not run.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from proximo.envs.host.worker import main; main(int(sys.argv[2]))"
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.host import gymnasium, worker; "
+    "worker.main(int(sys.argv[1]))"
 )
 # One thread for each worker's libraries: there are as many workers as cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
@@ -45,7 +49,7 @@ class Process:
         inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(lifeline)],
+            [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -60,7 +64,13 @@ class Process:
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
         self.waited_since: float | None = None
         """When the command was sent whose reply has not come yet."""
-        self.hung = False
+        self.task = (wire.RESET, 0, 0)
+        """That command."""
+        self.progress: tuple[Any, ...] = ()
+        """What was last seen of its work, at ``progress_at``."""
+        self.progress_at = 0.0
+        self.hung = ""
+        """Why it was ended by us, in words."""
 
     def begin(self, setup: Setup) -> None:
         """Send what it needs to make its environments; it replies when they are made."""
@@ -72,7 +82,7 @@ class Process:
         """Send a command; a worker that is not there any more is noticed by the reply that it does not give."""
         if self.commands < 0:
             return
-        self.waited_since = time.monotonic()
+        self.task, self.waited_since = (what, slab, row), time.monotonic()
         with contextlib.suppress(OSError):
             wire.write_all(self.commands, wire.COMMAND.pack(what, slab, row))
             if payload:
@@ -101,6 +111,8 @@ class Process:
 
     def why_lost(self) -> str:
         """How it has ended, in words; what it has started ends too."""
+        if self.hung:
+            return self.hung
         self._end_started()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)
@@ -144,8 +156,9 @@ class Process:
 class Workers:
     """``num_workers`` processes, as many for each group, each with a contiguous block of the group's columns.
 
-    A worker that ends, or takes longer than ``step_timeout`` seconds for a step, is made anew with new seeds: the row is a
-    filler, marked ``cut``, and ``notify`` is told. After ``max_restarts`` of them ``EnvironmentFault`` is raised.
+    A worker that ends, or takes longer than ``step_timeout`` seconds for a step or ``reset_timeout`` seconds to make or reset its
+    environments, is made anew with new seeds: the row is a filler, marked ``cut``, and ``notify`` is told. After ``max_restarts``
+    of them ``EnvironmentFault`` is raised.
     """
 
     def __init__(
@@ -159,18 +172,20 @@ class Workers:
         step_timeout: float = 60.0,
         max_restarts: int = 100,
         notify: Callable[[str], None] = lambda message: None,
+        reset_timeout: float = 600.0,
     ):
-        self.num_workers, self.restarts = num_workers, 0
+        self.num_workers, self.restarts, self.env_id = num_workers, 0, rules.env_id
         self.how = f"in {num_workers} processes" if num_workers > 1 else "in a process of their own"
         self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
-        self.notify = notify
+        self.notify, self.reset_timeout = notify, reset_timeout
         self.groups = split(range(layout.num_envs), num_groups)
         self._seed = 0
         self._shared = SharedBytes(layout.size)
         self.slabs = layout.slabs(self._shared.memory)
         factory = _pickled(make, rules.env_id)
+        path = _search_path()
         blocks = [split(columns, num_workers // num_groups) for columns in self.groups]
-        self._setups = [[Setup(factory, b, rules, layout, self._shared.handle) for b in group] for group in blocks]
+        self._setups = [[Setup(factory, b, rules, layout, self._shared.handle, path) for b in group] for group in blocks]
         self._processes: list[list[Process]] = []
         self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
@@ -182,7 +197,9 @@ class Workers:
             for g, group in enumerate(self._processes):
                 for w, process in enumerate(group):
                     while process.reply() == wire.LOST:
-                        process = self._renew(g, w, self._why(process))
+                        if process.hung:
+                            raise EnvError(f"{self._name(g, w)} of {rules.env_id} {process.hung}.")
+                        process = self._renew(g, w, process.why_lost())
         except BaseException:
             self._end()
             raise
@@ -227,8 +244,10 @@ class Workers:
         for w, process in enumerate(self._processes[group]):
             reply = process.reply()
             if reply == wire.LOST:
-                self._forget(self.slabs[slab], t, self._setups[group][w].columns)
-                self._restart(group, w, slab, t + 1)
+                columns = self._setups[group][w].columns
+                self._forget(self.slabs[slab], t, columns)
+                with reports_waiting(self.notify, len(columns), self.env_id, self.reset_timeout):
+                    self._restart(group, w, slab, t + 1)
             cut |= reply == wire.CUT
         return cut
 
@@ -243,34 +262,36 @@ class Workers:
     def _restart(self, group: int, w: int, slab: int, row: int) -> None:
         """A new process for the environments of a lost one, whose first observations lie in ``row``."""
         columns = self._setups[group][w].columns
-        why = lost = self._why(self._processes[group][w])
+        why = lost = self._processes[group][w].why_lost()
         failures = 0
         while True:
             process = self._renew(group, w, why)
             seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
+            error = None
             try:
                 if process.reply() != wire.LOST:
                     process.command(wire.RESET, slab, row, seeds[columns.start : columns.stop], None)
                     if process.reply() != wire.LOST:
                         return
-                why = self._why(process)
-            except Exception as error:
-                failures += 1
-                if failures == MOST_FAILURES:
-                    raise EnvironmentFault(
-                        f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].rules.env_id} were lost "
-                        f"(their worker {lost}), and making them again failed {MOST_FAILURES} times: {type(error).__name__}: {error}"
-                    ) from error
-                why = f"failed when its environments were made again ({type(error).__name__}: {error})"
+                why = process.why_lost()
+            except Exception as raised:
+                error, why = raised, f"failed when its environments were made again ({type(raised).__name__}: {raised})"
+            failures += bool(error or process.hung)
+            if failures == MOST_FAILURES:
+                reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
+                raise EnvironmentFault(
+                    f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].rules.env_id} were lost "
+                    f"(their worker {lost}), and making them again failed {MOST_FAILURES} times: {reason}"
+                ) from error
 
-    def _why(self, lost: Process) -> str:
-        return f"hung for more than {self.step_timeout:g} s" if lost.hung else lost.why_lost()
+    def _name(self, group: int, w: int) -> str:
+        columns = self._setups[group][w].columns
+        return f"The worker of environments {columns.start} … {columns.stop - 1}"
 
     def _renew(self, group: int, w: int, why: str) -> Process:
         """Put a new process, which is starting, in the place of a lost one. Raises ``EnvironmentFault`` when it is one too many."""
-        setup, lost = self._setups[group][w], self._processes[group][w]
-        what = f"The worker of environments {setup.columns.start} … {setup.columns.stop - 1}"
-        lost.release()
+        setup, what = self._setups[group][w], self._name(group, w)
+        self._processes[group][w].release()
         self.restarts += 1
         if self.restarts > self.max_restarts:
             raise EnvironmentFault(
@@ -284,6 +305,28 @@ class Workers:
             raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
         process.begin(setup)
         return process
+
+    def _overdue(self, process: Process, setup: Setup) -> str:
+        """Why ``process`` is not waited for any longer, or nothing. Within a step each reset, and the steps after it, have a time of their
+        own."""
+        since, (what, slab, row), now = process.waited_since, process.task, time.monotonic()
+        if since is None:
+            return ""
+        ended = begun = 0
+        if what == wire.STEP:
+            rows, part = self.slabs[slab], slice(setup.columns.start, setup.columns.stop)
+            ended = int(np.count_nonzero(rows.terminated[row, part] | rows.truncated[row, part]))
+            begun = int(np.count_nonzero(rows.first[row + 1, part]))
+        if process.progress != (since, ended, begun):
+            process.progress, process.progress_at = (since, ended, begun), now
+        elapsed = now - process.progress_at
+        if what == wire.STEP and ended <= begun:
+            return f"hung for more than {self.step_timeout:g} s (step_timeout)" if elapsed > self.step_timeout else ""
+        return (
+            f"took more than {self.reset_timeout:g} s to make or to reset its environments (reset_timeout)"
+            if elapsed > self.reset_timeout
+            else ""
+        )
 
     def close(self) -> None:
         """Ask every worker to end, and end those that do not within a second."""
@@ -299,6 +342,18 @@ def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
             f"{env_id} cannot be sent to a worker process ({type(error).__name__}: {error}): make what cannot be pickled in its "
             "constructor, or set num_workers = 0."
         ) from error
+
+
+def _search_path() -> tuple[str, ...]:
+    """``sys.path`` with the standard library first: a ``types.py`` of the user's takes the place of no module of Python's."""
+    standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
+    return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
+
+
+def _is_working_folder(entry: str) -> bool:
+    with contextlib.suppress(OSError):  # there is no such folder
+        return os.path.samefile(entry or os.curdir, os.curdir)
+    return False
 
 
 def _times(count: int) -> str:
@@ -324,13 +379,12 @@ def _watch(of: weakref.ref[Workers]) -> None:
         pool = of()
         if pool is None or not pool._end.alive:
             return
-        now = time.monotonic()
-        for group in list(pool._processes):
-            for process in list(group):
-                since = process.waited_since
-                if since is not None and now - since > pool.step_timeout and not process.has_replied():
-                    process.hung = True
+        for group, setups in zip(list(pool._processes), pool._setups, strict=False):  # none yet, or none any more
+            for process, setup in zip(list(group), setups, strict=True):
+                why = pool._overdue(process, setup)
+                if why and not process.has_replied():
+                    process.hung = why
                     process.kill()
-        pause = min(1.0, pool.step_timeout / 4)
+        pause = min(1.0, pool.step_timeout / 4, pool.reset_timeout / 4)
         del pool
         time.sleep(pause)
