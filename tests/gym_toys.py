@@ -85,6 +85,32 @@ class Countdown(gym.Env):
         return observation, 1.0, done and not self.truncate, done and self.truncate, {}
 
 
+class EveryThird(gym.Env):
+    """The reward is the number of the step, and every third step is told as a success. Episodes have 3 … 9 steps; those of even length
+    terminate, the others are truncated."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = Box(0.0, 9.0, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now, self.length = 0, int(self.np_random.integers(3, 10))
+        return np.array([0, self.length], np.float32), {}
+
+    def step(self, action):
+        self.now += 1
+        over, odd = self.now >= self.length, self.length % 2 == 1
+        info = {"success": self.now % 3 == 0}
+        return np.array([self.now, self.length], np.float32), float(self.now), over and not odd, over and odd, info
+
+    def render(self):
+        return np.zeros((40, 60, 3), np.uint8)
+
+
 class Misbehaving(Countdown):
     """Does ``what`` in step ``at`` of its life."""
 

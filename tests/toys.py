@@ -163,3 +163,15 @@ class DrawnInGray(RandomEnds):
 
     def render(self, state, params):
         return np.zeros((40, 60), np.uint8)
+
+
+class EveryThird(Counting):
+    """Is told a success at every third step; an episode of even length terminates, one of odd length is truncated."""
+
+    def step(self, key, state, action, params):
+        state, observation, reward, over, _, _ = super().step(key, state, action, params)
+        time, odd = state[0], state[1] % 2 == 1
+        return state, observation, reward, over & ~odd, over & odd, {"success": time % 3 == 0}
+
+    def render(self, state, params):
+        return np.zeros((40, 60, 3), np.uint8)

@@ -18,6 +18,7 @@ from proximo.spaces import Box, Discrete
 
 import toys
 from gym_toys import Countdown
+from helpers import bits
 
 SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
 TOTAL = SMALL["total_steps"]
@@ -183,6 +184,61 @@ def test_another_environment_of_the_same_spaces_is_learned_on_with_what_was_lear
     ):
         learner.set_env("gymnax:Acrobot-v1")
     assert learner.config.env.id == "CartPole-v1"
+
+
+def switched(folder=None):
+    """An agent that learns, switches to new environments and learns again, twice; what each stage begins with. With ``folder`` it is saved
+    and loaded around each switch."""
+    learner = agent()
+    began = [learner._begun().collector]
+    learner.learn(2 * BATCH)
+    for i in range(2):
+        learner = learner if folder is None else proximo.load(learner.save(folder / f"before-{i}"))
+        before = learner._state.learner.reward_scale
+        assert np.abs(before.running_return).max() > 0
+        learner.set_env("toys:RandomEnds")
+        learner = learner if folder is None else proximo.load(learner.save(folder / f"after-{i}"))
+        after = learner._state.learner.reward_scale
+        assert np.abs(after.running_return).max() == 0
+        assert bits(after.statistics) == bits(before.statistics)
+        began.append(learner._state.collector)
+        learner.learn(2 * BATCH)
+    return leaves(learner), [(np.asarray(c.observation), np.asarray(jax.random.key_data(c.key)).tobytes()) for c in began]
+
+
+def test_a_switch_continues_the_stream_of_randomness_and_is_resumable(tmp_path):
+    learned, began = switched()
+    observations = np.concatenate([observation for observation, _ in began])
+    assert len(np.unique(observations, axis=0)) == len(observations) == 3 * SETTINGS["num_envs"]
+    assert len({key for _, key in began}) == 3
+    assert switched()[0] == switched(tmp_path)[0] == learned
+
+
+class Seeded(Countdown):
+    """Keeps the seeds of all resets."""
+
+    seeds: list[int] = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.seeds.append(seed)
+        return super().reset(seed=seed)
+
+
+def test_a_switch_on_gymnasium_seeds_the_new_environments_otherwise():
+    def seeds_of_training():
+        learner, seeds = agent(Seeded, eval_episodes=0, num_workers=0), []
+        for _ in range(3):
+            Seeded.seeds.clear()
+            learner.learn(BATCH)
+            seeds += Seeded.seeds
+            learner.set_env(lambda: Seeded())
+            assert np.abs(learner._state.learner.reward_scale.running_return).max() == 0
+        return seeds, leaves(learner)
+
+    seeds, learned = seeds_of_training()
+    assert len(set(seeds)) == len(seeds) == 3 * SETTINGS["num_envs"]
+    assert seeds_of_training() == (seeds, learned)
 
 
 class StopAt:

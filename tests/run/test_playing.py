@@ -12,6 +12,7 @@ from proximo.errors import EnvError
 from proximo.run.evaluation import JUDGEMENT_STREAM
 from proximo.run.playing import PolicyAgent, episodes_of, random_agent
 from proximo.run.policy import Policy
+from proximo.run.program import make_program
 from proximo.run.reuse import environment
 from proximo.run.settings import make_config
 
@@ -81,6 +82,46 @@ def test_what_is_watched_on_the_host_is_what_was_judged(settings):
 def test_memory_carried_over_episodes_of_the_host_is_carried_to_the_next_one():
     policy = made("gym_toys:DrawnWalk", **GRU, reset_memory=False, num_envs=1, num_minibatches=1)
     assert_as_judged(policy, 4, proximo.evaluate(policy, 4))
+
+
+def trained_on(env_id, **settings):
+    """Return, length and success of every episode that ended in a training: each of its updates is one step of one environment."""
+    single = {"num_envs": 1, "num_steps": 1, "num_minibatches": 1, "num_epochs": 1, "normalize_advantage": "none"}
+    single |= {"total_steps": 64, "updates_per_call": 64}
+    policy = made(env_id, **single, **settings)
+    program = make_program(policy.config, policy.env, stacked=False)
+    try:
+        state = program.start([0])
+        program.compile(state)
+        _, metrics = program.advance(state, 64)
+    finally:
+        program.close()
+    ended = metrics["rollout/episodes"][0] == 1
+    return [metrics[f"rollout/{name}"][0][ended].tolist() for name in ("return_mean", "length_mean", "success_rate")]
+
+
+@pytest.mark.parametrize("limit", [0, 6])
+@pytest.mark.parametrize("env_id", ["toys:EveryThird", "gym_toys:EveryThird"])
+def test_return_length_and_success_agree_in_training_evaluation_and_player(env_id, limit):
+    policy = made(env_id, max_episode_steps=limit)
+    judged = proximo.evaluate(policy, 24)
+    assert judged.unfinished == 0
+    for returns, lengths, successes in (
+        trained_on(env_id, max_episode_steps=limit),
+        (judged.episode_return, judged.length, judged.success),
+        ends(rows(policy, 12)),
+    ):
+        lengths = np.asarray(lengths)
+        assert len(set(lengths)) >= 3
+        assert (lengths == 6).any(), "a success, by an end of its own or by the limit"
+        np.testing.assert_array_equal(returns, lengths * (lengths + 1) / 2)
+        np.testing.assert_array_equal(successes, lengths % 3 == 0)
+
+
+def test_an_episode_cut_by_the_player_has_no_success():
+    cut = [row for row in rows(made("toys:EveryThird"), 3, most_steps=3) if row.ended == "cut"]
+    assert cut
+    assert {row.success for row in cut} == {None}
 
 
 @pytest.mark.parametrize("env_id", ["toys:Drawn", "gym_toys:DrawnWalk", "gym_toys:UnbasedDrawn"])

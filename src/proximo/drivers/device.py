@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
 
 from proximo.config import Config
 from proximo.drivers import vector
-from proximo.drivers.learning import fresh_learner, fresh_policy, hold_policy, kept, learn
+from proximo.drivers.learning import fresh_learner, fresh_policy, hold_policy, kept, learn, without_running_return
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
-from proximo.ppo import inspection, make_hyperparameters
+from proximo.ppo import LearnerState, inspection, make_hyperparameters
 from proximo.ppo.batch import warm
 from proximo.types import CollectorState, EpisodeStatistics, Hyperparameters, Metrics, Observation, Rollout, TrainState, Warmup
 
@@ -43,6 +43,10 @@ class DeviceDriver:
             key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
         )
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
+
+    def begin_anew(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
+        """The state of a learner that has learned elsewhere: new episodes, drawn by ``key``."""
+        return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
         """A state for each key, stacked; one after the other, because vmapped orthogonal initialisers can deadlock XLA's

@@ -17,13 +17,13 @@ from proximo.config import Config
 from proximo.drivers.collection import Carried, Collected, Collection, bad_environment
 from proximo.drivers.episodes import EpisodeLog
 from proximo.drivers.host_programs import HostPrograms, PackedPolicy
-from proximo.drivers.learning import fresh_policy
+from proximo.drivers.learning import fresh_policy, without_running_return
 from proximo.envs.host.environment import HostEnvironment, PoolOptions
 from proximo.envs.host.pool import Pool
 from proximo.envs.host.waiting import reports_waiting
 from proximo.errors import ProximoError, TrainingError
 from proximo.networks import ActorCritic
-from proximo.ppo import make_hyperparameters
+from proximo.ppo import LearnerState, make_hyperparameters
 from proximo.runtime import cores
 from proximo.types import HostCollectorState, Hyperparameters, TrainState
 from proximo.users_code import users_code
@@ -77,6 +77,10 @@ class HostDriver:
         """The state before the first step."""
         learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
         return TrainState(learner, HostCollectorState(key_collector), jnp.array(True))
+
+    def begin_anew(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
+        """The state of a learner that has learned elsewhere: new episodes, seeded by ``key``."""
+        return TrainState(without_running_return(learner), HostCollectorState(key), jnp.array(True))
 
     def begin(self) -> None:
         """What is updated next is no state of this driver's: environments and memory begin anew with it."""
@@ -183,11 +187,7 @@ class HostDriver:
         self._carried = self._nothing_carried(pool, state.learner.policy)
         self.episodes.begin(bool(self.config.env.stagger_steps))
         self._fresh = False
-        scale = state.learner.reward_scale
-        if scale is None:
-            return state
-        scale = dataclasses.replace(scale, running_return=jnp.zeros_like(scale.running_return))
-        return dataclasses.replace(state, learner=dataclasses.replace(state.learner, reward_scale=scale))
+        return dataclasses.replace(state, learner=without_running_return(state.learner))
 
     def _collect(self, state: TrainState) -> tuple[TrainState, Collected]:
         """``num_steps`` steps of all environments, by the policy of ``state``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -67,6 +68,15 @@ def fresh_learner(
     key_policy, key_learner, key_collector = jax.random.split(key, 3)
     policy = fresh_policy(key_policy, env, config)
     return ppo.init_learner(key_learner, policy, config, hyperparameters), key_collector
+
+
+def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
+    """``learner`` where all environments begin new episodes: the returns that rewards are scaled by restart at 0, their statistics stay."""
+    scale = learner.reward_scale
+    if scale is None:
+        return learner
+    scale = dataclasses.replace(scale, running_return=jnp.zeros_like(scale.running_return))
+    return dataclasses.replace(learner, reward_scale=scale)
 
 
 def learn(

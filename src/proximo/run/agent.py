@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -288,7 +287,7 @@ class PPO:
 
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
-        the spaces are others. What was learned stays; episodes and memories begin anew."""
+        the spaces are others. What was learned stays; episodes and memories begin anew, and randomness goes on where it stood."""
         made, config = _with_env(self.config, env, env_settings)
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
@@ -299,9 +298,8 @@ class PPO:
         self.warnings = quick_check(made, config.env.id)
         if self._state is not None:
             program = make_program(config, made, stacked=False)
-            fresh = program.start([config.run.seed])
+            self._state = program.begin_anew(self._state)
             program.close()
-            self._state = eqx.tree_at(lambda s: s.learner, fresh, self._state.learner)
         self._env, self.config = made, config
         return self
 

@@ -76,7 +76,7 @@ class Evaluator:
                 memory, played = self._play(policy, memory, jax.random.fold_in(key, i), stochastic)
                 chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
-        unfinished = 0 if self.ends else int((~result["done"]).sum())
+        unfinished = int((~result["done"]).sum())
         level = result["level"].tolist() if "level" in result else None
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
 
@@ -113,7 +113,8 @@ class Evaluator:
             env_state, observation, reward, terminated, truncated, success = vector.step(
                 env, jax.random.split(key_step, batch), s["env_state"], policy.to_space(action), s["observation"], params
             )
-            ends = (terminated | truncated) & ~s["done"]
+            limited = self.ends and t + 1 >= self.limit
+            ends = (terminated | truncated | limited) & ~s["done"]
             after = {
                 "env_state": env_state,
                 "observation": observation,

@@ -31,7 +31,7 @@ class Row:
     ended: str = ""
     """``terminated``, ``truncated``, or ``cut`` by us; nothing while the episode goes on."""
     success: bool | None = None
-    """In the last row, where the environment tells it."""
+    """In the row that ends an episode, where the environment reports it; not where the player has cut it."""
 
 
 class Agent(Protocol):
@@ -83,7 +83,8 @@ def play(stage: Stage, agent: Agent, episodes: int, most_steps: int) -> Iterator
             observation, first, reward, step = after.observation, False, after.reward, step + 1
             reached += reward
             ended = "terminated" if after.terminated else "truncated" if after.truncated else "cut" if step >= most_steps else ""
-            yield Row(episode, step, stage.picture(), reached, ended, after.success if ended else None)
+            success = after.success if ended in ("terminated", "truncated") else None
+            yield Row(episode, step, stage.picture(), reached, ended, success)
 
 
 def stage_of(
