@@ -195,6 +195,8 @@ def valid(**settings):
         ),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
         ({"name": "last"}, r"and not 'last'"),
+        ({"name": "a" * 201}, r"^name = 'aaaaaaaaaaaaaaaaaaaa'… has 201 bytes in UTF-8: expected at most 200"),
+        ({"name": "ä" * 120}, r"has 240 bytes in UTF-8: expected at most 200"),
     ],
 )
 def test_settings_at_odds_are_an_error_that_says_the_fix(settings, message):

@@ -56,3 +56,42 @@ def test_an_error_of_the_compiler_itself_is_not_hidden(monkeypatch):
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
         runtime.compile_lowered(Broken())
+
+
+CACHED = """
+import pathlib, proximo
+from proximo.runtime import prepare_jax
+prepare_jax()
+import jax
+folder = pathlib.Path(jax.config.jax_compilation_cache_dir)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+events = []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+for damaged in (False, True, False):
+    for entry in folder.glob("*-cache") if damaged else ():
+        entry.write_bytes(entry.read_bytes()[:100])  # as a kill or a full disk leaves it
+    jax.clear_caches()
+    jax.jit(lambda x: x + 1).lower(1.0).compile()
+print(*(event for event in events if event in ("cache_hits", "cache_misses")))
+"""
+
+
+def test_damaged_entry_of_the_compilation_cache_is_replaced(tmp_path):
+    out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path))
+    assert out == "cache_misses cache_misses cache_hits"
+    assert err.count("Error reading persistent compilation cache entry") == 1
+
+
+def test_cache_folder_that_cannot_be_made_is_one_warning(tmp_path):
+    (tmp_path / "file").touch()
+    out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path / "file" / "cache"))
+    assert out == ""
+    assert "set PROXIMO_CACHE_DIR to a folder that is yours to write to" in err
+    assert err.count("Warning") == 1, err
+
+
+def test_relative_cache_folder_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROXIMO_CACHE_DIR", "cache")
+    folder = runtime.cache_folder()
+    assert folder == tmp_path / "cache"

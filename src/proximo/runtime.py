@@ -3,7 +3,9 @@ CPU; and memory that need not be held."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import os
 import sys
 import warnings
@@ -54,8 +56,9 @@ def threads() -> int:
 
 def cache_folder() -> Path:
     """Where compiled programs are kept: ``$PROXIMO_CACHE_DIR``, else ``$XDG_CACHE_HOME/proximo``, else ``~/.cache/proximo``."""
-    base = os.environ.get(CACHE_VARIABLE)
-    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proximo"
+    if base := os.environ.get(CACHE_VARIABLE):
+        return Path(base).absolute()  # an environment may change the working folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute() / "proximo"
 
 
 def prepare_jax() -> None:
@@ -68,8 +71,44 @@ def prepare_jax() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
+        folder = cache_folder() / "xla"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            warnings.warn(
+                f"Compiled programs cannot be kept in {folder}, so that each start compiles anew: set {CACHE_VARIABLE} to a folder that "
+                "is yours to write to.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            # JAX would say so again for each program.
+            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        _replace_damaged_entries()
+
+
+def _replace_damaged_entries() -> None:
+    """Let JAX remove an entry of its cache that it cannot read. It would warn of it and compile the program again at every start, because it
+    writes no entry whose file is there already: a kill or a full disk leaves such files."""
+    import jax
+    from jax._src import compilation_cache
+
+    read = getattr(compilation_cache, "get_executable_and_time", None)
+    if read is None or hasattr(read, "replaces_damaged"):  # without it entries stay, which costs time only
+        return
+
+    @functools.wraps(read)
+    def reading(cache_key: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return read(cache_key, *arguments, **options)
+        except Exception:
+            with contextlib.suppress(OSError):
+                (Path(jax.config.values["jax_compilation_cache_dir"] or "") / f"{cache_key}-cache").unlink()
+            raise
+
+    reading.replaces_damaged = True  # pyright: ignore[reportAttributeAccessIssue]
+    compilation_cache.get_executable_and_time = reading
 
 
 def compile_lowered(lowered: Any) -> Any:

@@ -299,6 +299,27 @@ def test_newest_valid_passes_over_damaged_ones_and_says_so(tmp_path):
     assert "/2 is not a proximo checkpoint" in warnings[1]
 
 
+def test_renamed_checkpoint_is_passed_over_for_the_one_of_its_step(tmp_path):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    (tmp_path / "2").rename(tmp_path / "30")
+    path, (warning,) = checkpoint.newest_valid(tmp_path)
+    assert path == tmp_path / "1"
+    assert "/30 is damaged: it was saved as step 2, and its folder was renamed since. It was passed over." in warning
+    (tmp_path / "30").rename(tmp_path / "best")
+    assert checkpoint.verify(tmp_path / "best")["step"] == 2, "a name that is no step claims none"
+
+
+@pytest.mark.parametrize("depth", [500, 5_000, 200_000])
+def test_deeply_nested_metadata_is_damage_and_no_recursion_error(tmp_path, depth):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, constant(step), {})
+    (tmp_path / "2" / checkpoint.META).write_text('{"format": "proximo-checkpoint", "info": ' + "[" * depth + "]" * depth + "}")
+    path, (warning,) = checkpoint.newest_valid(tmp_path)
+    assert path == tmp_path / "1"
+    assert "/2 is damaged" in warning
+
+
 def test_without_a_valid_checkpoint_nothing_is_returned(tmp_path):
     with pytest.raises(CheckpointError) as raised:
         checkpoint.newest_valid(tmp_path / "r" / "checkpoints")

@@ -1,8 +1,12 @@
+import contextlib
 import os
+import random
+import re
 
 import pytest
 
-from proximo.run.files import write_atomic
+from disks import full_disk
+from proximo.run.files import AppendedFile, write_atomic
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
@@ -16,3 +20,38 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path, monkeypatch, operat
     with pytest.raises(OSError, match="No space left"):
         write_atomic(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_records_survive_a_full_disk_whole_and_in_order(tmp_path):
+    draw, warnings, written = random.Random(0), [], []
+    file = AppendedFile(tmp_path / "rows", warnings.append)
+    for i in range(300):
+        record = b"%d:%s\n" % (i, b"x" * draw.randrange(9000))
+        size = sum(map(len, written))
+        with full_disk(size + draw.randrange(12_000)) if draw.random() < 0.5 else contextlib.nullcontext():
+            file.append(record)
+        written.append(record)
+        data = (tmp_path / "rows").read_bytes()
+        assert b"".join(written).startswith(data)
+        assert data.endswith(b"\n"), "a part of a record"
+    file.close()
+    assert (tmp_path / "rows").read_bytes() == b"".join(written)
+    (warning,) = warnings
+    assert re.fullmatch(r"Cannot write .*rows \(File too large\): its rows wait in memory until it can be written\.", warning)
+
+
+def test_rows_that_never_find_room_are_reported_lost_at_the_end(tmp_path):
+    warnings = []
+    file = AppendedFile(tmp_path / "rows", warnings.append)
+    with full_disk():
+        file.append(b"row\n")
+        file.close()
+    assert "last rows" in warnings[1]
+    assert "are lost" in warnings[1]
+
+
+def test_atomic_write_on_a_full_disk_leaves_the_old_file_alone(tmp_path):
+    write_atomic(tmp_path / "a", "old")
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        write_atomic(tmp_path / "a", "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}

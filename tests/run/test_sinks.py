@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from disks import full_disk
 from proximo.errors import CheckpointError
 from proximo.run.sinks import JsonLines, TensorBoard, read_rows, truncate_after
 
@@ -152,3 +153,47 @@ def test_a_resumed_tensorboard_hides_what_lies_beyond_its_start(tmp_path):
     sink = TensorBoard(tmp_path, purge_step=20)
     sink.close()
     assert events(tmp_path)[1] == [20]
+
+
+@pytest.mark.parametrize("kind", ["lines", "TensorBoard"])
+def test_full_disk_for_a_moment_costs_no_row(tmp_path, kind):
+    warnings = []
+    lines = kind == "lines"
+    sink = (
+        JsonLines(tmp_path / "metrics.jsonl", warned=warnings.append) if lines else TensorBoard(tmp_path, warned=warnings.append)
+    )
+    sink.write(0, {"a": 0.5})
+    with full_disk():
+        for step in range(1, 30):
+            sink.write(step, {"a": 0.5})
+        sink.flush()
+    sink.write(30, {"a": 0.5})
+    sink.close()
+    written = [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] if lines else [row[0] for row in events(tmp_path)[0]]
+    assert written == list(range(31))
+    assert len(warnings) == 1, warnings
+
+
+def test_events_of_a_resume_sort_last_though_the_clock_went_back(tmp_path, monkeypatch):
+    clock = 1_800_000_000.0
+    monkeypatch.setattr("time.time", lambda: clock)
+    for start, jump in ((0, 0.0), (10, 0.2), (20, -3600.0), (30, 0.0)):
+        clock += jump
+        sink = TensorBoard(tmp_path, start or None)
+        sink.write(start, {"a": 1.0})
+        sink.close()
+    steps = [step for step, *_ in events(tmp_path)[0]]
+    assert steps == [0, 10, 20, 30], "TensorBoard reads event files by name"
+    assert len(list(tmp_path.glob("events.*"))) == 4
+
+
+def test_flushed_rows_are_synced_and_unwritten_files_are_not_made(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    sink = JsonLines(tmp_path / "metrics.jsonl", tmp_path / "histograms.jsonl")
+    sink.write(1, {"a": 1.0})
+    sink.flush()
+    assert synced == [str(tmp_path / "metrics.jsonl"), str(tmp_path)]
+    sink.flush()
+    assert len(synced) == 2, "nothing new"
+    assert not (tmp_path / "histograms.jsonl").exists()

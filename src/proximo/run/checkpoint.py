@@ -109,7 +109,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     meta = _render({**content, "sha256": _hash(_render(content))})
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)  # without parents: a run folder that is gone is not made anew
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_synced(temporary / STATE, data)
@@ -163,14 +163,15 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise _foreign(path, f"cannot read {META} ({error.strerror})") from error
     try:
         content = json.loads(raw)
-    except ValueError as error:
+        rendered = _render(content)
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{META} is not valid JSON ({error})") from error
     if not isinstance(content, dict) or (content.get("format") != FORMAT and "sha256" not in content):
         raise _foreign(path, f"{META} does not say format {FORMAT!r}, something else wrote it")
     expected = content.pop("sha256", "none")
     actual = _hash(_render(content))
     # The second test is for what JSON does not see, such as the spaces between values.
-    if actual != expected or _render({**content, "sha256": expected}) != raw:
+    if actual != expected or rendered != raw:
         raise _damaged(path, f"the content of {META} has the sha256 {actual}, expected {expected}")
     if content.get("format") != FORMAT:
         raise _foreign(path, f"its format is {content.get('format')!r}, expected {FORMAT!r}")
@@ -184,6 +185,8 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise _foreign(path, f"{META} lacks {', '.join(wrong) or STATE}")
     if not _is_described(content):
         raise _foreign(path, f"{META} does not describe its leaves and {STATE}")
+    if path.name.isdecimal() and content["step"] != int(path.name):
+        raise _damaged(path, f"it was saved as step {content['step']}, and its folder was renamed since")
     elsewhere = [name for name in content["files"] if name != STATE]
     if elsewhere:  # a checkpoint that comes from others must not have this process read what it likes
         raise _foreign(path, f"{META} names {elsewhere[0]!r}, expected {STATE} alone")

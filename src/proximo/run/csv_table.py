@@ -32,7 +32,10 @@ class CsvTable(Sink):
             row = {"step": int(step), **{name: float(value) for name, value in values.items()}}
             self._stands = self._attempt(lambda: self._append(row))
         else:
-            self._stands = self._attempt(lambda: self._rewrite(read_rows(self._source)))
+            rows = read_rows(self._source)
+            # On a full disk the newest row may wait in memory still: then the table is written again with the next one.
+            complete = bool(rows) and rows[-1].keys() == {"step", *values} and rows[-1]["step"] == step
+            self._stands = self._attempt(lambda: self._rewrite(rows)) and complete
 
     def close(self) -> None:
         """What could not be written before, as while another program had the file open, is tried once more."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+MAX_WAITING_BYTES = 2**26
 
 
 def sync_folder(folder: Path) -> None:
@@ -31,9 +35,75 @@ def write_synced(path: Path, data: bytes) -> None:
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write ``path`` so that a crash leaves either its old content or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write_synced(temporary, data.encode() if isinstance(data, str) else data)
-    os.replace(temporary, path)
+    try:
+        write_synced(temporary, data.encode() if isinstance(data, str) else data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
+
+
+class AppendedFile:
+    """A file that grows by whole records. A write that fails warns once; the record then waits in memory for the next write.
+
+    No method raises ``OSError``: a full disk neither stops a training nor leaves a part of a record.
+    """
+
+    def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
+        self.path, self._warned = path, warned
+        self._waiting = b""
+        self._has_warned = self._unsynced = False
+        self._lock = threading.Lock()
+
+    def append(self, record: bytes) -> None:
+        """Write ``record`` after those that wait. Records are dropped when more than ``MAX_WAITING_BYTES`` wait."""
+        with self._lock:
+            self._waiting += record
+            self._attempt(self._write)
+            if len(self._waiting) > MAX_WAITING_BYTES:
+                self._waiting = b""
+
+    def sync(self) -> None:
+        """Write what waits, and wait until the disk has all records."""
+        with self._lock:
+            if self._waiting:
+                self._attempt(self._write)
+            if self._unsynced:
+                self._attempt(self._sync)
+
+    def close(self) -> None:
+        """Write what waits; warn when the file still does not take it."""
+        self.sync()
+        if self._waiting:
+            self._warned(f"The last rows of {self.path} are lost: it still cannot be written.")
+
+    def _write(self) -> None:
+        # Opened for each record: a file that stays open would be the old one after write_atomic has replaced it.
+        with open(self.path, "ab", buffering=0) as file:
+            end, left = file.seek(0, os.SEEK_END), memoryview(self._waiting)
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)  # the disk may have taken a part of a record
+                raise
+        self._waiting, self._unsynced = b"", True
+
+    def _sync(self) -> None:
+        with open(self.path, "ab") as file:
+            os.fsync(file.fileno())
+        sync_folder(self.path.parent)
+        self._unsynced = False
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._warned(f"Cannot write {self.path} ({error.strerror}): its rows wait in memory until it can be written.")
 
 
 def plain(value: Any) -> Any:

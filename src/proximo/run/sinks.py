@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +14,9 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 from proximo.errors import CheckpointError
-from proximo.run.files import plain, write_atomic
+from proximo.run.files import AppendedFile, plain, write_atomic
 from proximo.run.histograms import Histogram
 
-FLUSH_SECONDS = 5.0
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 
 
@@ -91,8 +93,9 @@ def truncate_after(path: Path, step: float) -> None:
 class JsonLines(Sink):
     """One JSON object a row, appended to ``path``; NaN and infinity become null. Histograms go to ``histograms``."""
 
-    def __init__(self, path: Path, histograms: Path | None = None):
-        self._path, self._histograms = path, histograms
+    def __init__(self, path: Path, histograms: Path | None = None, warned: Callable[[str], None] = lambda message: None):
+        self._rows = AppendedFile(path, warned)
+        self._histograms = AppendedFile(histograms, warned) if histograms is not None else None
         # A torn last line would swallow the first new row.
         for file in (path, histograms):
             if file is not None:
@@ -100,60 +103,91 @@ class JsonLines(Sink):
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Append the row."""
-        self._append(self._path, {"step": int(step), **values})
+        self._append(self._rows, {"step": int(step), **values})
 
     def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         """Append a row of histograms: counts between equal steps from ``low`` to ``high``."""
         if self._histograms is not None:
             self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
 
+    def flush(self) -> None:
+        """Wait until the disk has all rows: a checkpoint whose rows are lost by a power failure would leave a gap."""
+        self._rows.sync()
+        if self._histograms is not None:
+            self._histograms.sync()
+
+    def close(self) -> None:
+        """Write the rows that wait for a full disk."""
+        self._rows.close()
+        if self._histograms is not None:
+            self._histograms.close()
+
     @staticmethod
-    def _append(path: Path, row: Mapping[str, Any]) -> None:
-        line = json.dumps(plain(row), allow_nan=False) + "\n"
-        # Opened for each row: a file held open would be the old one after truncate_after has put another in its place.
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line)
+    def _append(file: AppendedFile, row: Mapping[str, Any]) -> None:
+        file.append((json.dumps(plain(row), allow_nan=False) + "\n").encode())
 
 
 class TensorBoard(Sink):
-    """TensorBoard events in ``run_dir``. ``purge_step``: on resume, what stands at this step and beyond is hidden."""
+    """TensorBoard events in ``run_dir``. ``purge_step``: on resume, what stands at this step and beyond is hidden.
 
-    def __init__(self, run_dir: Path, purge_step: int | None = None):
-        from tensorboardX import SummaryWriter  # only here: it takes long to import, and not every run wants it
+    Events are encoded by tensorboardX and written here: the thread that its writer has dies at a full disk, and every later write then
+    waits for ever.
+    """
 
-        self._writer = SummaryWriter(str(run_dir), purge_step=purge_step)
+    def __init__(self, run_dir: Path, purge_step: int | None = None, warned: Callable[[str], None] = lambda message: None):
+        from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+
+        self._file = AppendedFile(_new_events_file(run_dir), warned)
+        self._add(step=purge_step or 0, file_version="brain.Event:2")
+        if purge_step is not None:
+            self._add(step=purge_step, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Add a scalar for each finite value; TensorBoard cannot draw the others."""
-        for name, value in values.items():
-            if math.isfinite(value):
-                self._writer.add_scalar(name, float(value), int(step))
+        self._add_values(step, [{"tag": name, "simple_value": float(x)} for name, x in values.items() if math.isfinite(x)])
 
     def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         """Add each of them as it was counted."""
-        for name, h in histograms.items():
-            self._writer.add_histogram_raw(
-                name, h.low, h.high, h.count, h.total, h.squares, h.edges[1:].tolist(), h.counts.tolist(), int(step)
-            )
-
-    def flush(self) -> None:
-        """Events wait in memory for up to two minutes otherwise: in a file's buffer, and before it in the queue of a thread, which
-        tensorboardX's own flush forgets."""
-        deadline = time.monotonic() + FLUSH_SECONDS
-        for writer in (self._writer.all_writers or {}).values():
-            waiting = getattr(getattr(writer, "event_writer", None), "_event_queue", None)
-            while waiting is not None and not waiting.empty() and time.monotonic() < deadline:
-                time.sleep(0.001)
-        time.sleep(0.01)  # for the one that has left the queue
-        self._writer.flush()
+        shown = {
+            name: {
+                "min": h.low, "max": h.high, "num": h.count, "sum": h.total, "sum_squares": h.squares,
+                "bucket_limit": h.edges[1:].tolist(), "bucket": h.counts.tolist(),
+            }
+            for name, h in histograms.items()
+        }  # fmt: skip
+        self._add_values(step, [{"tag": name, "histo": histogram} for name, histogram in shown.items()])
 
     def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
         """Show an animated gif of (height, width) pixels among the images: what ``add_video`` writes, which wants moviepy to make it."""
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+        image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif()}
+        self._add_values(step, [{"tag": "videos/episode", "image": image}])
 
-        image = Summary.Image(height=size[0], width=size[1], colorspace=3, encoded_image_string=gif())
-        self._writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag="videos/episode", image=image)]), step)
+    def flush(self) -> None:
+        """Wait until the disk has all events."""
+        self._file.sync()
 
     def close(self) -> None:
-        """Write out and close the events."""
-        self._writer.close()
+        """Write the events that wait for a full disk."""
+        self._file.close()
+
+    def _add_values(self, step: int, values: list[dict[str, Any]]) -> None:
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        self._add(step=int(step), summary=Summary(value=[Summary.Value(**value) for value in values]))
+
+    def _add(self, **fields: Any) -> None:
+        """Append an event as a TFRecord: its length and its bytes, each with a checksum."""
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.record_writer import masked_crc32c
+
+        event = Event(wall_time=time.time(), **fields).SerializeToString()
+        length = struct.pack("<Q", len(event))
+        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, event)]
+        self._file.append(length + checksums[0] + event + checksums[1])
+
+
+def _new_events_file(run_dir: Path) -> Path:
+    """A file that TensorBoard reads after all others, because it sorts them by name; also where the clock was set back."""
+    stamps = [re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in run_dir.glob("events.*")]
+    latest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
+    return run_dir / f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}"

@@ -10,6 +10,7 @@ from proximo.config import LEAVES, MAX_SEED, Config, own_code
 from proximo.errors import ConfigError
 from proximo.run.tracking import names_in
 
+MAX_NAME_BYTES = 200
 OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
     "memory_size": OUR_MEMORIES,
@@ -65,7 +66,12 @@ def _lacks_memory(name: str, value: Any) -> ConfigError:
 
 def hold_name(name: str) -> None:
     """Raise ``ConfigError`` for a name that no run can have."""
-    if any(sep in name for sep in ("/", "\\", "@", "\0")) or re.fullmatch(r"\..*|last|seed-\d+", name) or len(name) > 200:
+    length = len(name.encode(errors="replace"))
+    if length > MAX_NAME_BYTES:
+        raise ConfigError(
+            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, as file systems allow."
+        )
+    if any(sep in name for sep in ("/", "\\", "@", "\0")) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
             f"name = {name!r}: expected a plain name without '/', '\\' or '@' that does not begin with '.', and not 'last' or 'seed-1'."
         )
