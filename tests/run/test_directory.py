@@ -220,6 +220,9 @@ def test_the_start_files_hold_the_command_and_the_system(tmp_path):
     [
         (None, "Cannot read .*config.yaml .*is .* a run directory"),
         ("env: [1", "is damaged, it is not valid YAML"),
+        ("env: &e {id: x}\nppo: *e", r"is damaged, it is not valid YAML: line 2: aliases \(\*name\) are not supported"),
+        ("env: {id: [" + "z" * 10**5 + "]}", r"id = \['z{78}…: expected text"),
+        ('env: {id: "x\\e[31m"}', r"id = 'x\\x1b\[31m': expected text without control characters"),
         ("env: {num_envz: 3}", "Unknown setting 'num_envz'.*another version of proximo"),
         ("", "expected groups of settings"),
     ],

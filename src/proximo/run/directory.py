@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import filelock
-import yaml
 
 from proximo.config import LEAVES, Config, from_mapping, may_replace, override, own_code, to_mapping
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, nearest
 from proximo.own_code import Own
 from proximo.run.files import plain, sync_folder, write_atomic
+from proximo.serialization import dump_yaml, read_json, read_yaml
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -105,7 +105,7 @@ def _started(path: Path) -> str:
     if is_group(path):
         return max(_started(member) for member in members(path))
     try:
-        return str(json.loads((path / "system.json").read_bytes())["started"])
+        return str(read_json((path / "system.json").read_bytes())["started"])
     except (OSError, ValueError, KeyError, TypeError):
         newest = path / "config.yaml"
         seconds = (newest if newest.exists() else path).stat().st_mtime
@@ -199,7 +199,7 @@ class RunLock:
 
     def _describe_owner(self) -> str:
         try:
-            owner = json.loads(self._owner.read_bytes())
+            owner = read_json(self._owner.read_bytes())
             return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
@@ -221,7 +221,7 @@ def in_use(run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return _CONFIG_HEADER + yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+    return _CONFIG_HEADER + dump_yaml(to_mapping(config))
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -274,10 +274,10 @@ def _read_config(run_dir: Path) -> Config:
     if (run_dir / PUBLISHED).is_file():
         raise CheckpointError(f"{run_dir} is a published policy: `proximo pull {run_dir}` makes a run of it.")
     try:
-        return from_mapping(yaml.safe_load(path.read_bytes()), Config(), str(path))
+        return from_mapping(read_yaml(path.read_bytes()), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
-        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     except ConfigError as error:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error

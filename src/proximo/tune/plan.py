@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.errors import CheckpointError, ConfigError, nearest
 from proximo.run.files import write_atomic
+from proximo.serialization import dump_yaml, read_yaml
 from proximo.tune.space import Space, read_space
 
 FORMAT = 1
@@ -67,18 +66,18 @@ class StudyPlan:
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
         content = {"format": FORMAT, "search": search, "space": self.space.as_mapping(), "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / PLAN, _HEADER + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
 
 
 def read_plan(folder: Path) -> StudyPlan:
     """The plan of a study. Raises ``CheckpointError`` where it is missing, damaged, or of a newer format."""
     path = folder / PLAN
     try:
-        content: Any = yaml.safe_load(path.read_bytes())
+        content: Any = read_yaml(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {folder} the folder of a study?") from error
-    except yaml.YAMLError as error:
-        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     try:
         if content["format"] > FORMAT:
             raise CheckpointError(

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.config import LEAVES, Config, to_mapping
 from proximo.run.files import write_atomic
 from proximo.run.system import system_info
+from proximo.serialization import dump_yaml
 from proximo.tune.plan import StudyPlan
 from proximo.tune.record import Record, best_of, write_csv
 from proximo.tune.space import shown, with_settings
@@ -41,7 +40,7 @@ def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record]
     groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
     content = {"provenance": _provenance(folder, plan, trials, best), **groups}
     header = f"# Found by `proximo tune`. Train with it: proximo train --config {path}\n"
-    write_atomic(path, header + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    write_atomic(path, header + dump_yaml(content))
 
 
 def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> dict[str, Any]:
