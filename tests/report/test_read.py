@@ -136,7 +136,9 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
         read_run(run_dir)
 
 
-@pytest.mark.parametrize("content", [b"garbage", b"\x00" * 50, b"[1, 2]\n", b'{"other": 1', b"[" * 10**5, b'{"step": 1%s}\n' % (b"0" * 30)])
+@pytest.mark.parametrize(
+    "content", [b"garbage", b"\x00" * 50, b"[1, 2]\n", b'{"other": 1', b"[" * 10**5, b'{"step": 1000000000000000000000}\n' * 2]
+)
 def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)

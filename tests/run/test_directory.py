@@ -215,6 +215,14 @@ def test_the_start_files_hold_the_command_and_the_system(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["command.txt", "config.yaml", "system.json"]
 
 
+def test_a_folder_with_control_characters_in_its_name_is_no_run(runs):
+    start(runs, "Pong", "last\x1b[31m", "2027-01-01")
+    assert directory.resolve("last", runs)[0] == runs / "Pong" / "many"
+    for text in ("last\x1b[31m", str(runs / "Pong" / "last\x1b[31m")):
+        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* has control characters in it: rename the folder"):
+            directory.resolve(text, runs)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

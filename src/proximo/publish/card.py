@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from proximo.config import Config, own_code, to_mapping
 from proximo.envs.registry import names_code
+from proximo.errors import command
 from proximo.own_code import is_name, is_own
 from proximo.serialization import dump_yaml
 
@@ -97,7 +98,7 @@ def _results(evaluation: Mapping[str, Any], warnings: tuple[str, ...]) -> str:
 
 def _use(config: Config, place: str | None) -> str:
     place = place or "path/to/this/folder"
-    return f"""    proximo pull {place}          # into runs/; prints the run's name, for RUN below
+    return f"""    {command("proximo", "pull", place)}          # into runs/; prints the run's name, for RUN below
     proximo watch RUN
     proximo eval RUN
     proximo export RUN            # for ONNX Runtime, and for NumPy alone

@@ -22,7 +22,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from proximo.errors import CheckpointError, shown
+from proximo.errors import CheckpointError, command, shown
 from proximo.run.files import plain, sync_folder, write_synced
 from proximo.serialization import read_json
 
@@ -284,7 +284,7 @@ def newest_valid(folder: Path) -> tuple[Path, list[str]]:
     if not saved:
         raise CheckpointError(
             f"There is no checkpoint in {folder}: none was saved yet. Wait, or where it does not train any more, go on with: "
-            f"proximo train --resume {folder.parent}"
+            f"{command('proximo', 'train', '--resume', folder.parent)}"
         )
     damages: list[str] = []
     for step in saved:

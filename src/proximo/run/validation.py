@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from proximo.config import LEAVES, MAX_SEED, Config, own_code
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, is_plain, shown
 from proximo.run.tracking import names_in
 
 OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
@@ -65,9 +65,14 @@ def _lacks_memory(name: str, value: Any) -> ConfigError:
 
 def hold_name(name: str) -> None:
     """Raise ``ConfigError`` for a name that no run can have."""
-    if any(sep in name for sep in ("/", "\\", "@", "\0")) or re.fullmatch(r"\..*|last|seed-\d+", name) or len(name) > 200:
+    if (
+        not is_plain(name)
+        or any(sep in name for sep in ("/", "\\", "@"))
+        or re.fullmatch(r"\..*|last|seed-\d+", name)
+        or len(name) > 200
+    ):
         raise ConfigError(
-            f"name = {name!r}: expected a plain name without '/', '\\' or '@' that does not begin with '.', and not 'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name without '/', '\\', '@' or control characters that does not begin with '.', and not 'last' or 'seed-1'."
         )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, from_mapping, to_mapping
-from proximo.errors import CheckpointError, ConfigError, nearest
+from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, shown
+from proximo.run.directory import hold_plain
 from proximo.run.files import write_atomic
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.tune.space import Space, read_space
@@ -81,7 +82,7 @@ def read_plan(folder: Path) -> StudyPlan:
     try:
         if content["format"] > FORMAT:
             raise CheckpointError(
-                f"{path} is of format {content['format']}, and this version of proximo knows {FORMAT}: update it."
+                f"{path} is of format {shown(content['format'])}, and this version of proximo knows {FORMAT}: update it."
             )
         base = from_mapping(content["base"], Config(), str(path))
         return StudyPlan(base, read_space(content["space"], base, str(path), in_jax=False), **content["search"])
@@ -91,7 +92,8 @@ def read_plan(folder: Path) -> StudyPlan:
 
 def find_study(text: str, tune_dir: Path) -> Path:
     """The folder that ``text`` means: a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError``."""
-    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}"))
+    hold_plain(text)
+    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}") if is_plain(str(path)))
     if text == "last":
         if not known:
             raise CheckpointError(f"There is no study in {tune_dir}: start one with `proximo tune ENV`, or set --tune-dir.")
