@@ -194,6 +194,12 @@ def valid(**settings):
             r"^critic_learning_rate is for what only the value uses, and in an actor_critic of your own nothing is known to\.$",
         ),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
+        ({"name": "a\nb"}, r"name = 'a\\nb': expected text without control characters"),
+        (
+            {"env_settings": {"size": "\x1b[2J"}},
+            r"env_settings = {'size': '\\x1b\[2J'}: expected text without control characters",
+        ),
+        ({"learning_rate": "1e-3\n"}, r"learning_rate = '1e-3\\n': expected text without control characters"),
         ({"name": "last"}, r"and not 'last'"),
         ({"name": "a" * 201}, r"^name = 'aaaaaaaaaaaaaaaaaaaa'… has 201 bytes in UTF-8: expected at most 200"),
         ({"name": "ä" * 120}, r"has 240 bytes in UTF-8: expected at most 200"),

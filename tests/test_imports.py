@@ -23,6 +23,7 @@ BASE = {
     "users_code",
     "foreign_names",
     "signatures",
+    "serialization",
 }
 DISTRIBUTIONS = {"distributions", "math"} | BASE
 NETWORKS = {"networks"} | DISTRIBUTIONS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from proximo import own_code
-from proximo.errors import ConfigError, nearest
+from proximo.errors import ConfigError, is_plain, nearest, shown
 from proximo.schedule_text import EXPECTED, ScheduleText
 
 
@@ -117,6 +117,15 @@ def _numbers(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value, names of entries included."""
+    if isinstance(value, str | ScheduleText):
+        yield str(value)
+    elif isinstance(value, tuple | list | dict):
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
 def _shown(number: float) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:g}"
 
@@ -126,15 +135,17 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     try:
         result = _read(leaf, value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        hint = nearest(str(value), own_code.choices(leaf.type))
-        raise ConfigError(f"{leaf.name} = {value!r}: expected {_expected(leaf)}{hint}.") from None
+        hint = nearest(str(value)[:80], own_code.choices(leaf.type))
+        raise ConfigError(f"{leaf.name} = {shown(value)}: expected {_expected(leaf)}{hint}.") from None
+    if not all(map(is_plain, _texts(result))):
+        raise ConfigError(f"{leaf.name} = {shown(value)}: expected text without control characters.")
     for number in _numbers(result):
         if not math.isfinite(number):
-            raise ConfigError(f"{leaf.name} = {value!r}: expected a finite number.")
+            raise ConfigError(f"{leaf.name} = {shown(value)}: expected a finite number.")
         if leaf.low is not None and number < leaf.low:
-            raise ConfigError(f"{leaf.name} = {value!r}: expected at least {_shown(leaf.low)}.")
+            raise ConfigError(f"{leaf.name} = {shown(value)}: expected at least {_shown(leaf.low)}.")
         if leaf.high is not None and number > leaf.high:
-            raise ConfigError(f"{leaf.name} = {value!r}: expected at most {_shown(leaf.high)}.")
+            raise ConfigError(f"{leaf.name} = {shown(value)}: expected at most {_shown(leaf.high)}.")
         if leaf.above is not None and number <= leaf.above:
-            raise ConfigError(f"{leaf.name} = {value!r}: expected more than {leaf.above:g}.")
+            raise ConfigError(f"{leaf.name} = {shown(value)}: expected more than {leaf.above:g}.")
     return result

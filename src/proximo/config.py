@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from proximo import foreign_names
 from proximo.coercion import Leaf, coerce
-from proximo.errors import ConfigError, nearest
+from proximo.errors import ConfigError, nearest, shown
 from proximo.own_code import NAMED, Own, is_lost, is_own, resolve, takes_own
 from proximo.schedule_text import ScheduleText
 
@@ -308,6 +308,7 @@ def may_replace(config: Config, name: str, value: Any) -> bool:
 
 def unknown(name: str, where: str = "") -> ConfigError:
     """The error for a name that no setting has, with the nearest one or the name that we use for it."""
+    name = shown(name, "text")
     plain = name.replace("-", "_")
     if plain in ("id", "env", "env_id", "environment"):
         return ConfigError(
@@ -347,15 +348,15 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
             if group in LEAVES:
                 raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
             raise ConfigError(
-                f"{source}: unknown group {group!r}{nearest(str(group), GROUPS)}; the groups are {', '.join(GROUPS)}."
+                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
             )
         if not isinstance(content, Mapping):
-            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {content!r}.")
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
         for name, value in content.items():
             if name not in LEAVES or LEAVES[name].group != group:
                 raise unknown(str(name), f" under {group!r} in {source}")
             if takes_own(LEAVES[name].type) and not isinstance(value, str):  # a date of YAML's, as, is no code
-                raise ConfigError(f"{source}: {name} = {value!r}: expected a word, or a name as {NAMED}.")
+                raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
             settings[name] = value
     try:
         return override(base, settings, join=False)

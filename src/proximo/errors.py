@@ -1,7 +1,10 @@
 """What can go wrong, by whose hand: every message says what was given, what was expected, and the fix."""
 
 import difflib
+import shlex
+import unicodedata
 from collections.abc import Iterable
+from typing import Any, Literal
 
 
 class ProximoError(Exception):
@@ -46,3 +49,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def lacking(what: str, extra: str) -> EnvError:
     """The error for a library that is not installed: ``what`` needs it, ``extra`` of proximo's installs it."""
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
+
+
+def shown(value: Any, form: Literal["value", "text"] = "value", most: int = 80) -> str:
+    """``value`` in a message: at most ``most`` characters, all of them printable. A text stands without quotation marks where ``form`` is
+    text."""
+    text = printable(str(value)) if form == "text" else repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def printable(text: str) -> str:
+    """``text`` for a terminal: control characters, which could move the cursor or hide words, as escapes; newlines and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(c) if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
+
+
+_CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def is_plain(text: str) -> bool:
+    """Whether ``text`` has no control characters, newlines and tabs included."""
+    return printable(text) == text and "\n" not in text and "\t" not in text
+
+
+def command(*words: Any) -> str:
+    """A command line to copy: every word is quoted where a shell would split or expand it."""
+    return printable(shlex.join(map(str, words)))

@@ -234,3 +234,9 @@ def test_memory_that_does_not_suffice_is_one_sentence(monkeypatch, capsys):
         "proximo: The memory does not suffice (RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.): "
         "lower num_envs, num_steps or the network's sizes.\n"
     )
+
+
+@pytest.mark.parametrize("words", [["eval", "x\x1b[31m"], ["x\x1b]0;title\x07"], ["train", "x\x1b[31m"], ["pull", "x\x1b[31m"]])
+def test_a_message_has_no_control_characters(words, capsys):
+    assert main(words) == 2
+    assert "\x1b" not in capsys.readouterr().err

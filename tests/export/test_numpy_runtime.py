@@ -3,6 +3,10 @@
 import io
 import json
 import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,7 +127,7 @@ def test_other_files_are_told(tmp_path):
         with pytest.raises(PolicyError, match="is damaged, or no policy of proximo"):
             Policy(tmp_path / name)
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(PolicyError, match="it holds a single array"):
+    with pytest.raises(PolicyError, match="is damaged, or no policy of proximo"):
         Policy(tmp_path / "array.npy")
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     with pytest.raises(PolicyError, match="it holds no program"):
@@ -190,3 +194,48 @@ def test_shapes_that_do_not_follow_are_told(path):
     policy = Policy(changed(path, change))
     with pytest.raises(PolicyError, match=r"value has the shape \(3,\): expected \(3, 2\)"):
         policy(policy.init_memory(N), observation(), [True] * N)
+
+
+def _convolution(program):
+    return next(node for node in program["nodes"] if node[0] == "convolution")[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda p, a: _convolution(p).update(dilation=[-9, 1]), "its operation 'convolution', number .* fails"),
+        (lambda p, a: _convolution(p).update(strides=[0, 0]), "its operation 'convolution', number .* fails"),
+        (lambda p, a: _convolution(p).update(groups=10**9), "its operation 'convolution', number .* fails"),
+        (lambda p, a: p["nodes"].append(["range", [], {"size": 10**12, "to": "int64"}]), "need more memory than"),
+        (lambda p, a: p["nodes"].append(["reshape", [0], {"sizes": [-1, 10**30]}]), "'reshape', number .* fails"),
+        (lambda p, a: p["interface"]["carried"].append(p["interface"]["carried"][0]), "its interface names 'memory.0'"),
+        (lambda p, a: p["interface"]["carried"][0].update(output="action"), "its interface names 'memory.0'"),
+        (lambda p, a: p.update(batch="three"), "its number of environments is 'three'"),
+        (lambda p, a: p["inputs"][1].update(name="\x1b[31m"), r"its input or output '\\x1b\[31m' is not described"),
+    ],
+)
+def test_a_forged_program_is_refused_when_loaded(path, change, why):
+    with pytest.raises(PolicyError, match=why):
+        Policy(changed(path, change))
+
+
+def test_deep_nesting_and_compression_bombs_are_policy_errors(path):
+    def write(name, content):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+            np.save(file, np.frombuffer(content, np.uint8))
+
+    write("program.npy", b"[" * 10**5)
+    with pytest.raises(PolicyError, match="it holds no program"):
+        Policy(path)
+    write("constant_0.npy", bytes(10**8))
+    with pytest.raises(PolicyError, match="what it holds is too large for its size"):
+        Policy(path)
+
+
+def test_any_program_gives_a_result_or_a_policy_error(path):
+    """In a process of its own: what is tested for is a crash."""
+    script = Path(__file__).with_name("forged_programs.py")
+    asked = [sys.executable, script, runtime.__file__, path, "120", "300"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    assert json.loads(done.stdout)["results"] > 100

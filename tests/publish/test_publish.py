@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -16,6 +17,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 import proximo
 from commands import BATCH, GRU, copied, final_state, rows, trained
+from proximo.cli import main
 from proximo.config import from_mapping
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
@@ -232,6 +234,8 @@ def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
         ({"environment": "CartPole-v1"}, "is for 'proximo:PocMemory', not for 'CartPole-v1'"),
         ({"step": 7}, "There is no checkpoint"),
         ({"name": "../up"}, "expected a plain name"),
+        ({"name": "r\x1b[31m"}, r"name = 'r\\x1b\[31m': expected a plain name"),
+        ({"format_version": ["x" * 10**6]}, "has the format version .{80}…; this"),
         ({"name": "last"}, "expected a plain name"),
         ({"name": ".hidden"}, "expected a plain name"),
     ],
@@ -242,6 +246,15 @@ def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, 
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert "\n" not in str(told.value)
     assert not list(tmp_path.glob("runs/*/*"))
+
+
+def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys):
+    rewritten(folder, name="$(touch harm); [red]r")
+    assert main(["pull", str(folder), "--runs-dir", str(tmp_path / "my runs")]) == 0
+    run_dir, proposed = capsys.readouterr().out.splitlines()
+    watch, evaluate = proposed.removeprefix("Now:").split("   or   ")
+    assert shlex.split(watch) == ["proximo", "watch", run_dir]
+    assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
 
 
 def asking_for(folder, env_id, **settings):

@@ -136,7 +136,9 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
         read_run(run_dir)
 
 
-@pytest.mark.parametrize("content", [b"garbage", b"\x00" * 50, b"[1, 2]\n", b'{"other": 1'])
+@pytest.mark.parametrize(
+    "content", [b"garbage", b"\x00" * 50, b"[1, 2]\n", b'{"other": 1', b"[" * 10**5, b'{"step": 1000000000000000000000}\n' * 2]
+)
 def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)
@@ -155,8 +157,8 @@ def test_values_that_are_no_numbers_and_a_damaged_description_are_left_out(tmp_p
     run_dir = made_run(tmp_path / "r")
     with open(run_dir / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"step": 30 * BATCH, "train/loss": "high", "train/list": [1], "train/flag": True}) + "\n")
-        file.write('{"step": 31744, "train/nan": NaN}\n')
-    (run_dir / "system.json").write_text("[torn")
+        file.write('{"step": 31744, "train/nan": NaN, "train/large": 1%s}\n' % ("0" * 400))
+    (run_dir / "system.json").write_text("[" * 10**5)
     run = read_run(run_dir)
-    assert not {"train/loss", "train/list", "train/flag", "train/nan"} & set(run.series)
+    assert not {"train/loss", "train/list", "train/flag", "train/nan", "train/large"} & set(run.series)
     assert set(run.facts) == {"command"}

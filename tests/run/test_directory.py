@@ -215,11 +215,22 @@ def test_the_start_files_hold_the_command_and_the_system(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["command.txt", "config.yaml", "system.json"]
 
 
+def test_a_folder_with_control_characters_in_its_name_is_no_run(runs):
+    start(runs, "Pong", "last\x1b[31m", "2027-01-01")
+    assert directory.resolve("last", runs)[0] == runs / "Pong" / "many"
+    for text in ("last\x1b[31m", str(runs / "Pong" / "last\x1b[31m")):
+        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* has control characters in it: rename the folder"):
+            directory.resolve(text, runs)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (None, "Cannot read .*config.yaml .*is .* a run directory"),
         ("env: [1", "is damaged, it is not valid YAML"),
+        ("env: &e {id: x}\nppo: *e", r"is damaged, it is not valid YAML: line 2: aliases \(\*name\) are not supported"),
+        ("env: {id: [" + "z" * 10**5 + "]}", r"id = \['z{78}…: expected text"),
+        ('env: {id: "x\\e[31m"}', r"id = 'x\\x1b\[31m': expected text without control characters"),
         ("env: {num_envz: 3}", "Unknown setting 'num_envz'.*another version of proximo"),
         ("", "expected groups of settings"),
     ],

@@ -17,13 +17,16 @@ from proximo.drivers import vector
 from proximo.envs.host.environment import HostEnvironment
 from proximo.envs.host.observations import hold_observation, leaves, unflatten
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvError
+from proximo.errors import EnvError, command
 from proximo.spaces import from_any
 from proximo.users_code import users_code
 
 STEPS = 8
 SECONDS = 0.1
-MORE = "`proximo check {}` tells more."
+
+
+def _more(env_id: str) -> str:
+    return f"`{command('proximo', 'check', env_id)}` tells more."
 
 
 def quick_check(env: JaxEnvironment | HostEnvironment, env_id: str) -> list[str]:
@@ -45,16 +48,14 @@ def _plain(env: HostEnvironment, env_id: str) -> list[str]:
         first = _short(one, env)
         wrong = next((f.says for f in protocol(first, leaves(env.observation_space), env_id) if f.level == "error"), None)
         if wrong:
-            raise EnvError(f"{wrong} {MORE.format(env_id)}")
+            raise EnvError(f"{wrong} {_more(env_id)}")
         repeats = first_difference(first, _short(one, env), leaves(env.observation_space)) is None
     finally:
         with contextlib.suppress(Exception):
             one.close()
     if repeats:
         return []
-    return [
-        f"{env_id} gives other steps for the same seed and actions, so that no run on it can be repeated: {MORE.format(env_id)}"
-    ]
+    return [f"{env_id} gives other steps for the same seed and actions, so that no run on it can be repeated: {_more(env_id)}"]
 
 
 def _short(one: Any, env: HostEnvironment) -> list[Row]:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from proximo import __version__
 from proximo.cli.colour import paint
-from proximo.errors import ProximoError, TrainingError, nearest
+from proximo.errors import ProximoError, TrainingError, nearest, printable
 
 VERBS = {
     "train": "train a policy: makes a run directory",
@@ -148,7 +148,7 @@ def _tell(arguments: list[str], message: str) -> None:
     """The sentence on standard error; with ``--json`` an object with it on standard output too, which is never left empty."""
     if "--json" in arguments:
         print(json.dumps({"error": message}), flush=True)
-    print(f"{paint('proximo:', 'red', sys.stderr)} {message}", file=sys.stderr, flush=True)
+    print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

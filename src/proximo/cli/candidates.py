@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from proximo.cli import VERBS, first_clause
+from proximo.errors import is_plain
 from proximo.runtime import cache_folder
 
 Candidate = tuple[str, str]
@@ -31,6 +32,8 @@ def run(arguments: list[str]) -> int:
     # What stands before the last break stays as it is; @ is one that bash leaves to the word behind it.
     start = max((current.rfind(character) + (character != "@") for character in breaks if character in current), default=0)
     for word, meaning in candidates(words[:-1], current):
+        if shell == "bash" and not re.fullmatch(r"[\w@%+=:,./-]*", word):
+            continue  # bash would put it into the line unquoted
         print(word if word == FILES else word[start:] if shell == "bash" else f"{word}\t{meaning}".rstrip("\t"))
     return 0
 
@@ -167,7 +170,11 @@ def remember(ids: Iterable[str]) -> None:
 
 def _runs(runs_dir: Path, current: str) -> list[Candidate]:
     """Runs by the names that the verbs take; behind an ``@``, the checkpoints of the one before it."""
-    found = [path for path in runs_dir.glob("*/[!.]*") if (path / "config.yaml").is_file() or any(path.glob("seed-*"))]
+    found = [
+        path
+        for path in runs_dir.glob("*/[!.]*")
+        if is_plain(str(path)) and ((path / "config.yaml").is_file() or any(path.glob("seed-*")))
+    ]
     name, at, _ = current.rpartition("@")
     if at:
         places = [path for path in found if name in _names(path, runs_dir, found)] or [Path(name)]
@@ -179,7 +186,7 @@ def _runs(runs_dir: Path, current: str) -> list[Candidate]:
 
 def _studies(tune_dir: Path, current: str) -> list[Candidate]:
     """Studies by the names that `proximo tune --resume` takes."""
-    found = [path for path in tune_dir.glob("*/[!.]*") if (path / "study.yaml").is_file()]
+    found = [path for path in tune_dir.glob("*/[!.]*") if is_plain(str(path)) and (path / "study.yaml").is_file()]
     names = [(name, "a study") for path in found for name in _names(path, tune_dir, found)[: None if current else 1]]
     return [("last", "the study that was worked on last"), *names] if found else []
 

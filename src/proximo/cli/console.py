@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proximo.config import Config
+from proximo.errors import command, printable
 from proximo.run.progress import Reporter
 
 PLAIN_SECONDS = 10.0
@@ -75,10 +76,10 @@ class QuietReporter(Reporter):
         self.console, self.answer = console, answer
 
     def warned(self, message: str) -> None:
-        self.console.print(Text.assemble(("warning:", "yellow"), f" {message}"))
+        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
 
     def stopped(self, message: str) -> None:
-        self.console.print(message, markup=False)
+        self.console.print(printable(message), markup=False)
 
     def left(self, message: str) -> None:
         if self.answer is not None:
@@ -125,7 +126,7 @@ class LineReporter(QuietReporter):
         if facts.get("twin"):
             rows["in JAX"] = f"the same task is {facts['twin']}, trained wholly on the device: many times as fast"
         for name, text in rows.items():
-            self.console.print(f"{name:>12}  {text}", markup=False)
+            self.console.print(printable(f"{name:>12}  {text}"), markup=False)
 
     def begun(self, run_dirs: list[Path], steps: int) -> None:
         self.steps, self.recent, self.evaluation = steps, None, None
@@ -194,11 +195,11 @@ class LineReporter(QuietReporter):
             self.console.print(
                 f"{named}: mean return {_number(mean)} ± {_number(deviation)} (standard deviation){left_out}", markup=False
             )
-        self.console.print(f"Next:  proximo watch {self.where}", markup=False)
-        self.console.print(f"       proximo eval {self.where} --episodes 100", markup=False)
+        self.console.print(f"Next:  {command('proximo', 'watch', self.where)}", markup=False)
+        self.console.print(f"       {command('proximo', 'eval', self.where, '--episodes', 100)}", markup=False)
         if self.tensorboard:
             missing = "" if importlib.util.find_spec("tensorboard") else "   (after `pip install tensorboard`)"
-            self.console.print(f"       tensorboard --logdir {self.where}{missing}", markup=False)
+            self.console.print(f"       {command('tensorboard', '--logdir', self.where)}{missing}", markup=False)
 
 
 class LiveReporter(LineReporter):

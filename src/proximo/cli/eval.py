@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, quiet_stdout
+from proximo.errors import command, printable
 
 FIGURES = ("episodes", "mean_return", "std_return", "iqm_return", "ci95", "mean_length", "success_rate")
 
@@ -65,7 +66,9 @@ def run(arguments: list[str]) -> int:
     behind = [name for name, judgement in judged.items() if best[name] not in (None, judgement.played["step"])]
     if behind and "@" not in options.run:
         steps = ", ".join(f"{best[name]:,}" for name in behind)
-        print(f"The best of its checkpoints by evaluation in training is another (step {steps}):  proximo eval {path}@best")
+        print(
+            f"The best of its checkpoints by evaluation in training is another (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
+        )
     return 0
 
 
@@ -89,9 +92,9 @@ def _judged(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
             num_envs=options.num_envs,
         )
     for warning in dict.fromkeys((*policy.warnings, *(w for e in judgement.episodes.values() for w in e.warnings))):
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     for sentence in told_unfinished(judgement):
-        print(f"warning: {sentence}", file=sys.stderr)
+        print(printable(f"warning: {sentence}"), file=sys.stderr)
     return judgement
 
 

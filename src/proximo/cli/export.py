@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser
+from proximo.errors import printable
 
 
 def make_parser() -> Parser:
@@ -50,7 +51,7 @@ def run(arguments: list[str]) -> int:
     if options.format is None and form == "numpy":
         print("warning: policy.onnx was not written; for it, pip install 'proximo[onnx]'.", file=sys.stderr)
     for warning in done.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     print(_sentences(done.folder, done.metadata))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from proximo.cli import Parser
+from proximo.errors import command, printable
 
 
 def make_parser() -> Parser:
@@ -37,5 +38,5 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({"run": str(run_dir)}))
         return 0
-    print(f"{run_dir}\nNow:  proximo watch {run_dir}   or   proximo eval {run_dir}")
+    print(f"{printable(str(run_dir))}\nNow:  {command('proximo', 'watch', run_dir)}   or   {command('proximo', 'eval', run_dir)}")
     return 0

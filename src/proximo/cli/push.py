@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from proximo.cli import Parser, quiet_stdout
+from proximo.errors import command, printable
 
 
 def make_parser() -> Parser:
@@ -57,7 +58,7 @@ def run(arguments: list[str]) -> int:
             said=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
         )
     for warning in published.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     if options.json:
         print(json.dumps(dataclasses.asdict(published)))
         return 0
@@ -65,7 +66,7 @@ def run(arguments: list[str]) -> int:
     print(_figures(published.evaluation["greedy"]))
     if published.url is not None:
         print(published.url)
-    print(f"It is fetched with:  proximo pull {published.place}")
+    print(f"It is fetched with:  {command('proximo', 'pull', published.place)}")
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser
+from proximo.errors import printable
 
 
 def run(arguments: list[str]) -> int:
@@ -22,7 +23,7 @@ def run(arguments: list[str]) -> int:
     by = [part for part in options.by.split(",") if part.strip()]
     report = write_report(options.run, Path(options.runs_dir), by, options.out)
     for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     found = report.as_json()
     if options.json:
         print(json.dumps(plain(found), allow_nan=False))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli.window import Window, closed_by_user
+from proximo.errors import printable
 from proximo.run.playing import Row
 from proximo.run.video import Recorder, recorder
 from proximo.run.watching import Subject
@@ -53,7 +54,7 @@ class Show:
         """What is played, as soon as it is."""
         seeds = self.subject.seeds
         for warning in self.subject.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            print(printable(f"warning: {warning}"), file=sys.stderr)
         if seeds:
             first, *rest = seeds
             others = f" ({', '.join(rest)} by their own names)" if rest else ""

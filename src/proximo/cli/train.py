@@ -11,12 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.cli import Parser, UsageError, add_help, first_clause, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
 from proximo.own_code import choices, takes_own
 from proximo.schedule_text import ScheduleText
+from proximo.serialization import dump_yaml
 
 COMMON = (
     "total_steps", "num_envs", "num_steps", "num_epochs", "learning_rate", "gamma", "ent_coef", "hidden_sizes", "memory", "seed", "seeds",
@@ -51,7 +50,7 @@ def run(arguments: list[str]) -> int:
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if options.show_config:
-                print(yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True), end="")
+                print(dump_yaml(to_mapping(config)), end="")
                 return 0
             with quiet_stdout(options.json):
                 results = train(config=shortened(config) if options.smoke else config, reporter=reporter)

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.cli import Parser, UsageError, add_help, quiet_stdout
 from proximo.cli.train import add_setting
 from proximo.config import LEAVES, unknown
 from proximo.errors import ConfigError, lacking
+from proximo.serialization import dump_yaml
 
 OF_RUN = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Of the settings of a run those that a trial, which leaves no run, has too."""
@@ -49,7 +48,7 @@ def run(arguments: list[str]) -> int:
         else:
             plan = _plan(options, settings, reporter)
             if options.show_space:
-                print(yaml.safe_dump(plan.space.as_mapping(), sort_keys=False, default_flow_style=None), end="")
+                print(dump_yaml(plan.space.as_mapping(), default_flow_style=None), end="")
                 return 0
             result = tune(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
     if options.json:

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proximo.cli.console import PLAIN_SECONDS, duration
+from proximo.errors import command, printable
 from proximo.tune.api import TuneResult
 from proximo.tune.pictures import HISTORY, IMPORTANCE
 from proximo.tune.plan import StudyPlan
@@ -51,10 +52,10 @@ class QuietReporter(Reporter):
         self.console, self.answer = console, answer
 
     def warned(self, message: str) -> None:
-        self.console.print(f"warning: {message}", markup=False)
+        self.console.print(printable(f"warning: {message}"), markup=False)
 
     def stopped(self, message: str) -> None:
-        self.console.print(message, markup=False)
+        self.console.print(printable(message), markup=False)
 
     def left(self, message: str) -> None:
         if self.answer is not None:
@@ -86,7 +87,7 @@ class LineReporter(QuietReporter):
         }
         for name, text in rows.items():
             if text:
-                self.console.print(f"{name:>12}  {text}", markup=False)
+                self.console.print(printable(f"{name:>12}  {text}"), markup=False)
 
     def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
         self.over += 1
@@ -94,7 +95,7 @@ class LineReporter(QuietReporter):
         self.best = best.number if best is not None else None
         if improved or self._is_time():
             self._printed = time.monotonic()
-            self.console.print(self.line(trial, best, seconds_left), markup=False)
+            self.console.print(printable(self.line(trial, best, seconds_left)), markup=False)
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._printed >= PLAIN_SECONDS
@@ -181,4 +182,4 @@ def say(result: TuneResult) -> None:
         print(f"    {name:<{width}}  {after}" + (f"  (base {before})" if before != after else ""))
     pictures = [str(result.folder / name) for name in (HISTORY, IMPORTANCE) if (result.folder / name).exists()]
     print(f"See:   {', '.join([str(result.folder / TABLE), *pictures])}")
-    print(f"Next:  proximo train --config {result.preset}")
+    print(f"Next:  {command('proximo', 'train', '--config', result.preset)}")

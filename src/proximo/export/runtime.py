@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ NOISE: dict[str, Callable[..., np.ndarray]] = {
     "logistic": lambda rng, shape: rng.logistic(size=shape),
 }
 MOST_SIZES = 8  # numbers of environments for which what depends on it is kept
+MAX_RANK = 32
 
 
 class PolicyError(ValueError):
@@ -95,13 +95,24 @@ def _cumsum(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
 
 def _windows(x: np.ndarray, window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> np.ndarray:
     """A view ``[N, *places, *window, C]`` of ``x``, ``[N, *space, C]``."""
-    space = zip(x.shape[1:-1], window, strides, dilation, strict=True)
-    places = tuple((size - (w - 1) * d - 1) // s + 1 for size, w, s, d in space)
+    x = np.ascontiguousarray(x)
+    places = _places(x.shape, window, strides, dilation)
     steps = x.strides[1:-1]
     between = tuple(step * s for step, s in zip(steps, strides, strict=True))
     inside = tuple(step * d for step, d in zip(steps, dilation, strict=True))
     shape, bytes_apart = (len(x), *places, *window, x.shape[-1]), (x.strides[0], *between, *inside, x.strides[-1])
-    return np.lib.stride_tricks.as_strided(x, shape, bytes_apart, writeable=False)
+    # Unlike as_strided, the constructor raises where a view would leave the array.
+    return np.ndarray(shape, x.dtype, x, 0, bytes_apart)  # pyright: ignore[reportArgumentType]
+
+
+def _places(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """How often a window fits into the space of ``[N, *space, C]``, by axis."""
+    space = list(zip(shape[1:-1], window, strides, dilation, strict=True))
+    if not all(w >= 1 and s >= 1 and d >= 1 and (w - 1) * d < size for size, w, s, d in space):
+        raise ValueError(
+            f"windows {list(window)}, strides {list(strides)} and dilation {list(dilation)} do not fit {list(shape)}"
+        )
+    return tuple((size - (w - 1) * d - 1) // s + 1 for size, w, s, d in space)
 
 
 def _convolution(x: np.ndarray, weight: np.ndarray, strides: Sequence[int], dilation: Sequence[int], groups: int) -> np.ndarray:
@@ -166,6 +177,147 @@ OPERATIONS: dict[str, Operation] = {
     "max_pool": Operation(_pool(np.max), 1, {"window": "ints", "strides": "ints"}),
     "sum_pool": Operation(_pool(np.sum), 1, {"window": "ints", "strides": "ints"}),
 }
+
+
+Shape = tuple[int, ...]
+
+
+def _axes(axes: Sequence[int], rank: int) -> set[int]:
+    found = {axis % rank for axis in axes if -rank <= axis < rank}
+    if len(found) != len(axes):
+        raise ValueError(f"{list(axes)} are not axes of an array of {rank}")
+    return found
+
+
+def _shape_of_transpose(x: Shape, axes: Sequence[int]) -> Shape:
+    if len(_axes(axes, len(x))) != len(x):
+        raise ValueError(f"{list(axes)} is no order of {len(x)} axes")
+    return tuple(x[axis] for axis in axes)
+
+
+def _shape_of_reshape(x: Shape, sizes: Shape) -> Shape:
+    if math.prod(x) != math.prod(sizes):
+        raise ValueError(f"{list(x)} does not have as many entries as {list(sizes)}")
+    return sizes
+
+
+def _shape_of_broadcast(x: Shape, sizes: Shape) -> Shape:
+    if np.broadcast_shapes(x, sizes) != sizes:
+        raise ValueError(f"{list(x)} does not broadcast to {list(sizes)}")
+    return sizes
+
+
+def _shape_of_slice(x: Shape, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Shape:
+    bounds = zip(x, starts, stops, steps, strict=True)
+    return tuple(len(range(*slice(a, None if b < 0 else b, s).indices(size))) for size, a, b, s in bounds)
+
+
+def _shape_of_pad(x: Shape, value: Shape, low: Sequence[int], high: Sequence[int]) -> Shape:
+    if value or min((*low, *high), default=0) < 0:
+        raise ValueError("a width of padding is negative, or its value is no single number")
+    return tuple(size + a + b for size, a, b in zip(x, low, high, strict=True))
+
+
+def _shape_of_concatenate(*xs: Shape, axis: int) -> Shape:
+    (axis,) = _axes([axis], len(xs[0]))
+    if len({(*x[:axis], *x[axis + 1 :]) for x in xs}) != 1 or len({len(x) for x in xs}) != 1:
+        raise ValueError(f"{[list(x) for x in xs]} do not fit together")
+    return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
+
+
+def _shape_of_take(x: Shape, places: Shape, axis: int) -> Shape:
+    (axis,) = _axes([axis], len(x))
+    return (*x[:axis], *places, *x[axis + 1 :])
+
+
+def _shape_of_scatter(x: Shape, places: Shape, updates: Shape, how: str) -> Shape:
+    if len(x) != 1 or len(places) != 1 or updates != places:
+        raise ValueError(f"{list(updates)} do not go to {list(places)} of {list(x)}")
+    return x
+
+
+def _shape_of_reduction(x: Shape, axes: Sequence[int] = (), axis: int | None = None, to: str = "") -> Shape:
+    gone = _axes(axes if axis is None else [axis], len(x))
+    return tuple(size for i, size in enumerate(x) if i not in gone)
+
+
+def _shape_of_cumsum(x: Shape, axis: int, reverse: bool) -> Shape:
+    _axes([axis], len(x))
+    return x
+
+
+def _shape_of_matmul(x: Shape, y: Shape) -> Shape:
+    if len(x) < 2 or len(y) < 2 or x[-1] != y[-2]:
+        raise ValueError(f"{list(x)} cannot be multiplied by {list(y)}")
+    return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+
+
+def _shape_of_convolution(x: Shape, weight: Shape, strides: Sequence[int], dilation: Sequence[int], groups: int) -> Shape:
+    if len(x) < 2 or len(weight) != len(x) or groups < 1 or weight[-1] % groups or x[-1] != weight[-2] * groups:
+        raise ValueError(f"{list(weight)} in {groups} groups does not fit {list(x)}")
+    return (x[0], *_places(x, weight[:-2], strides, dilation), weight[-1])
+
+
+def _shape_of_pool(x: Shape, window: Sequence[int], strides: Sequence[int]) -> Shape:
+    if len(x) < 2:
+        raise ValueError(f"{list(x)} has no space")
+    return (x[0], *_places(x, window, strides, [1] * len(window)), x[-1])
+
+
+_SHAPES: dict[str, Callable[..., Shape]] = {
+    "cast": lambda x, to: x,
+    "range": lambda size, to: (size,),
+    "size": lambda size, to: (),
+    "reshape": _shape_of_reshape,
+    "broadcast": _shape_of_broadcast,
+    "transpose": _shape_of_transpose,
+    "slice": _shape_of_slice,
+    "pad": _shape_of_pad,
+    "concatenate": _shape_of_concatenate,
+    "take": _shape_of_take,
+    "scatter": _shape_of_scatter,
+    **dict.fromkeys(("sum", "prod", "max", "min", "all", "any", "argmax", "argmin"), _shape_of_reduction),
+    "cumsum": _shape_of_cumsum,
+    "matmul": _shape_of_matmul,
+    "convolution": _shape_of_convolution,
+    "max_pool": _shape_of_pool,
+    "sum_pool": _shape_of_pool,
+}
+"""The shape that an operation returns, or ``ValueError``. All others work entry by entry, so that their inputs broadcast."""
+
+
+def infer_shapes(program: Mapping[str, Any], n: int) -> list[Shape]:
+    """The shape of every value of a program for ``n`` environments. Raises ``ValueError`` where shapes do not fit together, or where the
+    program needs far more memory than its inputs and constants account for."""
+    drawn = {leaf["name"] for leaf in program["interface"]["noise"]}
+    values = [_sized(tuple(resolve(d, n) for d in leaf["shape"])) for leaf in program["inputs"]]
+    given = sum(math.prod(x) for leaf, x in zip(program["inputs"], values, strict=True) if leaf["name"] not in drawn)
+    values += [_sized(tuple(leaf["shape"])) for leaf in program["constants"]]
+    constants = sum(math.prod(leaf["shape"]) for leaf in program["constants"])
+    left = max(n, 1) * (2**24 + 16 * constants) + 1024 * given
+    for leaf in program["interface"]["noise"]:
+        left -= math.prod(values[[x["name"] for x in program["inputs"]].index(leaf["name"])])
+    for i, (name, places, attributes) in enumerate(program["nodes"]):
+        kinds, inputs = OPERATIONS[name].attributes, [values[place] for place in places]
+        resolved = {key: _resolved(kinds[key], value, n) for key, value in attributes.items()}
+        try:
+            made = _sized(_SHAPES.get(name, np.broadcast_shapes)(*inputs, **resolved))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"its operation {name!r}, number {i}, fails ({error})") from error
+        window = inputs[1][:-1] if name == "convolution" else resolved.get("window", ())  # what is copied for each place
+        left -= math.prod(made) + math.prod(made[:-1]) * math.prod(window) * (inputs[0][-1] if window else 0)
+        if left < 0:
+            raise ValueError(
+                f"its operations up to number {i}, {name!r}, need more memory than its inputs and constants account for"
+            )
+        values.append(made)
+    return values
+
+
+def _sized(shape: Shape) -> Shape:
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
+        raise ValueError(f"{str(list(shape))[:80]} is no shape of an array")
+    return shape
 
 
 def _is_int(x: Any) -> bool:
@@ -269,9 +421,12 @@ class Policy:
             self._bind(n)
         known, steps = self._bound[n]
         values = [*inputs, *known]
-        with np.errstate(all="ignore"):
-            for function, places, target in steps:
-                values[target] = function(*[values[i] for i in places])
+        try:
+            with np.errstate(all="ignore"):
+                for function, places, target in steps:
+                    values[target] = function(*[values[i] for i in places])
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
+            raise PolicyError(f"{self.path} is damaged: one of its operations fails ({error}).") from error
         outputs = {leaf["name"]: np.array(values[leaf["value"]]) for leaf in self.program["outputs"]}
         if fresh:
             for leaf in self.program["outputs"]:
@@ -282,17 +437,22 @@ class Policy:
         """What N environments need: sizes as numbers, and whatever depends on no input computed once."""
         count, nodes = len(self.program["inputs"]), self.program["nodes"]
         known = {**self._constants}
-        steps, begin = [], count + len(self._constants)
+        steps, begin, name = [], count + len(self._constants), ""
+        try:
+            infer_shapes(self.program, n)
+        except ValueError as error:
+            raise PolicyError(f"{self.path} is damaged: for {n} environments, {error}.") from error
         try:
             for target, (name, places, attributes) in enumerate(nodes, begin):
                 operation = OPERATIONS[name]
                 given = {key: _resolved(operation.attributes[key], value, n) for key, value in attributes.items()}
                 function = partial(operation.function, **given) if given else operation.function
                 if all(i in known for i in places):
-                    known[target] = function(*[known[i] for i in places])
+                    with np.errstate(all="ignore"):
+                        known[target] = function(*[known[i] for i in places])
                 else:
                     steps.append((function, tuple(places), target))
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise PolicyError(f"{self.path} is damaged: its operation {name} fails ({error}).") from error
         if len(self._bound) >= MOST_SIZES:
             self._bound.clear()
@@ -331,38 +491,62 @@ class Policy:
 
     def _load(self) -> dict[str, np.ndarray]:
         try:
-            file = np.load(self.path, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise PolicyError(f"{self.path} is no policy of proximo: it holds a single array.")
-            with file:
-                return {name: file[name] for name in file.files}
-        except PolicyError:
-            raise
+            size = self.path.stat().st_size
+            with zipfile.ZipFile(self.path) as archive:
+                members = archive.infolist()
+                if sum(member.file_size for member in members) > 2**24 + 16 * size:
+                    raise ValueError("what it holds is too large for its size")
+                arrays = {}
+                for member in members:
+                    with archive.open(member) as file:
+                        arrays[member.filename.removesuffix(".npy")] = _read_array(file)
+                return arrays
         except OSError as error:
             raise PolicyError(f"Cannot read {self.path} ({error.strerror or error}).") from error
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        except Exception as error:  # zipfile and its decompressors raise errors of a dozen kinds
             raise PolicyError(f"{self.path} is damaged, or no policy of proximo: {error}.") from error
 
     def _checked(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The program, if it is one of this version and all that it names is there."""
         try:
             program = json.loads(arrays["program"].tobytes())
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             raise PolicyError(f"{self.path} is no policy of proximo: it holds no program ({error}).") from error
         if not isinstance(program, dict) or program.get("format") != FORMAT:
             raise PolicyError(f"{self.path} is no policy of proximo: its program does not say format {FORMAT!r}.")
         if program.get("version") != VERSION:
             raise PolicyError(
-                f"{self.path} has the format version {program.get('version')}; this file reads version {VERSION}: use the "
+                f"{self.path} has the format version {_shown(program.get('version'))}; this file reads version {VERSION}: use the "
                 "proximo_policy.py that was exported with it."
             )
         try:
             fault = _fault(program, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
             fault = f"its program is not whole ({type(error).__name__}: {error})"
+        if not fault:
+            try:
+                infer_shapes(program, program["batch"] or 1)
+            except ValueError as error:
+                fault = str(error)
         if fault:
             raise PolicyError(f"{self.path} is damaged: {fault}.")
         return program
+
+
+def _read_array(file: Any) -> np.ndarray:
+    """An array as ``numpy.save`` writes it, no larger than its file."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = header(file)
+    if dtype.name not in DTYPES:
+        raise ValueError(f"it holds an array of {dtype.name}")
+    return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if by_column else "C")
+
+
+def _shown(value: Any) -> str:
+    """A value of a file in a message: short, and without control characters."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _part(observation: Any, path: Sequence[str | int]) -> Any:
@@ -378,17 +562,24 @@ def _part(observation: Any, path: Sequence[str | int]) -> Any:
 
 def _fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     """What is wrong with a program; empty where nothing is."""
+    if program["batch"] is not None and not (_is_int(program["batch"]) and program["batch"] > 0):
+        return f"its number of environments is {_shown(program['batch'])}"
     for leaf in (*program["inputs"], *program["outputs"]):
-        if not (isinstance(leaf["name"], str) and _KINDS["dims"](leaf["shape"]) and leaf["dtype"] in DTYPES):
-            return f"its input or output {leaf['name']!r} is not described"
+        if not (
+            isinstance(leaf["name"], str)
+            and leaf["name"].isprintable()
+            and _KINDS["dims"](leaf["shape"])
+            and leaf["dtype"] in DTYPES
+        ):
+            return f"its input or output {_shown(leaf['name'])} is not described"
     for i, described in enumerate(program["constants"]):
         array = arrays.get(f"constant_{i}")
         if array is None or list(array.shape) != described["shape"] or array.dtype.name != described["dtype"]:
-            return f"its array constant_{i} is not of shape {described['shape']} and type {described['dtype']}"
+            return f"its array constant_{i} is not of shape {_shown(described['shape'])} and type {_shown(described['dtype'])}"
     known = len(program["inputs"]) + len(program["constants"])
     for i, (name, places, attributes) in enumerate(program["nodes"]):
         if name not in OPERATIONS:
-            return f"its operation {name!r} is unknown"
+            return f"its operation {_shown(name)} is unknown"
         _, count, kinds = OPERATIONS[name]
         right = all(_is_int(p) and 0 <= p < known + i for p in places) and (len(places) == count if count is not None else places)
         if not right or set(attributes) != set(kinds) or not all(_KINDS[kinds[k]](v) for k, v in attributes.items()):
@@ -400,14 +591,20 @@ def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     if not all(_is_int(leaf["value"]) and 0 <= leaf["value"] < values for leaf in program["outputs"]):
         return "an output of it does not exist"
     inputs, outputs = ({leaf["name"]: leaf for leaf in program[side]} for side in ("inputs", "outputs"))
+    if len(inputs) < len(program["inputs"]) or len(outputs) < len(program["outputs"]):
+        return "two of its inputs or outputs share a name"
     interface = program["interface"]
+    if not all(isinstance(step, str) or _is_int(step) for leaf in interface["observation"] for step in leaf["path"]):
+        return "its interface names no part of an observation"
     named = [leaf["name"] for leaf in (*interface["observation"], *interface["noise"])]
     named += ["first", *([interface["reward"]] if interface["reward"] else [])]
     lost = [name for name in named if name not in inputs]
+    left = {*outputs} - {"action"}  # each output is carried once, and the action is not
     for entry in interface["carried"]:
         leaf, row = inputs.get(entry["input"]), arrays.get(f"initial.{entry['input']}")
-        if leaf is None or row is None or list(row.shape) != leaf["shape"][1:] or entry["output"] not in outputs:
+        if leaf is None or row is None or list(row.shape) != leaf["shape"][1:] or entry["output"] not in left:
             lost.append(entry["input"])
+        left.discard(entry["output"])
     lost += [leaf["family"] for leaf in interface["noise"] if leaf["family"] not in NOISE]
     lost += [] if "action" in outputs else ["action"]
-    return f"its interface names {lost[0]!r}, which is not there" if lost else ""
+    return f"its interface names {_shown(lost[0])}, which is not there" if lost else ""

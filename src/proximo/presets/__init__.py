@@ -9,7 +9,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import yaml
+from proximo.serialization import read_yaml
 
 GYMNASIUM = "gymnasium"
 
@@ -38,5 +38,5 @@ def _files(folder: Traversable) -> list[Traversable]:
 
 def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
     """The names that a file serves, and its settings."""
-    groups = yaml.safe_load(path.read_text())
+    groups = read_yaml(path.read_bytes())
     return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups

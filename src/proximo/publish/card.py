@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import yaml
-
 from proximo.config import Config, own_code, to_mapping
 from proximo.envs.registry import names_code
+from proximo.errors import command
 from proximo.own_code import is_name, is_own
+from proximo.serialization import dump_yaml
 
 GROUPS = ("env", "ppo", "network")
 
@@ -47,15 +47,13 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
     result = {"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}
     ours = [] if is_own(config.network.memory) else [config.network.memory]
     memory = ["recurrent", *ours] if config.network.remembers else []
-    return yaml.safe_dump(
+    return dump_yaml(
         {
             "library_name": "proximo",
             "pipeline_tag": "reinforcement-learning",
             "tags": ["reinforcement-learning", "deep-reinforcement-learning", "ppo", "proximo", "jax", *memory, env],
             "model-index": [{"name": f"ppo-{env}", "results": [result]}],
         },
-        sort_keys=False,
-        allow_unicode=True,
     )
 
 
@@ -100,7 +98,7 @@ def _results(evaluation: Mapping[str, Any], warnings: tuple[str, ...]) -> str:
 
 def _use(config: Config, place: str | None) -> str:
     place = place or "path/to/this/folder"
-    return f"""    proximo pull {place}          # into runs/; prints the run's name, for RUN below
+    return f"""    {command("proximo", "pull", place)}          # into runs/; prints the run's name, for RUN below
     proximo watch RUN
     proximo eval RUN
     proximo export RUN            # for ONNX Runtime, and for NumPy alone
@@ -124,7 +122,7 @@ def _training(config: Config, system: Mapping[str, Any]) -> str:
         if versions.get(name, "not installed") != "not installed"
     ]
     machine = system.get("device_kind") or "an unknown device"
-    settings = yaml.safe_dump(_changed(config), sort_keys=False, allow_unicode=True)
+    settings = dump_yaml(_changed(config))
     return (
         f"On {machine} with {', '.join(names) or 'unrecorded versions'}. The settings that are not proximo's defaults (`config.yaml` has all; "
         f"`metrics.jsonl` has the curves):\n\n```yaml\n{settings}```"

@@ -22,6 +22,7 @@ from proximo.run import checkpoint, directory
 from proximo.run.files import write_synced
 from proximo.run.frames import videos
 from proximo.run.validation import hold_name
+from proximo.serialization import read_json
 
 PULLED = "pulled.json"
 """In a run that was pulled: where from, and the SHA-256 of its ``proximo.json``."""
@@ -98,8 +99,8 @@ def _localise(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:
     write_synced(run_dir / manifest.CONFIG, directory.render_config(shareable(config)).encode())
     write_synced(run_dir / "command.txt", (shlex.join(sys.argv) + "\n").encode())
     try:
-        system = json.loads((run_dir / manifest.SYSTEM).read_bytes())
-    except (ValueError, RecursionError):
+        system = read_json((run_dir / manifest.SYSTEM).read_bytes())
+    except ValueError:
         system = {}
     # `last` is the run that came last, whatever the publisher's clock said.
     started = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -110,7 +111,7 @@ def _localise(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:
 
 def _origin(run_dir: Path) -> dict[str, Any]:
     try:
-        content = json.loads((run_dir / PULLED).read_bytes())
+        content = read_json((run_dir / PULLED).read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import CheckpointError
+from proximo.errors import CheckpointError, shown
 from proximo.run.checkpoint import META, STATE
 from proximo.run.directory import PUBLISHED
 from proximo.run.files import plain, write_synced
 from proximo.run.sinks import METRICS
+from proximo.serialization import read_json
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
 """``README.md`` and ``replay.mp4`` are the names that the Hub shows by themselves."""
@@ -52,16 +53,16 @@ def read(folder: Path) -> dict[str, Any]:
     """``proximo.json``, of our format and with no name in it that leads out of the folder. Raises ``CheckpointError``."""
     path = folder / MANIFEST
     try:
-        content = json.loads(_bytes(folder, MANIFEST, MOST_TEXT))
+        content = read_json(_bytes(folder, MANIFEST, MOST_TEXT))
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is no published policy: cannot read {MANIFEST} ({error.strerror}).") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} is damaged: it is not valid JSON ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{folder} is no published policy: {MANIFEST} does not say format {FORMAT!r}.")
     if content.get("format_version") != VERSION:
         raise CheckpointError(
-            f"{folder} has the format version {content.get('format_version')}; this proximo reads version {VERSION}: use the proximo "
+            f"{folder} has the format version {shown(content.get('format_version'))}; this proximo reads version {VERSION}: use the proximo "
             "that wrote it."
         )
     wrong = [key for key, kind in _SCHEMA.items() if not isinstance(content.get(key), kind)]
@@ -70,7 +71,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(lacking)}.")
     for name in content["files"]:
         if not _LISTED.fullmatch(name):
-            raise CheckpointError(f"{path} lists {name!r}, which is no file of a published policy: it was not taken.")
+            raise CheckpointError(f"{path} lists {shown(name)}, which is no file of a published policy: it was not taken.")
     return content
 
 

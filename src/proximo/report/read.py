@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
 from proximo.run.directory import FAILURE, in_use, members, read_config, resolve
 from proximo.run.sinks import METRICS, read_rows
+from proximo.serialization import read_json
 
 EVALUATION = "eval/mean_return"
 ROW_BEGINS = b'{"step": '
@@ -128,7 +129,9 @@ def flat_settings(config: Config) -> dict[str, Any]:
 
 
 def _number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return (
+        type(value) in (int, float) and abs(value) <= sys.float_info.max
+    )  # not bool; a whole number may be too large for isfinite
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[float]:
@@ -149,7 +152,7 @@ def _series(rows: list[dict[str, Any]], seconds: list[float]) -> dict[str, Serie
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for i, row in enumerate(rows):
         for name, value in row.items():
-            if type(value) in (int, float) and math.isfinite(value):  # not bool, which is a kind of int
+            if _number(value):
                 places, values = columns.setdefault(name, ([], []))
                 places.append(i)
                 values.append(value)
@@ -180,7 +183,7 @@ def _facts(run_dir: Path) -> dict[str, str]:
     """What the page says of a run beside its settings; without what its files do not tell."""
     facts = {}
     try:
-        system = json.loads((run_dir / "system.json").read_bytes())
+        system = read_json((run_dir / "system.json").read_bytes())
         versions = system.get("versions", {})
         facts = {
             "started": str(system.get("started", ""))[:19].replace("T", " "),

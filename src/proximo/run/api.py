@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from proximo.checks import quick_check
 from proximo.config import Config, override
 from proximo.drivers.learning import hold_policy
-from proximo.errors import CheckpointError, ConfigError, TrainingError
+from proximo.errors import CheckpointError, ConfigError, TrainingError, command
 from proximo.run import checkpoint, clips, directory, retention, tracking
 from proximo.run.callbacks import Listeners, check
 from proximo.run.facts import describe
@@ -208,13 +208,15 @@ def _train_groups(
     results: list[Result] = []
     failures: list[TrainingError] = []
     listeners = [Listeners(callbacks, copied=len(run_dirs) > 1) for _ in run_dirs]
-    hurried = f"Stopped at once. Go on with: proximo train --resume {path}"
+    hurried = f"Stopped at once. Go on with: {command('proximo', 'train', '--resume', path)}"
     left = functools.partial(reporter.left, hurried)
     with Interrupts(reporter.stopping, reporter.owns_process, left) as interrupts, contextlib.closing(program):
         for i in range(0, len(run_dirs), size):
             if interrupts.requested is not None:
                 if not any(result.interrupted for result in results):
-                    reporter.stopped(f"Stopped before {run_dirs[i].name}. Go on with: proximo train --resume {path}")
+                    reporter.stopped(
+                        f"Stopped before {run_dirs[i].name}. Go on with: {command('proximo', 'train', '--resume', path)}"
+                    )
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
             group, step = slice(i, i + size), None if steps is None else steps[i]

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from proximo.errors import ConfigError, nearest
 from proximo.run.policy import Policy
 from proximo.run.progress import Window
+from proximo.serialization import read_json
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
@@ -177,6 +178,6 @@ def _state(callback: Any) -> Any:
         return None
     state = callback.state_dict()
     try:
-        return json.loads(json.dumps(state, allow_nan=False))
-    except (TypeError, ValueError) as error:
+        return read_json(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"callbacks: {type(callback).__name__}.state_dict() gives what JSON cannot hold ({error}).") from error

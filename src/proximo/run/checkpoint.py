@@ -22,8 +22,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from proximo.errors import CheckpointError
+from proximo.errors import CheckpointError, command, shown
 from proximo.run.files import plain, sync_folder, write_synced
+from proximo.serialization import read_json
 
 FORMAT = "proximo-checkpoint"
 VERSION = 2
@@ -162,9 +163,9 @@ def _read_meta(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _foreign(path, f"cannot read {META} ({error.strerror})") from error
     try:
-        content = json.loads(raw)
+        content = read_json(raw)
         rendered = _render(content)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _damaged(path, f"{META} is not valid JSON ({error})") from error
     if not isinstance(content, dict) or (content.get("format") != FORMAT and "sha256" not in content):
         raise _foreign(path, f"{META} does not say format {FORMAT!r}, something else wrote it")
@@ -174,10 +175,10 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if actual != expected or rendered != raw:
         raise _damaged(path, f"the content of {META} has the sha256 {actual}, expected {expected}")
     if content.get("format") != FORMAT:
-        raise _foreign(path, f"its format is {content.get('format')!r}, expected {FORMAT!r}")
+        raise _foreign(path, f"its format is {shown(content.get('format'))}, expected {FORMAT!r}")
     if content.get("format_version") != VERSION:
         raise UnsupportedVersionError(
-            f"Checkpoint {path} has the unsupported format version {content.get('format_version')}; this proximo reads "
+            f"Checkpoint {path} has the unsupported format version {shown(content.get('format_version'))}; this proximo reads "
             f"version {VERSION}: use the proximo that wrote it."
         )
     wrong = [key for key, kind in _SCHEMA.items() if not isinstance(content.get(key), kind)]
@@ -189,7 +190,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise _damaged(path, f"it was saved as step {content['step']}, and its folder was renamed since")
     elsewhere = [name for name in content["files"] if name != STATE]
     if elsewhere:  # a checkpoint that comes from others must not have this process read what it likes
-        raise _foreign(path, f"{META} names {elsewhere[0]!r}, expected {STATE} alone")
+        raise _foreign(path, f"{META} names {shown(elsewhere[0])}, expected {STATE} alone")
     return content
 
 
@@ -286,7 +287,7 @@ def newest_valid(folder: Path) -> tuple[Path, list[str]]:
     if not saved:
         raise CheckpointError(
             f"There is no checkpoint in {folder}: none was saved yet. Wait, or where it does not train any more, go on with: "
-            f"proximo train --resume {folder.parent}"
+            f"{command('proximo', 'train', '--resume', folder.parent)}"
         )
     damages: list[str] = []
     for step in saved:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import filelock
-import yaml
 
 from proximo.config import LEAVES, Config, from_mapping, may_replace, override, own_code, to_mapping
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, nearest
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, is_plain, nearest, shown
 from proximo.own_code import Own
 from proximo.run.files import plain, sync_folder, write_atomic
+from proximo.serialization import dump_yaml, read_json, read_yaml
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -52,7 +52,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
         while not _claim(hidden, run_dir):
             if name:
                 raise RunDirectoryError(
-                    f"{run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name."
+                    f"{run_dir} exists already: continue it with `{command('--resume', run_dir)}`, or choose another --name."
                 )
             clashes += 1
             run_dir = parent / f"{base}-{clashes}"
@@ -105,7 +105,7 @@ def _started(path: Path) -> str:
     if is_group(path):
         return max(_started(member) for member in members(path))
     try:
-        return str(json.loads((path / "system.json").read_bytes())["started"])
+        return str(read_json((path / "system.json").read_bytes())["started"])
     except (OSError, ValueError, KeyError, TypeError):
         newest = path / "config.yaml"
         seconds = (newest if newest.exists() else path).stat().st_mtime
@@ -132,7 +132,8 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     run), with ``@best``, ``@last`` or ``@STEP`` behind it. Raises ``CheckpointError`` when nothing or too much fits.
     """
     base, which = _split(text)
-    known = sorted(path for path in runs_dir.glob("*/[!.]*") if _is_run(path))
+    hold_plain(text)
+    known = sorted(path for path in runs_dir.glob("*/[!.]*") if is_plain(str(path)) and _is_run(path))
     if base == "last":
         if not known:
             raise CheckpointError(f"There is no run in {runs_dir}: start one with `proximo train`, or set --runs-dir.")
@@ -155,6 +156,12 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
         f"No run {base!r}: looked for a folder of that path, and for that name among the {len(known)} runs "
         f"in {runs_dir}{nearest(base, names)}." + (f" The newest (last) is {newest.relative_to(runs_dir)}." if newest else "")
     )
+
+
+def hold_plain(text: str) -> None:
+    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would obey."""
+    if not is_plain(text):
+        raise CheckpointError(f"{shown(text, most=300)} has control characters in it: rename the folder.")
 
 
 def resolve_one(text: str, runs_dir: Path) -> tuple[Path, Which]:
@@ -199,7 +206,7 @@ class RunLock:
 
     def _describe_owner(self) -> str:
         try:
-            owner = json.loads(self._owner.read_bytes())
+            owner = read_json(self._owner.read_bytes())
             return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
@@ -221,7 +228,7 @@ def in_use(run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return _CONFIG_HEADER + yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+    return _CONFIG_HEADER + dump_yaml(to_mapping(config))
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -272,12 +279,12 @@ def with_own(config: Config, own: Mapping[str, Any]) -> Config:
 def _read_config(run_dir: Path) -> Config:
     path = run_dir / "config.yaml"
     if (run_dir / PUBLISHED).is_file():
-        raise CheckpointError(f"{run_dir} is a published policy: `proximo pull {run_dir}` makes a run of it.")
+        raise CheckpointError(f"{run_dir} is a published policy: `{command('proximo', 'pull', run_dir)}` makes a run of it.")
     try:
-        return from_mapping(yaml.safe_load(path.read_bytes()), Config(), str(path))
+        return from_mapping(read_yaml(path.read_bytes()), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
-        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     except ConfigError as error:
         raise CheckpointError(f"{error} The file was edited, or written by another version of proximo.") from error

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo import presets
 from proximo.config import GROUPS, LEAVES, Config, from_mapping, may_replace, override, own_code, unknown
 from proximo.errors import ConfigError
 from proximo.own_code import is_own
 from proximo.run.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
+from proximo.serialization import read_yaml
 from proximo.signatures import answered
 
 # What a resumed run may change without becoming another run.
@@ -24,26 +23,15 @@ SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader, which would keep the last of two equal names without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.YAMLError(f"{name} is given {names.count(name)} times")
-        return super().construct_mapping(node, deep)
-
-
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
     """The mapping in a YAML file (the groups of settings of a ``--config``), without its ``provenance``. Raises ``ConfigError`` when
     it cannot be read."""
     try:
-        mapping = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        mapping = read_yaml(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if mapping is None:  # nothing but comments
         return {}
     if not isinstance(mapping, dict):

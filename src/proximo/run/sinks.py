@@ -16,6 +16,7 @@ from typing import Any, SupportsFloat
 from proximo.errors import CheckpointError
 from proximo.run.files import AppendedFile, plain, write_atomic
 from proximo.run.histograms import Histogram
+from proximo.serialization import read_json
 
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 
@@ -59,10 +60,10 @@ class Sink:
 def _row(line: bytes) -> dict[str, Any] | None:
     """The row in a line, or None when it is none."""
     try:
-        row = json.loads(line)
+        row = read_json(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+    return row if isinstance(row, dict) and type(row.get("step")) is int and abs(row["step"]) < 2**63 else None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

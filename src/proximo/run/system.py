@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from proximo.serialization import read_json
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
 # Extras whose environments are part of the compiled program. A run that was begun before these were recorded did without them.
@@ -59,7 +60,7 @@ def system_info() -> dict[str, Any]:
 def published(run_dir: Path) -> dict[str, Any]:
     """The record of a run as others may see it: without variables that name folders of this machine. Empty where there is none."""
     try:
-        recorded = json.loads((run_dir / "system.json").read_bytes())
+        recorded = read_json((run_dir / "system.json").read_bytes())
         variables = {name: text for name, text in recorded["environment"].items() if name in _EXACT_VARIABLES}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -81,7 +82,7 @@ def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
 def system_differences(run_dir: Path) -> list[str]:
     """A sentence for each recorded fact that differs now and makes a resumed run leave the uninterrupted one's bits."""
     try:
-        recorded = _exactness(json.loads((run_dir / "system.json").read_bytes()))
+        recorded = _exactness(read_json((run_dir / "system.json").read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return [f"{run_dir / 'system.json'} is missing or damaged: whether this machine equals the one before is unknown."]
     present = _exactness(system_info())

@@ -16,6 +16,7 @@ from proximo.errors import ConfigError, lacking, nearest
 from proximo.run.csv_table import CsvTable
 from proximo.run.histograms import Histogram
 from proximo.run.sinks import HISTOGRAMS, METRICS, Sink, TrackedRun, read_rows
+from proximo.serialization import read_json
 from proximo.users_code import imported
 
 NAMES = ("csv", "wandb")
@@ -175,7 +176,7 @@ class _Record:
         """The same, of the rows that came in this session."""
         if not fresh:
             try:
-                self._last = {kind: (int(step), int(count)) for kind, (step, count) in json.loads(path.read_bytes()).items()}
+                self._last = {kind: (int(step), int(count)) for kind, (step, count) in read_json(path.read_bytes()).items()}
             except (OSError, ValueError, TypeError, AttributeError):
                 self._last = {}
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from proximo.config import own_code
 from proximo.drivers.learning import BAD_SOURCES
+from proximo.errors import command
 from proximo.run.callbacks import Evaluation, Info
 from proximo.run.clips import Clips
 from proximo.run.episodes import MOST_STEPS
@@ -343,7 +344,8 @@ class Training:
         if self.path is None:
             return f"Stopped {step}."
         return (
-            f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: proximo train --resume {self.path}"
+            f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: "
+            f"{command('proximo', 'train', '--resume', self.path)}"
         )
 
     def _leave(self, update: int) -> NoReturn:

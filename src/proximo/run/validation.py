@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from proximo.config import LEAVES, MAX_SEED, Config, own_code
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, is_plain, shown
 from proximo.run.tracking import names_in
 
 MAX_NAME_BYTES = 200
@@ -71,9 +71,9 @@ def hold_name(name: str) -> None:
         raise ConfigError(
             f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, as file systems allow."
         )
-    if any(sep in name for sep in ("/", "\\", "@", "\0")) or re.fullmatch(r"\..*|last|seed-\d+", name):
+    if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
-            f"name = {name!r}: expected a plain name without '/', '\\' or '@' that does not begin with '.', and not 'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name without '/', '\\', '@' or control characters that does not begin with '.', and not 'last' or 'seed-1'."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.config import MAX_SEED, Config, override
 from proximo.envs import HostEnvironment, JaxEnvironment
-from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.run import directory
 from proximo.run.evaluation import JUDGEMENT_STREAM
 from proximo.run.frames import videos
@@ -106,8 +106,8 @@ def trained(
         if not _may_be_environment(run) or _environment_or_none(run) is None:
             raise
         raise CheckpointError(
-            f"{run} is an environment, and no run of that name is in {runs_dir}: `proximo watch {run} --agent random` shows it untrained, "
-            f"`proximo train {run}` trains a policy for it."
+            f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
+            f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
     members = directory.members(path)
     run_dir = members[0] if members else path

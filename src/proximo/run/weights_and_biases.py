@@ -18,6 +18,7 @@ from urllib.parse import urlparse
 from proximo.run.files import write_atomic
 from proximo.run.histograms import Histogram
 from proximo.run.sinks import Sink, TrackedRun
+from proximo.serialization import read_json
 
 AXIS = "environment_steps"
 START_SECONDS = 30
@@ -137,7 +138,7 @@ class WeightsAndBiases(Sink):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = json.loads(path.read_bytes())
+        kept = read_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) and isinstance(kept.get("id"), str) else {}

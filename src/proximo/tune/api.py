@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.checks import quick_check
-from proximo.errors import ConfigError, TrainingError
+from proximo.errors import ConfigError, TrainingError, command
 from proximo.run import directory
 from proximo.run.directory import RunLock
 from proximo.run.facts import describe
@@ -110,7 +110,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    hurried = f"Stopped at once; the trials that are over stand. Go on with: proximo tune --resume {folder}"
+    hurried = f"Stopped at once; the trials that are over stand. Go on with: {command('proximo', 'tune', '--resume', folder)}"
     with RunLock(folder), Interrupts(reporter.stopping, left=lambda: reporter.left(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
@@ -147,4 +147,4 @@ def _finish(study: Study) -> Record | None:
 
 def _stop_message(folder: Path, trials: list[Record]) -> str:
     over = sum(t.state != "running" for t in trials)
-    return f"Stopped; the {over} trials that are over stand. Go on with: proximo tune --resume {folder}"
+    return f"Stopped; the {over} trials that are over stand. Go on with: {command('proximo', 'tune', '--resume', folder)}"

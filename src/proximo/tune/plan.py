@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.config import Config, from_mapping, to_mapping
-from proximo.errors import CheckpointError, ConfigError, nearest
+from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, shown
+from proximo.run.directory import hold_plain
 from proximo.run.files import write_atomic
+from proximo.serialization import dump_yaml, read_yaml
 from proximo.tune.space import Space, read_space
 
 FORMAT = 1
@@ -67,22 +67,22 @@ class StudyPlan:
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
         content = {"format": FORMAT, "search": search, "space": self.space.as_mapping(), "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / PLAN, _HEADER + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
 
 
 def read_plan(folder: Path) -> StudyPlan:
     """The plan of a study. Raises ``CheckpointError`` where it is missing, damaged, or of a newer format."""
     path = folder / PLAN
     try:
-        content: Any = yaml.safe_load(path.read_bytes())
+        content: Any = read_yaml(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {folder} the folder of a study?") from error
-    except yaml.YAMLError as error:
-        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     try:
         if content["format"] > FORMAT:
             raise CheckpointError(
-                f"{path} is of format {content['format']}, and this version of proximo knows {FORMAT}: update it."
+                f"{path} is of format {shown(content['format'])}, and this version of proximo knows {FORMAT}: update it."
             )
         base = from_mapping(content["base"], Config(), str(path))
         return StudyPlan(base, read_space(content["space"], base, str(path), in_jax=False), **content["search"])
@@ -92,7 +92,8 @@ def read_plan(folder: Path) -> StudyPlan:
 
 def find_study(text: str, tune_dir: Path) -> Path:
     """The folder that ``text`` means: a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError``."""
-    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}"))
+    hold_plain(text)
+    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}") if is_plain(str(path)))
     if text == "last":
         if not known:
             raise CheckpointError(f"There is no study in {tune_dir}: start one with `proximo tune ENV`, or set --tune-dir.")

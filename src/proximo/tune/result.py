@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from proximo.config import LEAVES, Config, to_mapping
+from proximo.errors import command
 from proximo.run.files import write_atomic
 from proximo.run.system import system_info
+from proximo.serialization import dump_yaml
 from proximo.tune.plan import StudyPlan
 from proximo.tune.record import Record, best_of, write_csv
 from proximo.tune.space import shown, with_settings
@@ -40,8 +40,8 @@ def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record]
     groups = to_mapping(settings_of(plan, best))
     groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
     content = {"provenance": _provenance(folder, plan, trials, best), **groups}
-    header = f"# Found by `proximo tune`. Train with it: proximo train --config {path}\n"
-    write_atomic(path, header + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    header = f"# Found by `proximo tune`. Train with it: {command('proximo', 'train', '--config', path)}\n"
+    write_atomic(path, header + dump_yaml(content))
 
 
 def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def summary(folder: Path, plan: StudyPlan, trials: list[Record]) -> dict[str, An
         "best": None if best is None else _told(best),
         "base": None if base is None else _told(base),
         "preset": str(folder / PRESET) if best is not None else None,
-        "command": f"proximo train --config {folder / PRESET}" if best is not None else None,
+        "command": command("proximo", "train", "--config", folder / PRESET) if best is not None else None,
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from proximo.coercion import Leaf, coerce
 from proximo.config import GROUPS, HOST_ONLY, LEAVES, Config, override, unknown
 from proximo.errors import ConfigError, nearest
+from proximo.errors import shown as shown_value
 from proximo.schedule_text import ScheduleText
 from proximo.tune.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
 
@@ -105,7 +106,7 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     raise ConfigError(
-        f"{source}: {name}: {given!r} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
+        f"{source}: {name}: {shown_value(given)} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
         f"A value that is to stay fixed is a flag or stands in --config."
     )
 
@@ -126,7 +127,7 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
     for word in given:
         if word not in RANGE_WORDS:
             raise ConfigError(
-                f"{leaf.name}: unknown word {word!r}{nearest(str(word), RANGE_WORDS)}; expected {', '.join(RANGE_WORDS)}."
+                f"{leaf.name}: unknown word {shown_value(word)}{nearest(str(word)[:80], RANGE_WORDS)}; expected {', '.join(RANGE_WORDS)}."
             )
     if "low" not in given or "high" not in given:
         raise ConfigError(f"{leaf.name}: a range needs low and high.")
@@ -148,7 +149,9 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
     if zero:
         coerce(leaf, 0)
     if step is not None and (isinstance(step, bool) or not isinstance(step, int | float) or step <= 0 or log or one_minus):
-        raise ConfigError(f"{leaf.name}: step = {step!r}: expected a number above 0, on a scale that is not logarithmic.")
+        raise ConfigError(
+            f"{leaf.name}: step = {shown_value(step)}: expected a number above 0, on a scale that is not logarithmic."
+        )
     return Range(leaf.name, low, high, log, one_minus, zero, step, *_shapes(leaf, given, base))
 
 
@@ -166,7 +169,7 @@ def _end(leaf: Leaf, given: Any) -> Any:
 def _flag(leaf: Leaf, given: Mapping[str, Any], word: str) -> bool:
     value = given.get(word, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{leaf.name}: {word} = {value!r}: expected true or false.")
+        raise ConfigError(f"{leaf.name}: {word} = {shown_value(value)}: expected true or false.")
     return value
 
 
@@ -179,7 +182,7 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
     own: ScheduleText = of(base, leaf.name)
     shapes = given.get("schedule", ["base"])
     if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
-        raise ConfigError(f"{leaf.name}: schedule = {shapes!r}: expected a list of {', '.join(SHAPES)}.")
+        raise ConfigError(f"{leaf.name}: schedule = {shown_value(shapes)}: expected a list of {', '.join(SHAPES)}.")
     if "base" in shapes and not isinstance(own.plain(), float) and own.initial == 0:
         raise ConfigError(
             f"{leaf.name}: the base has {own}, which begins at 0 and cannot be scaled: give schedule: [constant, linear]."

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import Trial
 
 from proximo.config import Config, override
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, command
 from proximo.run.reuse import environment, program_key
 from proximo.run.validation import validate
 from proximo.tune.dimension import Parameters
@@ -84,7 +84,7 @@ class Study:
             self.reporter.final_round(trial, len(self.plan.final_seeds))
             self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_of_final(trial))
         if late:
-            way = f"proximo tune --resume {self.folder}"
+            way = command("proximo", "tune", "--resume", self.folder)
             self.reporter.warned(f"the time did not suffice for the final round of {', '.join(late)}. Go on with: {way}")
         elif self.plan.finalists and not tried:
             self.reporter.warned("there was no final round: no trial beside the base was trained to its end.")

@@ -1,0 +1,44 @@
+"""Messages: what a stranger has named is shown short and printable, and a proposed command can be copied."""
+
+import ast
+import itertools
+import random
+import re
+import shlex
+from pathlib import Path
+
+import proximo
+from proximo.cli import VERBS
+from proximo.errors import command, is_plain, printable, shown
+
+SOURCE = Path(proximo.__file__).parent
+CHARACTERS = "ab é日-_ /$`'\"\\;&|<>()*?#~!{}[]=%@\n\t\x00\x07\x1b\x7f\x9b‮\u2028\ud800"
+
+
+def test_no_text_reaches_a_terminal_with_control_characters():
+    rng = random.Random(0)
+    for _ in range(300):
+        text = "".join(rng.choice(CHARACTERS) for _ in range(rng.randrange(12)))
+        for made in (printable(text), command("proximo", "watch", text), shown(text), shown([text])):
+            assert all(c.isprintable() or c in "\n\t" for c in made)
+        if is_plain(text):
+            assert printable(text) == text
+            assert shlex.split(command("proximo", "watch", Path(text or "."))) == ["proximo", "watch", str(Path(text))]
+
+
+def test_a_long_value_is_cut():
+    assert shown("x" * 10**6) == "'" + "x" * 79 + "…"
+    assert shown({"a": 1}) == "{'a': 1}"
+
+
+def test_every_proposed_command_is_quoted():
+    """A value that stands in the text of a command line goes through ``command``."""
+    proposal = re.compile(rf"proximo ({'|'.join(VERBS)})( --?[\w-]+)* $")
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            for before, value in itertools.pairwise(parts):
+                if isinstance(before, ast.Constant) and proposal.search(before.value) and ast.unparse(value.value) != "library":
+                    found.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert found == []

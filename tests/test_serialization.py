@@ -1,0 +1,95 @@
+"""YAML and JSON of a stranger: within limits, or a ValueError."""
+
+import contextlib
+import random
+import time
+
+import pytest
+
+from proximo.serialization import MAX_JSON_DEPTH, MAX_YAML_DEPTH, dump_yaml, read_json, read_yaml
+
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (BOMB, r"line 2: aliases \(\*name\) are not supported"),
+        ("a: &a [*a]", "aliases"),
+        ("[" * 50_000, f"line 1: nested deeper than {MAX_YAML_DEPTH} levels"),
+        ("- " * 50_000, f"line 1: nested deeper than {MAX_YAML_DEPTH} levels"),
+        ("x" * 10**6, "it has 1,000,000 characters, expected at most 200,000"),
+        ("a: 1\nb: 2\na: 3", "a is given 2 times"),
+        ("a: 2024-13-45", "month must be in 1..12"),
+        ("a: " + "9" * 5000, "digit"),
+        ("a: !!timestamp x", "NoneType"),
+        ("a: !!python/name:os.system", "could not determine a constructor"),
+        ("a: \x1b[31m", "special characters are not allowed"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+    ],
+)
+def test_yaml_beyond_the_limits_is_a_value_error(text, why):
+    begin = time.perf_counter()
+    with pytest.raises(ValueError, match=why) as caught:
+        read_yaml(text)
+    assert time.perf_counter() - begin < 5
+    assert len(str(caught.value)) <= 301
+    assert str(caught.value).isprintable()
+
+
+def test_any_yaml_gives_a_value_or_a_value_error():
+    rng, parts = (
+        random.Random(0),
+        [
+            "a",
+            ": ",
+            "- ",
+            "[",
+            "]",
+            "{",
+            "}",
+            ",",
+            "&x ",
+            "*x",
+            "!!int ",
+            "!!set ",
+            "? ",
+            "<<",
+            "\n",
+            "  ",
+            "'",
+            '"',
+            "|",
+            "1e3",
+            "~",
+            "1:2",
+        ],
+    )
+    for _ in range(300):
+        with contextlib.suppress(ValueError):
+            read_yaml("".join(rng.choice(parts) for _ in range(rng.randrange(1, 12))))
+
+
+def test_an_object_that_occurs_twice_is_written_out():
+    shared = [1, 2]
+    assert read_yaml(dump_yaml({"b": shared, "a": shared})) == {"b": [1, 2], "a": [1, 2]}
+
+
+@pytest.mark.parametrize("text", [b"[" * 10**5, b'{"a":' * 10**5, "[" * 10**5])
+def test_deeply_nested_json_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r"."):
+        read_json(text)
+
+
+def test_json_is_read_to_its_greatest_depth():
+    def nested(depth):
+        return "[" * depth + "1" + "]" * depth
+
+    assert read_json(nested(MAX_JSON_DEPTH))
+    with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
+        read_json(nested(MAX_JSON_DEPTH + 1))
+    with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
+        read_json(nested(900).encode())
+    assert len(read_json("[" + "{}," * 1000 + "{}]")) == 1001
