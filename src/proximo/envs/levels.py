@@ -34,15 +34,20 @@ class LevelRange:
 
 
 class LevelsJax:
-    """A JAX environment whose resets draw from a range of levels."""
+    """A JAX environment whose resets draw from a range of levels.
+
+    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it, and
+    those that ``step`` is given are ignored.
+    """
 
     def __init__(self, env: Any, levels: LevelRange):
         self.env, self.levels = env, levels
         self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.default_params, self.step = env.default_params, env.step
-        for name in ("render", "render_fps"):
-            if hasattr(env, name):
-                setattr(self, name, getattr(env, name))
+        self.default_params = env.default_params
+        if hasattr(env, "render"):
+            self.render = lambda state, params: env.render(state[0], params)
+        if hasattr(env, "render_fps"):
+            self.render_fps = env.render_fps
 
     def level(self, key: Any) -> Any:
         """The level of an episode that begins with ``key``."""
@@ -54,7 +59,18 @@ class LevelsJax:
         """The level of a seed drawn with ``key``."""
         import jax
 
-        return self.env.reset(jax.random.key(self.level(key)), params)
+        key_reset, key_steps = jax.random.split(jax.random.key(self.level(key)))
+        state, observation = self.env.reset(key_reset, params)
+        return (state, jax.random.key_data(key_steps)), observation
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+        """A step of the level."""
+        import jax
+
+        state, key_steps = state
+        key_step, key_steps = jax.random.split(jax.random.wrap_key_data(key_steps))
+        state, *rest = self.env.step(key_step, state, action, params)
+        return (state, jax.random.key_data(key_steps)), *rest
 
 
 class LevelDraws:

@@ -6,7 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from proximo.envs.host.environment import PoolOptions
 from proximo.envs.host.gymnasium import from_factory, from_id
+from proximo.envs.host.observations import allowed_actions, leaves
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.wrappers import ActionRepeat, MaskFromInfo, flat_mask
 from proximo.errors import EnvError
@@ -48,6 +50,69 @@ def test_an_action_is_repeated_until_the_episode_ends_and_its_rewards_are_added(
     env.reset(seed=0)
     steps = [env.step(1) for _ in range(2)]
     assert [(reward, terminated) for _, reward, terminated, _, _ in steps] == [(3.0, False), (2.0, True)]
+
+
+class Tiring(gym_toys.Walk):
+    """The mask forbids all parts of an action that was taken twice in a row; a forbidden action is an error."""
+
+    where = "info"
+
+    def _masked(self, observation):
+        if self.where == "info":
+            return observation, {"action_mask": self.mask}
+        return {"walk": observation, "action_mask": self.mask}, {}
+
+    def reset(self, *, seed=None, options=None):
+        self.before, self.mask = None, np.ones(self.entries, np.int8)
+        return self._masked(super().reset(seed=seed)[0])
+
+    def step(self, action):
+        taken = self.offsets + np.ravel(action) - np.ravel(getattr(self.action_space, "start", 0))
+        assert self.mask[taken].all(), "a masked action was taken"
+        self.mask = np.ones(self.entries, np.int8)
+        if self.before is not None and (taken == self.before).all():
+            self.mask[taken] = 0
+        self.before = taken
+        observation, _, terminated, truncated, _ = super().step(0)
+        observation, info = self._masked(observation)
+        return observation, 1.0, terminated, truncated, info
+
+
+KINDS = {
+    "Discrete": (gym.spaces.Discrete(4, start=2), 4, np.zeros(1, int)),
+    "MultiDiscrete": (gym.spaces.MultiDiscrete([3, 2], start=[1, 0]), 5, np.array([0, 3])),
+    "MultiBinary": (gym.spaces.MultiBinary(2), 4, np.array([0, 2])),
+}
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
+    """The environment raises at a forbidden action; each is allowed twice in a row."""
+
+    class Toy(Tiring):
+        action_space, entries, offsets = KINDS[kind]
+
+    if where == "observation":
+        Toy.where = where
+        Toy.observation_space = gym.spaces.Dict(walk=Toy.observation_space, action_mask=gym.spaces.MultiBinary(Toy.entries))
+    slab = rollout_of_allowed(Preprocessing(action_repeat=3), Toy, 60)
+    ended = slab.terminated | slab.truncated
+    assert (ended.sum(0) > 5).all()
+    assert set(slab.reward[~ended]) == {2.0}
+
+
+def rollout_of_allowed(preprocessing, make, steps):
+    """``steps`` random steps of three environments, by actions that their masks allow."""
+    env = from_factory(make, "toy", preprocessing)
+    pool = env.open(3, steps, PoolOptions(num_workers=0))
+    slab, rng = pool.slabs[0], np.random.default_rng(0)
+    masks = slab.observation[[leaf.path[-1] for leaf in leaves(env.observation_space)].index("action_mask")]
+    pool.reset(0, 0)
+    for t in range(steps):
+        slab.action[t] = allowed_actions(env.action_space, rng, masks[t], 3)
+        pool.receive(0, t, 0)
+    return slab
 
 
 def test_a_mask_in_info_becomes_a_part_of_the_observation():

@@ -184,6 +184,20 @@ def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.
     return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
 
 
+def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
+    """Whether the flat ``mask`` allows ``action``; also where it does not fit ``space``, which is reported elsewhere."""
+    flat = np.reshape(action, -1)
+    if isinstance(space, Discrete):
+        size, chosen = space.n, flat - space.start
+    elif isinstance(space, MultiDiscrete):
+        size, chosen = sum(space.nvec), np.cumsum((0, *space.nvec[:-1])) + flat - np.asarray(space.start)
+    elif isinstance(space, MultiBinary):
+        size, chosen = 2 * space.size, 2 * np.arange(space.size) + flat
+    else:
+        return True
+    return mask.size != size or bool(mask[chosen].all())
+
+
 def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
     """A random action of ``space`` that ``mask``, where there is one that fits, allows."""
     action = random_actions(space, rng, 1)[0]

@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.host.observations import final_observation
+from proximo.envs.host.observations import allows, final_observation
 from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.envs.masked import Mask
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import ACTION_MASK
+from proximo.spaces import ACTION_MASK, from_any
 
 
 def atari(env: Any, env_id: str) -> Any:
@@ -49,11 +49,16 @@ class Levels(gym.Wrapper):
 
 
 class ActionRepeat(gym.Wrapper):
-    """Every action ``times`` times; the rewards are added up, and an end cuts it short."""
+    """Every action ``times`` times; the rewards are added up. The end of the episode cuts it short, and so does a mask that forbids the
+    action: the policy chooses another one."""
 
     def __init__(self, env: Any, times: int):
         super().__init__(env)
         self.times = times
+
+    def _forbids(self, observation: Any, info: dict[str, Any], action: Any) -> bool:
+        mask = info.get(ACTION_MASK, observation.get(ACTION_MASK) if isinstance(observation, dict) else None)
+        return mask is not None and not allows(from_any(self.env.action_space, "action"), flat_mask(mask), action)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """The last of the steps, with the sum of the rewards."""
@@ -61,7 +66,7 @@ class ActionRepeat(gym.Wrapper):
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            if terminated or truncated:
+            if terminated or truncated or self._forbids(observation, info, action):
                 break
         return observation, total, terminated, truncated, info
 
