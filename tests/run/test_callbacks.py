@@ -1,7 +1,10 @@
 """Callbacks are told what happens, in order and per seed; they end a training, and their state is saved with it."""
 
 import copy
+import dataclasses
+import itertools
 import json
+import types
 
 import numpy as np
 import pytest
@@ -10,8 +13,9 @@ import proximo
 from commands import BATCH, SMALL, copied, final_state, rows
 from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
 from proximo.errors import ConfigError, RunDirectoryError
-from proximo.run import checkpoint
+from proximo.run import checkpoint, retention
 from proximo.run.callbacks import Evaluation, Info
+from proximo.run.evaluation import Evaluator
 
 UPDATES = SMALL["total_steps"] // BATCH
 ENV = "toys:RandomEnds"
@@ -20,6 +24,46 @@ SETTINGS = {**SMALL, "eval_every": 4 * BATCH}
 
 def trained(folder, *callbacks, env=ENV, **settings):
     return proximo.train(env, callbacks=callbacks, runs_dir=str(folder), name="r", **{**SETTINGS, **settings})
+
+
+@pytest.fixture
+def nan_evaluations(monkeypatch):
+    """The first and the third evaluation of a run give NaN."""
+    count, played = itertools.count(1), Evaluator.__call__
+
+    def nan_at_first(self, *arguments):
+        episodes = played(self, *arguments)
+        return dataclasses.replace(episodes, episode_return=episodes.episode_return * (np.nan if next(count) in (1, 3) else 1.0))
+
+    monkeypatch.setattr(Evaluator, "__call__", nan_at_first)
+
+
+def test_an_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
+    told, stop = Told(), EarlyStopping(patience=UPDATES)
+    [result] = trained(tmp_path / "runs", told, stop, BestModel(tmp_path / "best"))
+    returns = [evaluation.mean_return for evaluation in told.of("evaluation")]
+    assert np.isnan(returns).nonzero()[0].tolist() == [0, 2]
+    best, is_best = -np.inf, []
+    for reached in returns:
+        is_best.append(reached >= best)
+        best = np.nanmax([best, reached])
+    assert [evaluation.is_best for evaluation in told.of("evaluation")] == is_best
+    step = [evaluation.step for evaluation in told.of("evaluation") if evaluation.is_best][-1]
+    assert result.best == {"step": step, "mean_return": best}
+    assert retention.best_step(result.run_dir) == proximo.load(tmp_path / "best").step == step
+    assert stop.best == best
+    [longer] = proximo.resume(
+        result.run_dir, callbacks=[told, stop, BestModel(tmp_path / "best")], total_steps=SMALL["total_steps"] + BATCH
+    )
+    assert longer.best["mean_return"] >= best
+
+
+@pytest.mark.parametrize("reached", [np.nan, np.inf, -np.inf])
+def test_early_stopping_takes_no_return_that_is_not_finite(reached):
+    stop = EarlyStopping(at=100.0, patience=3)
+    returns = (reached, 1.0, reached, reached, reached)
+    assert [stop.on_evaluation(types.SimpleNamespace(mean_return=x)) for x in returns] == [False, False, False, False, True]
+    assert stop.best == 1.0
 
 
 class Told:

@@ -12,7 +12,7 @@ from proximo.run.callbacks import Evaluation
 
 class EarlyStopping:
     """Stops at the first evaluation whose mean return is ``at`` or more, or behind ``patience`` evaluations in a row that were not better than the
-    best before by more than ``min_delta``. Raises ``ConfigError`` where neither is given."""
+    best before by more than ``min_delta``. A mean return that is NaN or infinite is neither. Raises ``ConfigError`` where neither is given."""
 
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:
@@ -25,11 +25,12 @@ class EarlyStopping:
 
     def on_evaluation(self, result: Evaluation) -> bool:
         """Whether it is over."""
-        if result.mean_return > self.best + self.min_delta:
-            self.best, self.waited = result.mean_return, 0
+        reached = result.mean_return if math.isfinite(result.mean_return) else -math.inf
+        if reached > self.best + self.min_delta:
+            self.best, self.waited = reached, 0
         else:
             self.waited += 1
-        enough = self.at is not None and result.mean_return >= self.at
+        enough = self.at is not None and reached >= self.at
         return enough or (self.patience is not None and self.waited >= self.patience)
 
     def state_dict(self) -> dict[str, Any]:

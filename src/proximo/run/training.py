@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -317,8 +318,10 @@ class Training:
             member.last_evaluation = {"step": step, **summary}
             names = ("mean_return", "std_return", "iqm_return", "mean_length", "success_rate")
             member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
-            if member.best is None or summary["mean_return"] >= member.best["mean_return"]:
-                member.best = {"step": step, "mean_return": summary["mean_return"]}
+            # NaN is never the best: no later evaluation would compare as better than it.
+            reached = summary["mean_return"]
+            if math.isfinite(reached) and (member.best is None or reached >= member.best["mean_return"]):
+                member.best = {"step": step, "mean_return": reached}
                 improved.add(i)
         self.unsaved_evaluation = True
         self.reporter.evaluated(step, [m.last_evaluation for _, m in self.going if m.last_evaluation])
