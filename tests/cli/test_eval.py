@@ -2,14 +2,16 @@
 
 import json
 import statistics
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from commands import train_words
 from proximo.cli import main
+from proximo.cli.eval import _over_seeds
 from proximo.run import retention
-from proximo.run.episodes import stratified_interval
+from proximo.run.episodes import Episodes, stratified_interval
 
 KEYS = ["episodes", "mean_return", "std_return", "iqm_return", "ci95", "mean_length", "success_rate"]
 PLAYED = ["env", "env_settings", "levels", "seed", "step"]
@@ -150,3 +152,14 @@ def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monk
 def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):
     assert main(["eval", "r", "--runs-dir", str(runs), *words]) == 2
     assert capsys.readouterr().err == f"proximo: {sentence}\n"
+
+
+def test_a_seed_that_reports_no_success_has_none_beside_others_that_do():
+    """On Gymnasium an environment may report ``success`` only where there is one."""
+    successes = (np.array([True, False]), None)
+    judged = {
+        str(i): SimpleNamespace(episodes={"greedy": Episodes(np.zeros(2), np.ones(2), success, 0)})
+        for i, success in enumerate(successes)
+    }
+    assert _over_seeds(judged, "greedy")["success_rate"] == 0.25
+    assert _over_seeds({"1": judged["1"]}, "greedy")["success_rate"] is None

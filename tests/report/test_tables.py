@@ -5,7 +5,7 @@ import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.report import tables
-from proximo.report.grouping import sections_of
+from proximo.report.grouping import Group, Section, sections_of
 from proximo.report.read import read_runs
 
 
@@ -58,6 +58,71 @@ def test_a_failed_run_counts_with_what_it_reached(tmp_path):
     reached = [tables.final_score(run, "eval/mean_return") for run in section.runs]
     assert row.final.iqm == pytest.approx(np.mean(reached))
     assert reached[1] > 900
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """Two groups: two seeds of the first failed before their first evaluation, one of them in its first update; one is running."""
+    for seed, returns in enumerate([(400.0, 480.0), (450.0, 500.0)]):
+        evaluated(tmp_path / "a" / f"seed-{seed}", *returns)
+        evaluated(tmp_path / "b" / f"seed-{seed}", 100.0, 200.0 + seed)
+    begun = [row for row in made_rows(4, 100, 3) if "eval/mean_return" not in row]
+    for seed, rows in ((2, []), (3, begun), (4, begun)):
+        write_rows(made_run(tmp_path / "a" / f"seed-{seed}", seed=seed), rows)
+    for seed in (2, 3):
+        (tmp_path / "a" / f"seed-{seed}" / "failure.txt").write_text("NaN")
+    return sections_of(read_runs([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path), ["name"])
+
+
+def test_a_seed_that_failed_before_its_first_evaluation_counts_as_the_worst(failing):
+    [section] = failing
+    a, b = tables.final_table(section)
+    worst = min(run.values("rollout/return_mean").min() for run in section.runs if run.series)
+    assert worst < 100
+    assert a.final.iqm == pytest.approx((worst + 480) / 2)
+    assert a.final.ci95[0] == worst
+    assert a.best.iqm == pytest.approx((worst + 480) / 2)
+    assert a.success_rate == 0.25
+    assert (a.failed, a.worst, a.left_out) == (2, worst, 1)
+    assert (b.failed, b.worst, b.left_out, b.success_rate) == (0, None, 0, 0.5)
+    [pair] = tables.improvements(section)
+    assert pair.probability == 0.5, "two of four seeds lose against every seed of the other group"
+    failed, left_out = tables.notes(section)
+    assert failed.startswith("gymnax:CartPole-v1, a: 2 of 5 runs failed without a result and count as ")
+    assert left_out == "gymnax:CartPole-v1, a: 1 of 5 runs have no evaluation and are left out."
+    row, _ = tables.as_json(failing)["table"]
+    assert (row["failed_without_result"], row["failed_count_as"], row["left_out"]) == (2, worst, 1)
+
+
+def test_a_group_that_failed_altogether_is_the_worst_and_not_missing(failing):
+    [section] = failing
+    group = section.groups[0]
+    only = Section(section.environment, [Group("f", group.runs[2:4], []), section.groups[1]], [])
+    row, other = tables.final_table(only)
+    assert row.final.iqm == row.worst < other.final.iqm
+    [pair] = tables.improvements(only)
+    assert (pair.y, pair.probability) == ("f", 1.0)
+
+
+def test_a_last_evaluation_of_nan_is_not_replaced_by_the_one_before(tmp_path):
+    for seed, returns in enumerate([(5.0, 7.0), (9.0, None)]):
+        evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
+    [section] = sections_of(read_runs([str(tmp_path / "g")], tmp_path))
+    [row] = tables.final_table(section)
+    assert row.final.iqm == pytest.approx((7.0 + row.worst) / 2)
+    assert row.best.iqm == pytest.approx(8.0)
+    assert row.failed == 1
+
+
+def test_an_evaluation_that_reports_no_success_has_none(tmp_path):
+    """On Gymnasium an environment may report ``success`` only where there is one."""
+    evaluated(tmp_path / "g" / "seed-0", 1.0, 2.0)
+    evaluated(tmp_path / "g" / "seed-1", 1.0, 2.0)
+    path = tmp_path / "g" / "seed-1" / "metrics.jsonl"
+    *lines, last = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, last.replace(', "eval/success_rate": 0.5', "")]) + "\n")
+    [section] = sections_of(read_runs([str(tmp_path / "g")], tmp_path))
+    assert tables.final_table(section)[0].success_rate == 0.25
 
 
 def sections(tmp_path, **groups):

@@ -129,6 +129,12 @@ def test_the_interquartile_mean_is_scipy_s_and_ignores_outliers():
     assert interquartile_mean(np.r_[x[:99], 1e9]) < 1
 
 
+def test_an_interquartile_mean_with_nan_is_nan():
+    assert np.isnan(interquartile_mean(np.array([1.0, 2.0, 3.0, np.nan])))
+    found = interquartile_mean(np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [np.nan, 4.0]]), axis=0)
+    np.testing.assert_array_equal(found, [np.nan, 2.5])
+
+
 @pytest.mark.parametrize("episodes", [200, 3000])  # drawn in one piece, and in several
 def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     x = np.random.default_rng(1).exponential(size=episodes)

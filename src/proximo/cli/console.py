@@ -185,10 +185,14 @@ class LineReporter(QuietReporter):
                 best = f"{_number(r.best['mean_return'])} at step {r.best['step']:,.0f}"
                 self.console.print(f"{text}best: {best} ({r.run_dir}@best)", markup=False)
         returns = [r.mean_return for r in results if r.mean_return is not None]
-        if len(returns) > 1:
+        failed = self.seeds - len(results)
+        if returns and self.seeds > 1:
             mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
+            # Of a seed that failed nothing is here that a mean could take; what is left out must be said.
+            named = f"{len(returns)} of {self.seeds} seeds" if failed else f"{len(returns)} seeds"
+            left_out = f"; {failed} failed and not counted, proximo report counts them" if failed else ""
             self.console.print(
-                f"{len(returns)} seeds: mean return {_number(mean)} ± {_number(deviation)} (standard deviation)", markup=False
+                f"{named}: mean return {_number(mean)} ± {_number(deviation)} (standard deviation){left_out}", markup=False
             )
         self.console.print(f"Next:  proximo watch {self.where}", markup=False)
         self.console.print(f"       proximo eval {self.where} --episodes 100", markup=False)

@@ -129,7 +129,7 @@ def _over_seeds(judged: dict[str, Any], how: str) -> dict[str, Any]:
 
     rows = [judgement.episodes[how].summary() for judgement in judged.values()]
     returns = np.array([row["mean_return"] for row in rows])
-    successes = [row["success_rate"] for row in rows if row["success_rate"] is not None]
+    reported = any(row["success_rate"] is not None for row in rows)  # else no episode of a seed was reported as a success
     return {
         "episodes": sum(row["episodes"] for row in rows),
         "mean_return": float(returns.mean()),
@@ -137,7 +137,7 @@ def _over_seeds(judged: dict[str, Any], how: str) -> dict[str, Any]:
         "iqm_return": interquartile_mean(returns),
         "ci95": bootstrap_interval(returns),
         "mean_length": float(np.mean([row["mean_length"] for row in rows])),
-        "success_rate": float(np.mean(successes)) if successes else None,
+        "success_rate": float(np.mean([row["success_rate"] or 0.0 for row in rows])) if reported else None,
         "ci95_episodes": stratified_interval([j.episodes[how].episode_return.astype(np.float64) for j in judged.values()]),
     }
 

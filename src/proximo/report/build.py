@@ -51,7 +51,9 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
         png=folder / "report.png",
         csv=folder / "report.csv",
         sections=sections,
-        warnings=[clip.says for found in clips for clip in found if clip.content is None] + not_drawn(sections),
+        warnings=[clip.says for found in clips for clip in found if clip.content is None]
+        + not_drawn(sections)
+        + [note for section in sections for note in tables.notes(section)],
     )
     drawn = [all_curves(section, most_points(len(runs))) for section in sections]
     content = page.render(sections, drawn, clips, datetime.now())

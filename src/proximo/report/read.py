@@ -47,6 +47,8 @@ class RunRecord:
     seconds: float
     series: dict[str, Series]
     facts: dict[str, str]
+    invalid: bool = False
+    """Whether its last evaluation gave NaN or infinity."""
 
     @property
     def environment(self) -> str:
@@ -103,6 +105,7 @@ def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
         seconds=max((s for s in seconds if math.isfinite(s)), default=math.nan),
         series=series,
         facts=_facts(run_dir),
+        invalid=next((not _number(row[EVALUATION]) for row in reversed(rows) if EVALUATION in row), False),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,8 @@ class Score(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One group in the final table. ``seconds`` and ``steps_per_second`` are means over its runs."""
+    """One group in the final table. ``seconds`` and ``steps_per_second`` are means over its runs; ``failed`` runs without a result count as
+    ``worst``, and other runs without one are ``left_out``."""
 
     group: Group
     statuses: dict[str, int]
@@ -37,6 +38,9 @@ class Row(NamedTuple):
     steps: int
     seconds: float | None
     steps_per_second: float | None
+    failed: int
+    worst: float | None
+    left_out: int
 
 
 class Improvement(NamedTuple):
@@ -57,7 +61,7 @@ def measure_of(section: Section) -> str:
 def final_score(run: RunRecord, measure: str) -> float:
     """The last value, NaN without any."""
     values = run.values(measure)
-    return float(values[-1]) if len(values) else math.nan
+    return float(values[-1]) if len(values) and not (run.invalid and measure == EVALUATION) else math.nan
 
 
 def best_score(run: RunRecord) -> float:
@@ -65,9 +69,30 @@ def best_score(run: RunRecord) -> float:
     return float(run.values(EVALUATION).max(initial=-math.inf)) if EVALUATION in run.series else math.nan
 
 
+def has_failed(run: RunRecord) -> bool:
+    """Whether the run failed, or ended in an evaluation that is no number: without a score it counts as the worst."""
+    return run.status == "failed" or run.invalid
+
+
+def worst_return(section: Section) -> float:
+    """The lowest return that any run of the environment has measured, in evaluation or in training; NaN without any. It stands for the
+    score of failed runs that have none: leaving these out would flatter."""
+    lowest = [run.values(name).min() for run in section.runs for name in (EVALUATION, TRAINING) if name in run.series]
+    return float(min(lowest, default=math.nan))
+
+
+def _scores(runs: Sequence[RunRecord], score: Callable[[RunRecord], float], worst: float) -> np.ndarray:
+    """The scores of ``runs``: failed runs without one count as ``worst``, others without one are left out."""
+    scores = np.array([worst if has_failed(run) and not math.isfinite(score(run)) else score(run) for run in runs], np.float64)
+    return scores[np.isfinite(scores)]
+
+
 def success(run: RunRecord) -> float:
-    """The last evaluation's share of successes, NaN where it was not told."""
-    return final_score(run, "eval/success_rate")
+    """The last evaluation's share of successes: 0 where that evaluation does not report it, or a failed run has none; else NaN."""
+    found, evaluated = (run.series.get(name) for name in ("eval/success_rate", EVALUATION))
+    if evaluated is None:
+        return 0.0 if has_failed(run) else math.nan
+    return float(found.value[-1]) if found is not None and found.step[-1] == evaluated.step[-1] else 0.0
 
 
 def speed(run: RunRecord) -> float:
@@ -80,37 +105,57 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(finite) / len(finite) if finite else None
 
 
-def final_row(group: Group, measure: str) -> Row:
-    """The group in the final table. Runs that ended early count with what they last reached: leaving them out would flatter."""
+def final_row(group: Group, measure: str, worst: float) -> Row:
+    """The group in the final table. Runs that ended early count with what they last reached, failed ones that have reached nothing as
+    ``worst``: leaving them out would flatter."""
     runs = group.runs
+    unmeasured = [run for run in runs if not math.isfinite(final_score(run, measure))]
+    failed = sum(map(has_failed, unmeasured)) if math.isfinite(worst) else 0
     return Row(
         group=group,
         statuses=dict(Counter(run.status for run in runs)),
-        final=Score(*interquartile_interval([final_score(run, measure) for run in runs])),
-        best=Score(*interquartile_interval([best_score(run) for run in runs])),
-        success_rate=_mean([success(run) for run in runs]),
+        final=Score(*interquartile_interval(_scores(runs, lambda run: final_score(run, measure), worst))),
+        best=Score(*interquartile_interval(_scores(runs, best_score, worst if measure == EVALUATION else math.nan))),
+        success_rate=_mean([success(run) for run in runs]) if any("eval/success_rate" in run.series for run in runs) else None,
         steps=round(sum(run.step for run in runs) / len(runs)),
         seconds=_mean([run.seconds for run in runs]),
         steps_per_second=_mean([speed(run) for run in runs]),
+        failed=failed,
+        worst=worst if failed else None,
+        left_out=len(unmeasured) - failed,
     )
 
 
 def final_table(section: Section) -> list[Row]:
     """A row for each group, in their order."""
-    measure = measure_of(section)
-    return [final_row(group, measure) for group in section.groups]
+    measure, worst = measure_of(section), worst_return(section)
+    return [final_row(group, measure, worst) for group in section.groups]
 
 
-def _final_scores(group: Group, measure: str) -> np.ndarray:
-    scores = np.array([final_score(run, measure) for run in group.runs])
-    return scores[np.isfinite(scores)]
+def notes(section: Section) -> list[str]:
+    """A sentence for each group some of whose runs have no result: how many count as the worst, and how many are left out."""
+    kind = "evaluation" if measure_of(section) == EVALUATION else "finished episode"
+    found = []
+    for row in final_table(section):
+        runs = f"{section.environment}, {row.group.label}:"
+        if row.failed:
+            counted = f"count as {row.worst:.4g}, the lowest return measured in this environment"
+            found.append(f"{runs} {row.failed} of {len(row.group.runs)} runs failed without a result and {counted}.")
+        if row.left_out and row.final.iqm is not None:
+            found.append(f"{runs} {row.left_out} of {len(row.group.runs)} runs have no {kind} and are left out.")
+    return found
+
+
+def _final_scores(section: Section) -> dict[str, np.ndarray]:
+    """The scores of each group, by its label."""
+    measure, worst = measure_of(section), worst_return(section)
+    return {group.label: _scores(group.runs, lambda run: final_score(run, measure), worst) for group in section.groups}
 
 
 def improvements(section: Section) -> list[Improvement]:
     """Between groups of at least two runs each, the better one (by the final IQM) first: all pairs where the groups are few, else the
     best against each other one."""
-    measure = measure_of(section)
-    scores = {group.label: _final_scores(group, measure) for group in section.groups}
+    scores = _final_scores(section)
     ranked = sorted(
         (label for label, found in scores.items() if len(found) > 1),
         key=lambda label: -(interquartile_interval(list(scores[label]))[0] or 0.0),
@@ -121,10 +166,7 @@ def improvements(section: Section) -> list[Improvement]:
 
 def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
     """The same over all environments in which both groups have at least two runs; only where these are two or more."""
-    scores = [
-        {group.label: found for group in section.groups if len(found := _final_scores(group, measure_of(section))) > 1}
-        for section in sections
-    ]
+    scores = [{label: found for label, found in _final_scores(section).items() if len(found) > 1} for section in sections]
     labels = list(dict.fromkeys(label for found in scores for label in found))
     result = []
     for x, y in itertools.combinations(labels, 2):
@@ -149,6 +191,9 @@ def as_json(sections: Sequence[Section]) -> dict[str, Any]:
             "final": row.final._asdict(),
             "best": row.best._asdict(),
             **{name: getattr(row, name) for name in ("success_rate", "steps", "seconds", "steps_per_second")},
+            "failed_without_result": row.failed,
+            "failed_count_as": row.worst,
+            "left_out": row.left_out,
             "settings": {name: row.group.setting(name) for name in section.differing},
         }
         for section in sections

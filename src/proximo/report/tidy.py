@@ -14,13 +14,16 @@ COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "
 
 
 def lines(sections: Sequence[Section]) -> Iterator[str]:
-    """One line a value, as measured: nothing is thinned or averaged. ``seconds`` are empty where they are unknown."""
+    """One line a value, as measured: nothing is thinned or averaged. ``seconds`` are empty where they are unknown. A failed run has a line
+    ``failed`` at the step that it reached, also where it has measured nothing."""
     yield _line(COLUMNS)
     for section in sections:
         for group in section.groups:
             for run in group.runs:
                 # Quoted once for each run: half a million rows are nothing rare.
                 before = _line((section.environment, run.label, group.label, run.seed)).rstrip("\n")
+                if run.status == "failed":
+                    yield f"{before},{run.step},,failed,1\n"
                 for metric, series in run.series.items():
                     name = _line((metric,)).rstrip("\n")
                     for step, second, value in zip(

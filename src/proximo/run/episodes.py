@@ -60,14 +60,17 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean without the lowest and the highest quarter, rounded down to whole entries: a float, or an array along ``axis``.
+    """The mean without the lowest and the highest quarter, rounded down to whole entries: a float, or an array along ``axis``. NaN where
+    any entry is NaN.
 
     As ``scipy.stats.trim_mean(x, 0.25)``, which takes longer to import than a report to write.
     """
     ordered = np.sort(x, axis=axis)
     cut = ordered.shape[axis or 0] // 4
     kept = np.take(ordered, range(cut, ordered.shape[axis or 0] - cut), axis=axis or 0)
-    return float(kept.mean()) if axis is None else kept.mean(axis=axis)
+    # NaN is sorted last, and would be left out as if it were the best.
+    mean = np.where(np.isnan(np.take(ordered, -1, axis=axis or 0)), np.nan, kept.mean(axis=axis))
+    return float(mean) if axis is None else mean
 
 
 def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
