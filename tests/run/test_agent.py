@@ -196,7 +196,9 @@ def switched(folder=None):
         learner = learner if folder is None else proximo.load(learner.save(folder / f"before-{i}"))
         before = learner._state.learner.reward_scale
         assert np.abs(before.running_return).max() > 0
+        assert learner._evaluation is not None
         learner.set_env("toys:RandomEnds")
+        assert learner._evaluation is None
         learner = learner if folder is None else proximo.load(learner.save(folder / f"after-{i}"))
         after = learner._state.learner.reward_scale
         assert np.abs(after.running_return).max() == 0

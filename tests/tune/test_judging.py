@@ -32,7 +32,7 @@ def survivors(pruner, scores, evaluations=1, earlier=()):
             trial.report(score, evaluation)
         study.tell(trial, score)
     batch = ask(study, len(scores))
-    told = dict.fromkeys(batch, {})
+    told = {number: {} for number in batch}
     judge = Judging(batch, told, deadline=lambda: np.inf, finished=lambda record: None, width=8, base_in_space=True)
     judge.begin(list(batch), Trainer())
     live, found = range(len(scores)), []

@@ -38,7 +38,7 @@ def searched(folder, plan, stop_at=None, reporter=None, **options):
 
 def told(study):
     """What is known of every trial, without its seconds."""
-    return [(t.number, t.state, t.settings, t.score, t.evaluations, t.final) for t in study.trials]
+    return [(t.number, t.state, t.settings, t.score, t.evaluations, t.final, t.test) for t in study.trials]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,8 @@ def test_the_final_round_is_on_other_seeds_for_the_best(whole):
     study, p = whole
     trials = study.trials
     assert not set(p.trial_seeds) & set(p.final_seeds)
-    assert len(p.final_seeds) == p.seeds * p.together
+    assert len(p.final_seeds) == len(p.test_seeds) == p.seeds * p.together
+    assert [len(t.test) for t in trials] == [3 if t.number == best_of(trials).number else 0 for t in trials]
     in_it = {t.number for t in trials if t.final}
     assert in_it == {t.number for t in finalists(trials, 2)}
     assert len(in_it) == 2
@@ -226,14 +227,14 @@ def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch
 
 
 def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path, monkeypatch):
-    """A final round of the base and two others takes 30 seconds of the scripted trainer."""
+    """A final round of the base and two others, and the winner's test, take 40 seconds of the scripted trainer."""
     monkeypatch.setattr(module, "make_batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     p = plan(tmp_path, TRACED, trials=30, finalists=2)
     (tmp_path / "s").mkdir()
-    study = Study(tmp_path / "s", p, Watching(None), Reporter(), deadline=time.monotonic() + 31)
+    study = Study(tmp_path / "s", p, Watching(None), Reporter(), deadline=time.monotonic() + 41)
     study.search()
-    assert study.search_deadline == pytest.approx(study.deadline - 30)
+    assert study.search_deadline == pytest.approx(study.deadline - 40)
     study.final_round()
     assert study.search_deadline == study.deadline, "nothing is left to keep time for"
     assert sum(bool(t.final) for t in study.trials) == 3
@@ -310,7 +311,7 @@ def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeyp
             super().train(evaluations, judge)
 
     monkeypatch.setattr(module, "make_batch", Telling)
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, finalists=2), deadline=time.monotonic() + 24).trials
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, finalists=2), deadline=time.monotonic() + 34).trials
     assert len(trials) == 30, "others may be faster"
     assert {t.reason for t in trials[3:]} == {"time was up"}
     assert [t.number for t in trials if t.final] == [0, 1, 2], "on other seeds the two are no better than the base"

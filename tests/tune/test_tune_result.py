@@ -10,14 +10,20 @@ import yaml
 from PIL import Image
 
 from proximo import presets
+from proximo.cli import tune_console
 from proximo.config import override, to_mapping
 from proximo.run import make_config
 from proximo.run.files import plain
+from proximo.tune import study as study_module
+from proximo.tune.api import TuneResult
+from proximo.tune.evaluated import Reached
 from proximo.tune.pictures import LEAST_TRIALS, draw_importance, draw_pictures, importance
+from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of, finalists
 from proximo.tune.result import changes, settings_of, summary, write_preset, write_tables
+from proximo.tune.study import Study
 
-from studies import config, plan
+from studies import Watching, config, plan
 
 SPACE = "learning_rate: {low: 1e-6, high: 1e-2, log: true, schedule: [constant, linear]}\nhidden_sizes: [[8], [16, 16]]\ngamma: {low: 0.5, high: 0.999, one_minus: true}\n"
 WIN = {"learning_rate": "linear(0.001234, 0)", "hidden_sizes": "16,16", "gamma": 0.9876}
@@ -53,6 +59,79 @@ def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_o
     assert [x.number for x in finalists(t, 1)] == [4, 0]
     assert [x.number for x in finalists(t, 2)] == [4, 1], "trial 1 has 4.6 there"
     assert [x.number for x in finalists([Record(0, "failed", BASE, None), *t[1:]], 1)] == [4]
+
+
+def test_a_trial_that_failed_in_the_final_round_does_not_win_by_its_search_score():
+    t = trials()
+    t[4] = Record(4, "done", BASE, 5.5, [5.5, 5.5], final_failed=True)
+    t[1] = Record(1, "done", WIN, 5.0, [5.0, 5.0])
+    t[0] = Record(0, "done", BASE, 3.0, [2.0, 3.0])
+    assert best_of(t).number == 1
+    assert [x.number for x in finalists(t, 1)] == [1], "the next best takes its place"
+    assert best_of([t[4]]) is None
+
+
+class Noisy:
+    """A trainer of trials that are all equally good: a score depends on the setting and the seed by chance alone. It notes all seeds."""
+
+    width, full_seconds, failing = 1, 0.0, None
+
+    def __init__(self, configs, seeds, width, watch):
+        self.configs, self.seeds = configs, seeds
+        Noisy.trained.append((configs[0].ppo.gamma, tuple(seeds)))
+
+    @staticmethod
+    def score(gamma, seed):
+        return float(np.random.default_rng([round(gamma * 10**6), seed]).normal())
+
+    def train(self, evaluations, judge):
+        returns = [tuple(self.score(config.ppo.gamma, seed) for seed in self.seeds) for config in self.configs]
+        failed = self.failing in self.seeds
+        judge(evaluations, {i: Reached((), "NaN") if failed else Reached(x, final=True) for i, x in enumerate(returns)})
+
+
+def searched(folder, plan):
+    study = Study(folder, plan, Watching(), Reporter())
+    study.search()
+    study.final_round()
+    return study
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    """Twelve trials one by one, two seeds each, as on Gymnasium."""
+    monkeypatch.setattr(study_module, "make_batch", Noisy)
+    monkeypatch.setattr(Noisy, "trained", [], raising=False)
+    space = "gamma: {low: 0.5, high: 0.99, one_minus: true}\n"
+    (tmp_path / "s").mkdir()
+    return plan(tmp_path, space, trials=12, together=1, seeds=2, finalists=4)
+
+
+def test_the_winner_is_scored_on_seeds_by_which_nothing_was_chosen(noisy, tmp_path):
+    p = noisy
+    seeds = [*p.trial_seeds, *p.final_seeds, *p.test_seeds]
+    assert len(set(seeds)) == len(seeds) == 6
+    found = searched(tmp_path / "s", p).trials
+    best = best_of(found)
+    assert best.score > 0.5, "the best of twelve by chance"
+    assert best.test == [Noisy.score(best.settings["gamma"], seed) for seed in p.test_seeds]
+    assert [t.number for t in found if t.test] == [best.number]
+    assert Noisy.trained[-1] == (best.settings["gamma"], tuple(p.test_seeds))
+    assert summary(tmp_path, p, found)["best"]["test_score"] == pytest.approx(np.mean(best.test))
+    count = len(Noisy.trained)
+    assert best_of(searched(tmp_path / "s", p).trials) == best
+    assert len(Noisy.trained) == count, "nothing is trained twice"
+
+
+def test_a_winner_that_fails_on_its_test_seeds_is_told(noisy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Noisy, "failing", noisy.test_seeds[0])
+    found = searched(tmp_path / "s", noisy).trials
+    best = best_of(found)
+    assert (best.test, best.test_failed) == ([], True)
+    write_tables(tmp_path, noisy, found)
+    tune_console.say(TuneResult(tmp_path, noisy, found, best, tmp_path / "preset.yaml"))
+    assert "The winner failed on its test seeds" in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]["test_score"] is None
 
 
 @pytest.mark.parametrize("env", ["toys:Forbidden", "gymnax:Acrobot-v1"])

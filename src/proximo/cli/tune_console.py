@@ -118,6 +118,10 @@ class LineReporter(QuietReporter):
         name = "the base" if trial.number == 0 else f"trial {trial.number}"
         self.console.print(f"final round: {name} on {seeds} other seeds", markup=False)
 
+    def test(self, trial: Record, seeds: int) -> None:
+        name = "the base" if trial.number == 0 else f"trial {trial.number}"
+        self.console.print(f"test: {name}, the winner, on {seeds} seeds by which nothing was chosen", markup=False)
+
     def stopping(self) -> None:
         self.console.print("stopping: trials in training are begun anew by --resume (Ctrl-C again: at once)")
 
@@ -152,6 +156,10 @@ class LiveReporter(LineReporter):
         super().final_round(trial, seeds)
         self._batch, self._share = "final round", 0.0
 
+    def test(self, trial: Record, seeds: int) -> None:
+        super().test(trial, seeds)
+        self._batch, self._share = "test", 0.0
+
     def _is_time(self) -> bool:
         return True
 
@@ -174,7 +182,14 @@ def say(result: TuneResult) -> None:
     for name, trial in (("base", base), (f"trial {best.number}", best)):
         if trial is best or best.number:
             others = f", {number(trial.final_score)} on {len(trial.final)} seeds of the final round" if trial.final else ""
-            print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}")
+            tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
+            print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
+    if best.test:
+        print("The score on the test seeds is the one to report: nothing was chosen by it.")
+    elif best.test_failed:
+        print("The winner failed on its test seeds (NaN or infinity): its scores are those of luckier seeds.")
+    elif counts["done"] > 1:
+        print(f"The winner was not tested on other seeds: its score is the best of {counts['done']}, and too high on average.")
     if best.number == 0:
         print("No trial was better than the base.")
     width = max(len(name) for name, _, _ in changes(result.plan, best))

@@ -75,7 +75,7 @@ def _limits(present: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
     return low, high
 
 
-def interquartile_interval(values: Sequence[float]) -> tuple[float | None, list[float] | None]:
+def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float | None, list[float] | None]:
     """Interquartile mean of ``values`` and its 95 % interval; None without values, and for the interval of a single one."""
     finite = np.array([v for v in values if np.isfinite(v)], np.float64)
     if not len(finite):

@@ -166,9 +166,7 @@ def improvements(section: Section) -> list[Improvement]:
 
 def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
     """The same over all environments in which both groups have at least two runs; only where these are two or more."""
-    scores = [
-        {label: found for label, found in _final_scores(section).items() if len(found) > 1} for section in sections
-    ]
+    scores = [{label: found for label, found in _final_scores(section).items() if len(found) > 1} for section in sections]
     labels = list(dict.fromkeys(label for found in scores for label in found))
     result = []
     for x, y in itertools.combinations(labels, 2):

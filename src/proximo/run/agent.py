@@ -300,7 +300,7 @@ class PPO:
             program = make_program(config, made, stacked=False)
             self._state = program.begin_anew(self._state)
             program.close()
-        self._env, self.config = made, config
+        self._env, self.config, self._evaluation = made, config, None  # the last one was on the other environment
         return self
 
     def save(self, folder: str | Path) -> Path:

@@ -58,11 +58,11 @@ def draw_history(path: Path, trials: list[Record], title: str) -> Path:
         axes.plot(failed, [0.015] * len(failed), "x", color=BAD, transform=axes.get_xaxis_transform(), label="failed")
     winner = best_of(trials)
     if winner is not None and winner.final:
-        spread = np.array([[winner.final_score - min(winner.final)], [max(winner.final) - winner.final_score]])  # type: ignore[operator]
-        label = f"chosen, on {len(winner.final)} other seeds: {winner.final_score:.4g}"
-        axes.errorbar(
-            [winner.number], [winner.final_score], yerr=spread, fmt="D", color="#2e8b57", markersize=6, capsize=3, label=label
-        )
+        scores = np.array(winner.test or winner.final)
+        mean = scores.mean()
+        spread = np.array([[mean - scores.min()], [scores.max() - mean]])
+        label = f"chosen, on {len(scores)} {'test' if winner.test else 'other'} seeds: {mean:.4g}"
+        axes.errorbar([winner.number], [mean], yerr=spread, fmt="D", color="#2e8b57", markersize=6, capsize=3, label=label)
     axes.set(xlabel="trial", ylabel="mean return over the seeds", title=title)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
     return _saved(figure, path)

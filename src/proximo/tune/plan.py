@@ -62,6 +62,12 @@ class StudyPlan:
         first = self.base.run.seed + self.seeds
         return [first + i for i in range(self.seeds * self.together)]
 
+    @property
+    def test_seeds(self) -> list[int]:
+        """As many as the final round's, by which nothing is chosen: the winner is trained and evaluated on them once more."""
+        first = self.final_seeds[-1] + 1
+        return [first + i for i in range(len(self.final_seeds))]
+
     def write(self, folder: Path) -> None:
         """Into ``folder``, atomically."""
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}

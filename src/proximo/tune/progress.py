@@ -28,6 +28,9 @@ class Reporter:
     def final_round(self, trial: Record, seeds: int) -> None:
         """A finalist is trained anew on other seeds."""
 
+    def test(self, trial: Record, seeds: int) -> None:
+        """The winner is trained anew on seeds by which nothing was chosen."""
+
     def warned(self, message: str) -> None:
         """Something is odd but the study goes on."""
 

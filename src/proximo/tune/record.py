@@ -23,7 +23,9 @@ from proximo.tune.plan import JOURNAL
 
 STUDY_NAME = "proximo"
 FINAL = "final/"
-"""A final round's scores by seed stand in the study's attributes under this and the trial's number."""
+"""A final round's scores by seed stand in the study's attributes under this and the trial's number; none where a seed failed."""
+TEST = "test/"
+"""So do the scores of the winner's test."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,21 @@ class Record:
     reason: str = ""
     final: list[float] = field(default_factory=list)
     """Scores of the final round, by seed."""
+    final_failed: bool = False
+    """Whether a seed failed in the final round."""
+    test: list[float] = field(default_factory=list)
+    """Scores of the winner on seeds by which nothing was chosen."""
+    test_failed: bool = False
 
     @property
     def final_score(self) -> float | None:
-        """Their mean."""
+        """The mean over the seeds of the final round."""
         return statistics.fmean(self.final) if self.final else None
+
+    @property
+    def test_score(self) -> float | None:
+        """The mean over the test seeds."""
+        return statistics.fmean(self.test) if self.test else None
 
 
 def open_study(folder: Path, pruner: optuna.pruners.BasePruner) -> optuna.Study:
@@ -81,11 +93,11 @@ def quiet() -> Iterator[None]:
 
 def records(study: optuna.Study) -> list[Record]:
     """All trials, in their order."""
-    finals = {int(key.removeprefix(FINAL)): value for key, value in study.user_attrs.items() if key.startswith(FINAL)}
-    return [_record(trial, finals.get(trial.number, [])) for trial in study.get_trials(deepcopy=False)]
+    told = study.user_attrs
+    return [_record(t, told.get(f"{FINAL}{t.number}"), told.get(f"{TEST}{t.number}")) for t in study.get_trials(deepcopy=False)]
 
 
-def _record(trial: FrozenTrial, final: list[float]) -> Record:
+def _record(trial: FrozenTrial, final: list[float] | None, test: list[float] | None) -> Record:
     told = trial.user_attrs
     scores = list(told.get("seed_scores", []))
     return Record(
@@ -98,7 +110,10 @@ def _record(trial: FrozenTrial, final: list[float]) -> Record:
         seconds=told.get("seconds", 0.0),
         full_seconds=told.get("full_seconds", 0.0),
         reason=told.get("reason", ""),
-        final=list(final),
+        final=list(final or []),
+        final_failed=final == [],
+        test=list(test or []),
+        test_failed=test == [],
     )
 
 
@@ -117,8 +132,9 @@ def tell(trial: optuna.Trial, record: Record, in_space: bool) -> None:
 
 
 def best_of(trials: list[Record]) -> Record | None:
-    """The trial that was best in the final round, if any but the base was in it; else that with the best score. Of equals the first."""
-    done = [t for t in trials if t.state == "done"]
+    """The trial that was best in the final round, if any but the base was in it; else that with the best score. Of equals the first. Never
+    one that failed in the final round."""
+    done = [t for t in trials if t.state == "done" and not t.final_failed]
     if any(t.final and t.number for t in done):
         return max((t for t in done if t.final), key=lambda t: t.final_score or 0.0)
     return max((t for t in done if t.score is not None), key=lambda t: t.score or 0.0, default=None)
@@ -126,8 +142,9 @@ def best_of(trials: list[Record]) -> Record | None:
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
     """Who is in the final round: the ``count`` best trials, and behind them the base, unless even its best seed is below what the best of
-    them reaches on the mean (of the final round, where it has been there)."""
-    best = sorted((t for t in trials if t.state == "done" and t.number), key=lambda t: -(t.score or 0.0))[:count]
+    them reaches on the mean (of the final round, where it has been there). The next best takes the place of one that failed there."""
+    done = [t for t in trials if t.state == "done" and t.number and not t.final_failed]
+    best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":
         return best
     mark = max((t.final_score if t.final else t.score) or 0.0 for t in best)
@@ -138,11 +155,12 @@ def write_csv(path: Path, trials: list[Record], names: tuple[str, ...]) -> None:
     """A row for each trial."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(
-        ["trial", "state", "score", "final_score", *names, "seconds", "seed_scores", "final_scores", "evaluations", "reason"]
-    )
+    lists = ("seed_scores", "final_scores", "test_scores", "evaluations", "reason")
+    writer.writerow(["trial", "state", "score", "final_score", "test_score", *names, "seconds", *lists])
     for t in trials:
         settings = [t.settings.get(name, "") for name in names]
-        listed = [" ".join(f"{x:g}" for x in values) for values in (t.seed_scores, t.final, t.evaluations.values())]
-        writer.writerow([t.number, t.state, t.score, t.final_score, *settings, round(t.seconds, 2), *listed, t.reason])
+        listed = [" ".join(f"{x:g}" for x in values) for values in (t.seed_scores, t.final, t.test, t.evaluations.values())]
+        writer.writerow(
+            [t.number, t.state, t.score, t.final_score, t.test_score, *settings, round(t.seconds, 2), *listed, t.reason]
+        )
     write_atomic(path, out.getvalue())

@@ -60,6 +60,11 @@ def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Recor
             if best.final
             else {}
         ),
+        **(
+            {"test_seeds": f"{plan.test_seeds[0]}-{plan.test_seeds[-1]}", "test_score": best.test_score}
+            if best.test or best.test_failed
+            else {}
+        ),
         **({"base_final_score": base.final_score} if base.final else {}),
         "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
         "date": datetime.now(UTC).date().isoformat(),
@@ -87,8 +92,10 @@ def _told(trial: Record) -> dict[str, Any]:
         "trial": trial.number,
         "score": trial.score,
         "final_score": trial.final_score,
+        "test_score": trial.test_score,
         "seed_scores": trial.seed_scores,
         "final_scores": trial.final,
+        "test_scores": trial.test,
         "settings": trial.settings,
     }
 

@@ -19,7 +19,7 @@ from proximo.tune.evaluated import Reached, Watch
 from proximo.tune.judging import OUT_OF_TIME, Judging, Trainer
 from proximo.tune.plan import StudyPlan
 from proximo.tune.progress import Reporter
-from proximo.tune.record import FINAL, Record, best_of, finalists, open_study, records
+from proximo.tune.record import FINAL, TEST, Record, best_of, finalists, open_study, records
 from proximo.tune.sampling import draw, explores, make_pruner, make_sampler, shared_part
 from proximo.tune.space import shown, with_settings
 from proximo.tune.trials import make_batch
@@ -70,7 +70,7 @@ class Study:
 
     def final_round(self) -> None:
         """Train the best trials anew on seeds that the search has not used, and the base where it may still be better; the best of
-        these wins."""
+        these wins. Then train the winner on test seeds: the score by which it was chosen is the highest of several and too high."""
         tried: set[int] = set()
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
@@ -82,7 +82,14 @@ class Study:
                 late.append(f"trial {trial.number}" if trial.number else "the base")
                 continue
             self.reporter.final_round(trial, len(self.plan.final_seeds))
-            self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_of_final(trial))
+            self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_on(self.plan.final_seeds, trial))
+        best = best_of(self.trials)
+        if best is not None and best.final and not self._was_tested(best):
+            if time.monotonic() + best.full_seconds > self.deadline:
+                late.append(f"the winner ({f'trial {best.number}' if best.number else 'the base'}) on its test seeds")
+            else:
+                self.reporter.test(best, len(self.plan.test_seeds))
+                self.study.set_user_attr(f"{TEST}{best.number}", self._returns_on(self.plan.test_seeds, best))
         if late:
             way = command("proximo", "tune", "--resume", self.folder)
             self.reporter.warned(f"the time did not suffice for the final round of {', '.join(late)}. Go on with: {way}")
@@ -92,7 +99,10 @@ class Study:
     def _was_in_final(self, trial: Record) -> bool:
         return f"{FINAL}{trial.number}" in self.study.user_attrs
 
-    def _returns_of_final(self, trial: Record) -> list[float]:
+    def _was_tested(self, trial: Record) -> bool:
+        return f"{TEST}{trial.number}" in self.study.user_attrs
+
+    def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
         """The trial's scores by seed; none where NaN ended one of them."""
         found: list[Reached] = []
 
@@ -101,7 +111,7 @@ class Study:
             return () if now[0].failure or now[0].final else now
 
         self.watch.advanced = self.reporter.advanced
-        make_batch([self._config(trial.number, trial.settings)], self.plan.final_seeds, 1, self.watch).train(1, judge)
+        make_batch([self._config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, judge)
         return list(found[-1].returns)
 
     def _config(self, number: int, settings: dict[str, Any]) -> Config:
@@ -209,7 +219,11 @@ class Study:
         return self.deadline - self._final_seconds(self.trials)
 
     def _final_seconds(self, trials: list[Record]) -> float:
-        return sum(t.full_seconds for t in finalists(trials, self.plan.finalists) if not self._was_in_final(t))
+        chosen = finalists(trials, self.plan.finalists)
+        left, best = [t for t in chosen if not self._was_in_final(t)], best_of(trials)
+        tested = not left and (best is None or self._was_tested(best))
+        test = 0.0 if tested else max((t.full_seconds for t in chosen), default=0.0)
+        return sum(t.full_seconds for t in left) + test
 
     def seconds_left(self) -> float | None:
         """By the time that trials took so far; None before the first one."""
