@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -80,6 +81,27 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
             raise
         return False  # another process was faster
     return True
+
+
+def place_of(run_dir: Path, folder: os.stat_result) -> Path | None:
+    """Where the folder of a run that this process has locked is now: ``run_dir``; another path after a rename, which Linux tells by the open
+    lock file; None where it was removed, or that is unknown."""
+
+    def is_it(path: Path) -> bool:
+        try:
+            return os.path.samestat(path.stat(), folder)
+        except OSError:
+            return False
+
+    if is_it(run_dir):
+        return run_dir
+    with contextlib.suppress(OSError):
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                opened = Path(os.readlink(descriptor))
+                if opened.name == ".lock" and is_it(opened.parent):
+                    return opened.parent
+    return None
 
 
 def members(path: Path) -> list[Path]:
@@ -190,7 +212,11 @@ class RunLock:
         except OSError as error:
             raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): is it yours to write to?") from error
         started = datetime.now().isoformat(sep=" ", timespec="seconds")
-        write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
+        try:
+            write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
+        except OSError as error:
+            self._lock.release()
+            raise RunDirectoryError(f"Cannot write into {self.run_dir} ({error.strerror}).") from error
         return self
 
     def __exit__(self, *_: object) -> None:
