@@ -34,6 +34,8 @@ PUBLISHED = "proximo.json"
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
+_CONFIG_HAS_END = "# The last line says that the file is whole.\n"
+_CONFIG_END = "# end of config.yaml\n"
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None], flag: str = "--runs-dir") -> Path:
@@ -247,7 +249,8 @@ def in_use(run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return _CONFIG_HEADER + yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+    settings = yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+    return _CONFIG_HEADER + _CONFIG_HAS_END + settings + _CONFIG_END
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -300,7 +303,13 @@ def _read_config(run_dir: Path) -> Config:
     if (run_dir / PUBLISHED).is_file():
         raise CheckpointError(f"{run_dir} is a published policy: `proximo pull {run_dir}` makes a run of it.")
     try:
-        return from_mapping(yaml.safe_load(path.read_bytes()), Config(), str(path))
+        content = path.read_bytes()
+        # Without its end it would be read with defaults for what is missing. Older files, and ones that a user wrote, have no such end.
+        if _CONFIG_HAS_END.encode() in content and _CONFIG_END.encode() not in content:
+            raise CheckpointError(
+                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy."
+            )
+        return from_mapping(yaml.safe_load(content), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
