@@ -53,6 +53,14 @@ class Braked(toys.RandomEnds):
         return (*result[:2], held, *result[3:])
 
 
+class Wandering(toys.RandomEnds):
+    """Changes the working folder when it is first reset, as some simulators do."""
+
+    def reset(self, key, params):
+        os.chdir(os.environ["ELSEWHERE"])
+        return super().reset(key, params)
+
+
 class Sized(toys.RandomEnds):
     """Takes an argument; an episode of ``size`` steps, which is a success when it began with a positive draw."""
 

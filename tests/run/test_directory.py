@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from disks import full_disk
 from proximo.config import Config, from_mapping, override
 from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.run import directory
@@ -240,6 +242,32 @@ def test_a_config_that_cannot_be_read_is_a_worded_error(tmp_path, content, words
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(CheckpointError, match=words):
         directory.read_config(tmp_path)
+
+
+def test_config_cut_anywhere_is_refused_and_never_read_with_defaults(tmp_path):
+    directory.write_start_files(tmp_path, CONFIG, "proximo train x", {})
+    whole = (tmp_path / "config.yaml").read_bytes()
+    ends = {*range(0, len(whole), 11), *(match.end() for match in re.finditer(b"\n", whole[:-1]))}
+    for end in ends:
+        (tmp_path / "config.yaml").write_bytes(whole[:end])
+        with pytest.raises(CheckpointError, match=r"is damaged: its end is missing|expected groups of settings"):
+            directory.read_config(tmp_path)
+
+
+def test_config_that_a_user_wrote_or_changed_is_read(tmp_path):
+    text = directory.render_config(CONFIG)
+    settings = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+    for written in (settings, "env: {id: a:B}\n", text.replace("gamma: 0.9\n", "gamma: 0.5\n")):
+        (tmp_path / "config.yaml").write_text(written)
+        assert directory.read_config(tmp_path) == from_mapping(yaml.safe_load(written), Config(), "x")
+
+
+def test_lock_on_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path):
+    with full_disk(), pytest.raises(RunDirectoryError, match=rf"Cannot write into {tmp_path} \(File too large\)"):
+        directory.RunLock(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
+    with directory.RunLock(tmp_path):
+        pass
 
 
 @pytest.fixture

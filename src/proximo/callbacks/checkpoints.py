@@ -13,7 +13,7 @@ class Checkpoints:
     each saves to ``folder/seed-<i>/<step>``."""
 
     def __init__(self, folder: str | Path, every: int = 1):
-        self.folder, self.every = Path(folder), every
+        self.folder, self.every = chosen(folder), every
 
     def on_update(self, info: Info) -> None:
         """Save."""
@@ -24,7 +24,7 @@ class BestModel:
     """Saves to ``folder`` behind each evaluation that is better than all before; of several seeds to ``folder/seed-<i>``."""
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+        self.folder = chosen(folder)
 
     def on_evaluation(self, result: Evaluation) -> None:
         """Save, where it is the best."""
@@ -32,8 +32,13 @@ class BestModel:
             result.save(place(self.folder, result))
 
 
-def place(folder: Path, info: Info) -> Path:
-    """Where a seed writes: a folder of its own where there are several."""
+def chosen(folder: str | Path) -> Path:
+    """``folder`` as an absolute path, because an environment may change the working folder."""
     if str(folder) in ("", "."):
         raise ConfigError("folder: expected a folder of its own, not the one where you stand.")
+    return Path(folder).absolute()
+
+
+def place(folder: Path, info: Info) -> Path:
+    """Where a seed writes: a folder of its own where there are several."""
     return folder / f"seed-{info.seed}" if info.is_one_of_several else folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proximo.callbacks.checkpoints import place
+from proximo.callbacks.checkpoints import chosen, place
 from proximo.run.callbacks import Info
 from proximo.run.watching import film
 
@@ -14,7 +14,7 @@ class Video:
     shows it. Training waits for it; runs that are written have clips drawn beside it (``video_every``)."""
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
-        self.folder, self.every, self.max_steps = Path(folder), every, max_steps
+        self.folder, self.every, self.max_steps = chosen(folder), every, max_steps
 
     def on_update(self, info: Info) -> None:
         """Film."""

@@ -23,7 +23,7 @@ from proximo.run import checkpoint, clips, directory, retention, tracking
 from proximo.run.callbacks import Listeners, check
 from proximo.run.facts import describe
 from proximo.run.interrupts import Interrupts
-from proximo.run.member import FAILURE, Result, RunMember, locked, opened
+from proximo.run.member import FAILURE, Result, RunMember, locked, opened, writable
 from proximo.run.program import HostProgram, Program, make_program, with_total_steps
 from proximo.run.progress import Reporter, Warner
 from proximo.run.reuse import environment, reuse, stacks_seeds
@@ -70,6 +70,7 @@ def train(
             raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
         config = validate(override(config, settings))
     listened = check(callbacks, bool(config.run.eval_episodes))
+    runs_dir = Path(config.run.runs_dir).absolute()  # now: an environment may change the working folder
     tracking.hold(config.run.track)
     prepare_jax()
     reporter = reporter or Warner()
@@ -89,7 +90,7 @@ def train(
         for place, member in zip(places, members, strict=True):
             directory.write_start_files(folder / place, member, shlex.join(sys.argv), system_info())
 
-    parent = directory.create(Path(config.run.runs_dir), config.env.id, config.run.name, fill)
+    parent = directory.create(runs_dir, config.env.id, config.run.name, fill)
     run_dirs = [parent / place for place in places]
     with locked(run_dirs):
         reporter.started(config, run_dirs, facts)
@@ -127,6 +128,7 @@ def resume(
     reporter = reporter or Warner()
     prepare_jax()
     path, which = directory.resolve(str(run), Path(runs_dir))
+    path = path.absolute()  # an environment may change the working folder
     # Before anything is read: what another process still writes would be another run a moment later.
     with locked(directory.members(path) or [path]):
         return _resume(path, which, settings, reporter, check(callbacks))
@@ -238,8 +240,9 @@ def _train_members(training: Training, members: list[RunMember], step: int | Non
     states = [_restore(program, member, step) for member in members] if step else []
     if step is not None:
         for member in members:
-            directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
-            _rewind(member, step, training.reporter)
+            with writable(member.run_dir):
+                directory.note_resume(member.run_dir, member.config, shlex.join(sys.argv))
+                _rewind(member, step, training.reporter)
     if step:
         return training.run(lambda: program.stack(states), step)
     return training.run(lambda: program.start([member.config.run.seed for member in members]), 0)

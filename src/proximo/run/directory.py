@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -33,6 +34,8 @@ PUBLISHED = "proximo.json"
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
+_CONFIG_HAS_END = "# The last line says that the file is whole.\n"
+_CONFIG_END = "# end of config.yaml\n"
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None], flag: str = "--runs-dir") -> Path:
@@ -80,6 +83,27 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
             raise
         return False  # another process was faster
     return True
+
+
+def place_of(run_dir: Path, folder: os.stat_result) -> Path | None:
+    """Where the folder of a run that this process has locked is now: ``run_dir``; another path after a rename, which Linux tells by the open
+    lock file; None where it was removed, or that is unknown."""
+
+    def is_it(path: Path) -> bool:
+        try:
+            return os.path.samestat(path.stat(), folder)
+        except OSError:
+            return False
+
+    if is_it(run_dir):
+        return run_dir
+    with contextlib.suppress(OSError):
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                opened = Path(os.readlink(descriptor))
+                if opened.name == ".lock" and is_it(opened.parent):
+                    return opened.parent
+    return None
 
 
 def members(path: Path) -> list[Path]:
@@ -197,7 +221,11 @@ class RunLock:
         except OSError as error:
             raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): is it yours to write to?") from error
         started = datetime.now().isoformat(sep=" ", timespec="seconds")
-        write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
+        try:
+            write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
+        except OSError as error:
+            self._lock.release()
+            raise RunDirectoryError(f"Cannot write into {self.run_dir} ({error.strerror}).") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -228,7 +256,7 @@ def in_use(run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return _CONFIG_HEADER + dump_yaml(to_mapping(config))
+    return _CONFIG_HEADER + _CONFIG_HAS_END + dump_yaml(to_mapping(config)) + _CONFIG_END
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -281,7 +309,13 @@ def _read_config(run_dir: Path) -> Config:
     if (run_dir / PUBLISHED).is_file():
         raise CheckpointError(f"{run_dir} is a published policy: `{command('proximo', 'pull', run_dir)}` makes a run of it.")
     try:
-        return from_mapping(read_yaml(path.read_bytes()), Config(), str(path))
+        content = path.read_bytes()
+        # Without its end it would be read with defaults for what is missing. Older files, and ones that a user wrote, have no such end.
+        if _CONFIG_HAS_END.encode() in content and _CONFIG_END.encode() not in content:
+            raise CheckpointError(
+                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy."
+            )
+        return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
     except ValueError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, to_mapping
-from proximo.errors import TrainingError
-from proximo.run import checkpoint, retention, tracking
+from proximo.errors import CheckpointError, RunDirectoryError, TrainingError
+from proximo.run import checkpoint, directory, retention, tracking
 from proximo.run.callbacks import Listeners
 from proximo.run.directory import FAILURE, RunLock
 from proximo.run.files import write_atomic
@@ -96,43 +96,87 @@ class RunMember(Member):
         super().__init__(config, listeners)
         self.run_dir = run_dir
         self.checkpoints = run_dir / "checkpoints"
+        self._warned = warned
+        self._folder = run_dir.stat()
+        self._late: list[tuple[int, dict[str, float]]] = []
+        """Rows that came when the folder was not in its place any more."""
         (run_dir / FAILURE).unlink(missing_ok=True)
         # First, because others read what they have missed from these files.
-        self.sinks: list[Sink] = [JsonLines(run_dir / METRICS, run_dir / HISTOGRAMS)]
+        self.sinks: list[Sink] = [JsonLines(run_dir / METRICS, run_dir / HISTOGRAMS, warned)]
         if config.run.tensorboard:
-            self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1))
+            self.sinks.append(TensorBoard(run_dir, None if resumed_at is None else resumed_at + 1, warned))
         self.sinks += tracking.opened(config.run.track, TrackedRun(run_dir, to_mapping(config), resumed_at, warned))
 
     def fail(self, reason: str) -> None:
         kept = checkpoint.steps(self.checkpoints)
         stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
         self.failure = TrainingError(f"{reason} Training has stopped; {stands}.")
-        write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
+        with contextlib.suppress(OSError):  # a full disk; the reason is reported in any case
+            write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
 
     def write(self, step: int, row: dict[str, float]) -> None:
-        for sink in self.sinks:
-            sink.write(step, row)
+        if directory.place_of(self.run_dir, self._folder) == self.run_dir:
+            self._each("write", step, row)
+        else:
+            self._late.append((step, row))
 
     def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
-        for sink in self.sinks:
-            sink.write_histograms(step, made)
+        self._each("write_histograms", step, made)
 
     def show(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        for sink in self.sinks:
-            sink.write_clip(step, gif, size)
+        self._each("write_clip", step, gif, size)
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        """Call ``method`` of every sink. One that raises is dropped with a warning: no sink may stop a training."""
+        for sink in tuple(self.sinks):
+            try:
+                getattr(sink, method)(*arguments)
+            except Exception as error:
+                self.sinks = [other for other in self.sinks if other is not sink]
+                what = " ".join(str(error).split()) or "no reason given"
+                self._warned(
+                    f"{type(sink).__name__} has failed ({type(error).__name__}: {what}): it gets nothing more, the training goes on."
+                )
 
     def save(self, step: int, state: TrainState) -> None:
-        """Checkpoint, note the best one, drop the old ones."""
-        for sink in self.sinks:  # what a resume goes on from must be told of everywhere
-            sink.flush()
+        """Checkpoint, note the best one, drop the old ones. Raises ``CheckpointError`` where the disk does not take it, and
+        ``RunDirectoryError`` where the folder was renamed (the checkpoint is there then) or removed."""
+        place = directory.place_of(self.run_dir, self._folder)
+        if place is None:
+            raise self._moved(None)
+        if place == self.run_dir:
+            self._each("flush")  # what a resume goes on from must be told of everywhere
+        else:
+            lines = JsonLines(place / METRICS)
+            while self._late:
+                lines.write(*self._late.pop(0))
+            lines.flush()
         info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
         if self.listeners.callbacks:
             info["callbacks"] = self.listeners.state()
-        checkpoint.save(self.checkpoints, step, state, info)
+        checkpoints = place / "checkpoints"
+        checkpoint.save(checkpoints, step, state, info)
         best = int(self.best["step"]) if self.best else None
-        if best == step:
-            retention.mark_best(self.run_dir, step)
-        retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+        try:
+            if best == step:
+                retention.mark_best(place, step)
+            retention.prune(checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+        except OSError as error:
+            raise CheckpointError(f"Cannot write into {place} ({error.strerror}).") from error
+        if place != self.run_dir:
+            raise self._moved(place)
+
+    def _moved(self, place: Path | None) -> RunDirectoryError:
+        """The error for a run folder that is not in its place any more."""
+        if place is None:
+            return RunDirectoryError(
+                f"The run folder {self.run_dir} is gone: it was removed or renamed while it was trained, and nothing more can be "
+                "saved. Where it was renamed, its last checkpoint stands there, and --resume with its new name goes on."
+            )
+        return RunDirectoryError(
+            f"The run folder {self.run_dir} was renamed to {place} while it was trained: what was learned is saved there. "
+            f"Go on with: proximo train --resume {place}"
+        )
 
     def end(self) -> None:
         """Let those sinks that close in the background begin with it."""
@@ -144,7 +188,7 @@ class RunMember(Member):
         for sink in self.sinks:
             if isinstance(sink, tracking.Background) and hurry:
                 sink.patience = tracking.HURRY_SECONDS
-            sink.close()
+        self._each("close")
 
 
 @contextlib.contextmanager
@@ -154,6 +198,15 @@ def locked(run_dirs: list[Path]):
         for run_dir in run_dirs:
             stack.enter_context(RunLock(run_dir))
         yield
+
+
+@contextlib.contextmanager
+def writable(run_dir: Path):
+    """Raise ``RunDirectoryError`` where the disk does not let us write into ``run_dir``, as one that is full."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(f"Cannot write into {run_dir} ({error.strerror}): nothing was trained.") from error
 
 
 @contextlib.contextmanager
@@ -168,7 +221,8 @@ def opened(
     with contextlib.ExitStack() as stack:
         members = []
         for run_dir, config, heard in zip(run_dirs, configs, listeners, strict=True):
-            members.append(RunMember(run_dir, config, heard, resumed_at, warned))
+            with writable(run_dir):
+                members.append(RunMember(run_dir, config, heard, resumed_at, warned))
             stack.callback(members[-1].close)
         stack.callback(lambda: [member.end() for member in members])  # first of all: they take their time together
         yield members

@@ -14,7 +14,7 @@ import numpy as np
 
 from proximo.config import own_code
 from proximo.drivers.learning import BAD_SOURCES
-from proximo.errors import command
+from proximo.errors import CheckpointError, ProximoError, RunDirectoryError, command
 from proximo.run.callbacks import Evaluation, Info
 from proximo.run.clips import Clips
 from proximo.run.episodes import MOST_STEPS
@@ -29,6 +29,8 @@ from proximo.types import TrainState
 CALL_SECONDS = 1.0
 SNAPSHOT_SECONDS = 3.0
 LOOK_GRACE_SECONDS = 1.0
+SAVE_SECONDS, SAVE_PAUSE_SECONDS = 10.0, 0.2
+"""How long a checkpoint that cannot be written is tried again, and the pause in between."""
 
 
 class Training:
@@ -53,6 +55,8 @@ class Training:
         self.steps_done = 0
         self.saved_at = -1
         self.unsaved_evaluation = False
+        self.unwritable_since: float | None = None
+        """When the first attempt to save failed; None after one that succeeded."""
         self.warned_of_unfinished = False
         self._moment = -1
         """The update whose state callbacks may take the policy from."""
@@ -117,12 +121,11 @@ class Training:
             # The call that is still running cannot be ended from outside: save what stands, and leave it behind.
             if self.standing is not None:
                 update = self.standing[1]
-                self._save(*self.standing)
+                self._rescue(self.standing)
             self._leave(update)
-        except (Exception, KeyboardInterrupt):
+        except (Exception, KeyboardInterrupt) as error:
             # What was learned before stands, whatever has failed: an environment, memory for an evaluation, a terminal, a callback.
-            if self.standing is not None and update:
-                self._save(*self.standing)
+            if self.standing is not None and update and self._rescue(self.standing, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(update))
             raise
@@ -272,7 +275,7 @@ class Training:
         member, step = self.members[index], update * self.config.batch_size
         self._write_rows(step, [member])
         if update != self.saved_at or self.unsaved_evaluation:
-            member.save(step, self.program.member(state, index))
+            self._save_member(member, step, self.program.member(state, index))
         member.listeners.end(self._info(state, update, index))
         member.stopped = True
         place = f" of {member.run_dir}" if member.run_dir is not None else ""
@@ -334,9 +337,43 @@ class Training:
         if update == self.saved_at and not self.unsaved_evaluation:
             return
         self._write_rows(update * self.config.batch_size)
+        failures: list[ProximoError] = []
         for i, member in self.going:
-            member.save(update * self.config.batch_size, self.program.member(state, i))
+            try:
+                self._save_member(member, update * self.config.batch_size, self.program.member(state, i))
+            except (CheckpointError, RunDirectoryError) as error:  # the other seeds are saved all the same
+                failures.append(error)
+        if failures:
+            raise failures[0]
         self.saved_at, self.unsaved_evaluation = update, False
+
+    def _save_member(self, member: Member, step: int, state: TrainState) -> None:
+        """Save, again and again for some seconds where the disk does not take it: it may be full for a moment only."""
+        while True:
+            try:
+                member.save(step, state)
+            except CheckpointError as error:
+                if self.unwritable_since is None:
+                    self.unwritable_since = time.monotonic()
+                    with contextlib.suppress(OSError):
+                        self.reporter.warned(f"{error} It is tried again for {SAVE_SECONDS:.0f} s.")
+                if time.monotonic() - self.unwritable_since > SAVE_SECONDS:
+                    raise
+                time.sleep(SAVE_PAUSE_SECONDS)
+            else:
+                self.unwritable_since = None
+                return
+
+    def _rescue(self, standing: tuple[TrainState, int], failure: BaseException | None = None) -> bool:
+        """Save what stands after ``failure``; whether that has succeeded. Where it fails too, it warns, and does not hide the first one."""
+        try:
+            self._save(*standing)
+        except (ProximoError, OSError) as error:
+            if str(error) != str(failure):
+                with contextlib.suppress(OSError):
+                    self.reporter.warned(str(error))
+            return False
+        return True
 
     def _stop_message(self, update: int) -> str:
         last = ", the last one, not evaluated yet" if update == self.config.total_updates else ""

@@ -62,13 +62,14 @@ def tune(
     every trial failed.
     """
     reporter = reporter or Reporter()
+    tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
     prepare(plan, reporter)
 
     def fill(folder: Path) -> None:
         plan.write(folder)
         write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
 
-    folder = directory.create(Path(tune_dir), plan.base.env.id, name, fill, "--tune-dir")
+    folder = directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
     return _run(folder, plan, seconds, reporter)
 
 
@@ -82,7 +83,7 @@ def resume(
 ) -> TuneResult:
     """Go on with ``study`` (a path, a name or ``last``), to its number of trials or to another one."""
     reporter = reporter or Reporter()
-    folder = find_study(str(study), Path(tune_dir))
+    folder = find_study(str(study), Path(tune_dir)).absolute()
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})

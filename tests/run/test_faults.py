@@ -1,0 +1,174 @@
+"""What happens to the disk and to the run folder while a training runs: what was learned is kept, and the reason is a sentence."""
+
+import contextlib
+import os
+import shutil
+import time
+
+import pytest
+
+import proximo
+from commands import BATCH, SMALL, final_state, rows
+from disks import fill_disk_for, full_disk, wait_for_room
+from proximo.errors import CheckpointError, RunDirectoryError
+from proximo.run import checkpoint, training
+from proximo.run.progress import Reporter
+from proximo.run.sinks import read_rows
+
+SETTINGS = {**SMALL, "tensorboard": "true", "track": "csv"}
+TOTAL = SMALL["total_steps"]
+
+
+class At:
+    """Calls ``action(info)`` after the update that reaches ``step``."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_update(self, info):
+        if info.step == self.step:
+            self.action(info)
+
+
+class Heard(Reporter):
+    def __init__(self):
+        self.warnings, self.stops = [], []
+
+    def warned(self, message):
+        self.warnings.append(message)
+
+    def stopped(self, message):
+        self.stops.append(message)
+
+
+def train(folder, name, *callbacks, env="toys:RandomEnds", reporter=None, **settings):
+    """A small training in this process."""
+    config = proximo.make_config(env, {**SETTINGS, "runs_dir": str(folder), "name": name, **settings}, preset=False)
+    try:
+        return proximo.train(config=config, callbacks=list(callbacks), reporter=reporter or Heard())[0].run_dir
+    finally:
+        wait_for_room()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The training that nothing happens to."""
+    return train(tmp_path_factory.mktemp("whole"), "r")
+
+
+def values(run_dir):
+    """The rows of ``metrics.csv``, without what depends on the clock."""
+    lines = (run_dir / "metrics.csv").read_text().splitlines()
+    shown = [i for i, name in enumerate(lines[0].split(",")) if not name.startswith("time/")]
+    return [[line.split(",")[i] for i in shown] for line in lines]
+
+
+def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path):
+    heard = Heard()
+    fillers = [At(step, lambda _: fill_disk_for(0.3)) for step in (3 * BATCH, 10 * BATCH)]
+    run_dir = train(tmp_path, "r", *fillers, reporter=heard)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole)
+    assert values(run_dir) == values(whole)
+    assert checkpoint.steps(run_dir / "checkpoints") == checkpoint.steps(whole / "checkpoints")
+    assert any("It is tried again for 10 s" in warning for warning in heard.warnings)
+    assert len({warning.split(" (")[0] for warning in heard.warnings}) == len(heard.warnings), "each file is warned of once"
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_error_while_the_disk_is_full_is_reported_and_saving_retried(tmp_path, monkeypatch, lasting):
+    if lasting:
+        monkeypatch.setattr(training, "SAVE_SECONDS", 0.5)
+    heard = Heard()
+
+    def fail(_):
+        fill_disk_for(1.0 if lasting else 0.3)
+        raise RuntimeError("of the user's own")
+
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        train(tmp_path, "r", At(3 * BATCH, fail), reporter=heard)
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == (2 if lasting else 3) * BATCH
+    said = heard.warnings if lasting else heard.stops
+    assert any(
+        ("/96 (File too large): the ones before" if lasting else "Stopped at step 96, saved") in message for message in said
+    )
+
+
+def test_disk_that_stays_full_ends_the_training_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0.3)
+    started, run_dir = [], tmp_path / "toys-RandomEnds" / "r"
+    with contextlib.ExitStack() as stack:
+        fill = At(3 * BATCH, lambda _: (started.append(time.monotonic()), stack.enter_context(full_disk())))
+        with pytest.raises(CheckpointError, match=r"Cannot write checkpoint .*/128 \(File too large\): the ones before it stand"):
+            train(tmp_path, "r", fill)
+        assert time.monotonic() - started[0] < 3
+    assert checkpoint.steps(run_dir / "checkpoints") == [2 * BATCH]
+    assert not list(run_dir.rglob("*.tmp"))
+
+
+def test_resume_on_a_full_disk_is_a_sentence_and_leaves_the_run_as_it_was(tmp_path):
+    run_dir = train(tmp_path, "r", total_steps=TOTAL // 2)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    with full_disk(), pytest.raises(RunDirectoryError, match=r"Cannot write into .*/r \(File too large\)"):
+        proximo.resume(run_dir, total_steps=TOTAL, reporter=Heard())
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_working_folder_that_changes_while_it_trains_moves_nothing(whole, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    run_dir = train("runs", "r", At(BATCH, lambda _: os.chdir(elsewhere)))
+    assert run_dir == tmp_path / "runs" / "toys-RandomEnds" / "r"
+    assert final_state(run_dir) == final_state(whole)
+    os.chdir(tmp_path)
+    leave = At(TOTAL + BATCH, lambda _: os.chdir(elsewhere))
+    proximo.resume("toys-RandomEnds/r", total_steps=TOTAL + 2 * BATCH, callbacks=[leave], reporter=Heard())
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_environment_that_changes_the_working_folder_at_its_reset_moves_nothing(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELSEWHERE", str(tmp_path / "elsewhere"))
+    taken = tmp_path / "runs" / "odd_envs-Wandering" / "r"
+    taken.mkdir(parents=True)
+    (taken / "config.yaml").touch()
+    with pytest.raises(RunDirectoryError, match=f"{taken} exists already"):
+        train("runs", "r", env="odd_envs:Wandering")
+
+
+def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    renamed = tmp_path / "moved" / "other"
+    renamed.parent.mkdir()
+    sentence = f"{run_dir} was renamed to {renamed} while it was trained: .* proximo train --resume {renamed}"
+    with pytest.raises(RunDirectoryError, match=sentence):
+        train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
+    assert not run_dir.exists()
+    assert checkpoint.steps(renamed / "checkpoints")[-1] == 4 * BATCH
+    proximo.resume(renamed, reporter=Heard())
+    assert final_state(renamed) == final_state(whole)
+    assert rows(renamed) == rows(whole)
+
+
+def test_run_folder_removed_while_it_trains_is_not_made_anew(tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} is gone: it was removed or renamed"):
+        train(tmp_path, "r", At(3 * BATCH, lambda _: shutil.rmtree(run_dir)), video_every=4 * BATCH)
+    assert list(run_dir.parent.iterdir()) == []
+
+
+def test_run_that_took_the_place_of_a_renamed_one_stays_whole(tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+
+    def replace(_):
+        run_dir.rename(tmp_path / "old")
+        run_dir.mkdir()
+
+    with pytest.raises(RunDirectoryError, match="was renamed to"):
+        train(tmp_path, "r", At(3 * BATCH, replace))
+    assert list(run_dir.iterdir()) == []
+    assert read_rows(tmp_path / "old" / "metrics.jsonl")[-1]["step"] == 4 * BATCH
