@@ -103,6 +103,8 @@ def test_what_does_not_fit_is_told():
         observing(memory, [[0, 0]], [False])
     with pytest.raises(ConfigError, match=r"reward has the shape \(\)"):
         observing(memory, [[0, 0]], [False], 1.0)
+    with pytest.raises(ConfigError, match=r"reward is \[nan\]: expected finite numbers"):
+        observing(memory, [[0, 0]], [False], [np.nan])
     with pytest.raises(ConfigError, match=r"memory is of 1 environments, and first has 3 flags"):
         observing(memory, np.zeros((3, 2)), [True] * 3)
     with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):

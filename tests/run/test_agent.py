@@ -1,5 +1,6 @@
 """``PPO``: learns as the command line does, acts on one and on many, is saved and goes on to the same bits."""
 
+import concurrent.futures
 import os
 import signal
 import threading
@@ -8,10 +9,12 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
 from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.run import checkpoint
 from proximo.run.interrupts import Interrupts
 from proximo.run.progress import Reporter
 from proximo.spaces import Box, Discrete
@@ -71,6 +74,8 @@ def test_calls_that_are_closed_late_leave_what_was_learned_since():
         next(calls)
     assert learner.step == 2 * BATCH
     learner.learn(BATCH)
+    with pytest.raises(ConfigError, match="This agent has learned in another call since this one paused"):
+        next(calls)
     calls.close()
     assert learner.step == 3 * BATCH
 
@@ -264,6 +269,57 @@ def test_ctrl_c_keeps_what_was_learned():
         learner.learn(TOTAL, reporter=Interrupted())
     assert 4 * BATCH <= learner.step < TOTAL
     assert learner.learn(BATCH).step > 4 * BATCH
+
+
+def test_a_second_thread_cannot_learn_with_the_same_agent():
+    refused = []
+
+    def other():
+        for change in (lambda: learner.learn(BATCH), lambda: learner.set_env("toys:RandomEnds")):
+            try:
+                change()
+            except ConfigError as error:
+                refused.append(str(error))
+
+    class Overtaken(Reporter):
+        def advanced(self, steps, steps_per_second, recent_return):
+            if not refused:
+                thread = threading.Thread(target=other)
+                thread.start()
+                thread.join()
+
+    learner = agent()
+    with pytest.raises(ConfigError, match="total_steps = 1"):
+        learner.learn(1)
+    assert learner.learn(TOTAL, reporter=Overtaken()).step == TOTAL
+    assert len(refused) == 2
+    assert refused[0].startswith("This agent is learning already, in another call or thread")
+
+
+def test_several_threads_may_predict():
+    learner = agent()
+    observations = np.random.default_rng(0).normal(size=(8, *learner.env.observation_space.shape)).astype(np.float32)
+    expected = [learner.predict(x)[0] for x in observations]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert [action for action, _ in threads.map(learner.predict, observations)] == expected
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
+    saved = agent().save(tmp_path / "saved")
+    path, _ = checkpoint.newest_valid(saved / "checkpoints")
+    meta = checkpoint.verify(path)
+    arrays = safetensors.numpy.load((path / checkpoint.STATE).read_bytes())
+    name = next(name for name in arrays if name.startswith("learner.policy") and name.endswith("weight"))
+    arrays[name] = np.array(arrays[name])
+    arrays[name].flat[0] = value
+    data = safetensors.numpy.save(arrays)
+    meta["files"][checkpoint.STATE] = {"sha256": checkpoint._hash(data), "size": len(data)}
+    (path / checkpoint.STATE).write_bytes(data)
+    (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
+    for load in (proximo.load, proximo.load_policy):
+        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so that its policy cannot act"):
+            load(saved)
 
 
 def test_ctrl_c_while_it_compiles_raises_too_and_the_process_lives():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +30,7 @@ from proximo.run.interrupts import Interrupts
 from proximo.run.judgement import judge
 from proximo.run.member import Member
 from proximo.run.observations import arranged, is_single
-from proximo.run.policy import Policy
+from proximo.run.policy import Policy, check_finite
 from proximo.run.program import HostProgram, Program, copy_of, make_program, with_total_steps
 from proximo.run.progress import Reporter
 from proximo.run.reuse import environment, hold_settings, preprocessing_of
@@ -67,6 +70,30 @@ class _Noting(Reporter):
     def warned(self, message: str) -> None:
         if message not in self._warnings:
             self._warnings.append(message)
+
+
+class _Turn:
+    """One call after the other changes what an agent has learned, so that none overwrites what another one has learned."""
+
+    _last: ClassVar[weakref.WeakKeyDictionary[PPO, _Turn]] = weakref.WeakKeyDictionary()
+    _lock = threading.Lock()
+
+    def __init__(self, agent: PPO):
+        with self._lock:
+            last = self._last.get(agent)
+            if last is not None and last.busy:
+                raise ConfigError(
+                    "This agent is learning already, in another call or thread: wait until that has ended, or give each thread an agent of its own."
+                )
+            self._last[agent] = self
+            self.busy = True
+
+    def go_on(self, agent: PPO) -> None:
+        """After a pause, in which others may have their turn."""
+        with self._lock:
+            if self._last[agent] is not self:
+                raise ConfigError("This agent has learned in another call since this one paused: begin a new one.")
+            self.busy = True
 
 
 def _hold(settings: dict[str, Any]) -> None:
@@ -161,12 +188,20 @@ class PPO:
 
         Schedules run from the first step to the last of this call: a second call stretches them over what it adds. Environments in JAX go on
         where they stood, Gymnasium's begin anew. ``callbacks``: as in ``proximo.train``; ``reporter``: who is told of progress. Ctrl-C raises
-        ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` where NaN or infinity ends it.
+        ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` where NaN or infinity ends it, ``ConfigError``
+        while another thread learns with this object (several may ``predict`` at once).
         """
         reporter = reporter or _Noting(self.warnings)
-        with Interrupts(reporter.stopping, reporter.owns_process) as interrupts:
-            for _ in self.calls(total_steps, interrupts, callbacks=callbacks, reporter=reporter):
-                pass
+        turn = _Turn(self)
+        try:
+            with (
+                Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
+                contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
+            ):
+                for _ in calls:
+                    pass
+        finally:
+            turn.busy = False
         return self
 
     def calls(
@@ -180,8 +215,21 @@ class PPO:
     ) -> Iterator[None]:
         """``learn``, at the pace of another program: yields before each call of the compiled one, of ``most_updates`` at most, when this object has
         all that was learned until then. Closed there, it ends there. ``interrupts`` are heeded while they are entered, which is up to the caller.
+        Raises ``ConfigError`` while another call learns, and where another one has learned since this one yielded.
         """
-        reporter = reporter or _Noting(self.warnings)
+        turn, reporter = _Turn(self), reporter or _Noting(self.warnings)
+        try:
+            with contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, most_updates)) as calls:
+                for _ in calls:
+                    turn.busy = False
+                    yield
+                    turn.go_on(self)
+        finally:
+            turn.busy = False
+
+    def _calls(
+        self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, most_updates: int | None
+    ) -> Generator[None]:
         listened = check(callbacks, bool(self.config.run.eval_episodes))
         if isinstance(total_steps, float) and total_steps.is_integer():
             total_steps = int(total_steps)
@@ -288,7 +336,13 @@ class PPO:
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
         the spaces are others. What was learned stays; episodes and memories begin anew, and randomness goes on where it stood."""
-        made, config = _with_env(self.config, env, env_settings)
+        turn = _Turn(self)
+        try:
+            return self._with_env(*_with_env(self.config, env, env_settings))
+        finally:
+            turn.busy = False
+
+    def _with_env(self, made: JaxEnvironment | HostEnvironment, config: Config) -> PPO:
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs
@@ -328,7 +382,9 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **own: Any
     agent._set_up(made, config)
     found, agent.warnings = retention.find(path, which)
     program = make_program(agent.config, agent._env, stacked=False)
-    agent._state = jax.tree.map(jnp.asarray, checkpoint.load(found, program.template()))
+    state = jax.tree.map(jnp.asarray, checkpoint.load(found, program.template()))
+    check_finite(found, state.learner.policy, config)
+    agent._state = state
     program.close()
     agent.step = int(found.name)
     agent.history = [row for row in read_rows(path / METRICS) if row["step"] <= agent.step]

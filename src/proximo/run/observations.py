@@ -63,7 +63,14 @@ def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
         raise ConfigError(f"{where} is {_kind(given)}: expected an array of {space}{hint}.")
     kept = zeros(space, ())
     if kept.dtype.kind == "f":
-        return x.astype(kept.dtype)
+        if x.dtype != kept.dtype:
+            with np.errstate(over="ignore"):
+                x = x.astype(kept.dtype)
+        if not np.isfinite(x).all():
+            raise ConfigError(
+                f"{where} has {x[~np.isfinite(x)].flat[0]}: expected finite numbers; look where the environment makes it."
+            )
+        return x
     with np.errstate(invalid="ignore"):
         cast = x.astype(kept.dtype)
     wrong = cast != x

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.config import Config
+from proximo.config import Config, own_code
 from proximo.drivers.learning import fresh_policy
 from proximo.envs import HostEnvironment, JaxEnvironment
-from proximo.errors import ConfigError
+from proximo.errors import CheckpointError, ConfigError
 from proximo.networks import ActorCritic
 from proximo.own_code import is_own
 from proximo.run import checkpoint, directory, retention
@@ -87,6 +87,8 @@ class Policy:
             if np.shape(reward) != first.shape:
                 given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
                 raise ConfigError(f"reward {given}: this policy observes it (observe_reward); expected one for each environment.")
+            if not np.isfinite(np.asarray(reward, float)).all():
+                raise ConfigError(f"reward is {reward}: expected finite numbers.")
             assert memory.previous is not None
             memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
         try:
@@ -147,6 +149,18 @@ def _hold_rows(observation: Observation, expected: Any) -> None:
     jax.tree.map(hold, observation, expected)
 
 
+def check_finite(path: Path, policy: Any, config: Config) -> None:
+    """Raise ``CheckpointError`` where the ``policy`` of the checkpoint ``path`` has NaN among its numbers. Infinity is allowed in networks of the
+    user's, which may mask by it."""
+    wrong = np.isnan if own_code(config) else lambda x: ~np.isfinite(x)
+    for name, leaf in checkpoint.flatten(policy).items():
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and wrong(np.asarray(leaf)).any():
+            raise CheckpointError(
+                f"Checkpoint {path} has NaN or infinity in {name}, so that its policy cannot act: it was not written by a training. "
+                "Take another checkpoint (@STEP) or another source."
+            )
+
+
 @answered
 def load_policy(run: str | Path, runs_dir: str = "runs", **own: Any) -> Policy:
     """The policy of ``run`` (a path, a name or ``last``, with ``@best``, ``@last`` or ``@STEP``). ``own``: objects that it was trained with and that have
@@ -158,4 +172,5 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **own: Any) -> Policy:
     found, warnings = retention.find(path, which)
     template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
     policy = checkpoint.load(found, template, part="learner.policy")
+    check_finite(found, policy, config)
     return Policy(jax.tree.map(jnp.asarray, policy), env, config, int(found.name), tuple(warnings))
