@@ -171,10 +171,12 @@ class Collection:
         """Step ``t`` of a group is what is observed next. An invalid step leaves in place what was done and paid before it."""
         if self.before is None:
             return
+        row, reward = self.before
+        row[t + 1, part], reward[t + 1, part] = self.packed[t, part], self.slab.reward[t, part]
         invalid = self.slab.filler[t, part]
-        for rows, step in zip(self.before, (self.packed[t, part], self.slab.reward[t, part]), strict=True):
-            rows[t + 1, part] = step
-            rows[t + 1, part][invalid] = rows[t, part][invalid]
+        if invalid.any():
+            for kept in self.before:
+                kept[t + 1, part][invalid] = kept[t, part][invalid]
 
     def run(self) -> Collected:
         """Every group goes through all its steps at its own pace: the policy does not change, so no order matters."""
