@@ -43,7 +43,10 @@ REMEMBERING: dict[str, dict[str, Any]] = {
     "observing": {"memory": "gru", "observe_action": True, "observe_reward": True},
     "observing without memory": {"observe_action": True, "observe_reward": True},
     "burning in and observing": {"memory": "gru", "observe_action": True, "observe_reward": True, "burn_in": 2},
-}
+    "observing over episodes": {
+        "memory": "gru", "observe_action": True, "observe_reward": True, "reset_memory": False, "burn_in": 2,
+    },
+}  # fmt: skip
 """All cells, and all that is done around them."""
 
 

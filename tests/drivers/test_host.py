@@ -80,7 +80,7 @@ def collected_by(driver, count=2):
         *((memory, "") for memory in REMEMBERING if memory != "gtrxl with identity gates"),  # to the driver it is gtrxl
         *(
             (memory, mode)
-            for memory in ("none", "gru", "burning in and observing")
+            for memory in ("none", "gru", "burning in and observing", "observing over episodes")
             for mode in ("NextStep", "SameStep", "Disabled")
         ),
     ],
@@ -156,6 +156,28 @@ def test_what_was_done_before_goes_over_from_rollout_to_rollout():
     assert not bool(other.first[0].all())
     expected = jnp.where(other.first[0], 0.0, one.reward[-1])
     assert (other.observation["previous_reward"][0, :, 0] == expected).all()
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_carried_memory_observes_every_reward_once_across_episodes(mode):
+    """In the row after each transition, autoreset steps left out, from the first row of the first rollout on."""
+    made, _ = rollouts("observing over episodes", mode)
+    names = ("reward", "action", "valid", "first", "terminated", "truncated")
+    reward, action, valid, first, *ends = (np.concatenate([getattr(rollout, name) for rollout in made]) for name in names)
+    seen = {name: np.concatenate([rollout.observation[name] for rollout in made]) for name in made[0].observation}
+    assert (ends[0] | ends[1]).sum(0).min() > 1
+    assert (~valid).any() == (mode == "NextStep")
+    for i in range(4):
+        rows = np.flatnonzero(valid[:, i])
+        rewards, actions = (seen[f"previous_{name}"][rows, i] for name in ("reward", "action"))
+        assert first[rows, i].sum() > 2
+        assert (rewards[1:, 0] == reward[rows[:-1], i]).all()
+        assert (actions[1:] == np.eye(3)[action[rows[:-1], i]]).all()
+        assert not rewards[0].any()
+        assert not actions[0].any()
+    late = jax.tree.map(lambda x: x[-2:], (made[0].observation, made[0].first, made[0].valid))
+    assert bits(made[1].warmup) == bits(late)
+    assert (made[0].last_observation["previous_reward"] == made[1].observation["previous_reward"][0]).all()
 
 
 def test_rows_to_burn_in_on_are_the_last_ones_of_the_rollout_before():

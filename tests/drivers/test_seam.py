@@ -11,8 +11,8 @@ import pytest
 from proximo.ppo.batch import warm
 from proximo.types import Warmup
 
-from helpers import difference, small_driver
-from toys import Counting
+from helpers import REMEMBERING, difference, small_driver
+from toys import Counting, RandomEnds
 
 STEPS, ENVS = 10, 4
 
@@ -109,3 +109,19 @@ def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_befo
     late = jax.tree.map(lambda x: x[-4:-1], (first.observation, first.first, first.valid))
     for memory, rows in ((empty, second.warmup), (older, second.warmup), (before, Warmup(*late))):
         assert difference(warm(policy, memory, rows), first.last_memory) > 1e-3
+
+
+def test_carried_memory_observes_every_reward_across_episodes_and_rollouts():
+    driver = small_driver(RandomEnds(), **REMEMBERING["observing over episodes"], sequence_length=4)
+    state = driver.init(jax.random.key(0))
+    collect, made, collector = jax.jit(driver.collect), [], state.collector
+    for _ in range(2):
+        collector, rollout, _ = collect(state.learner.policy, collector)
+        made.append(rollout)
+    seen = {name: np.concatenate([rollout.observation[name] for rollout in made]) for name in made[0].observation}
+    assert joined(made, "first")[1:].sum() > 4
+    assert (seen["previous_reward"][1:, :, 0] == joined(made, "reward")[:-1]).all()
+    assert (seen["previous_action"][1:] == np.eye(2)[joined(made, "action")[:-1]]).all()
+    assert not seen["previous_reward"][0].any()
+    assert not seen["previous_action"][0].any()
+    assert (made[0].last_observation["previous_reward"] == made[1].observation["previous_reward"][0]).all()

@@ -54,6 +54,18 @@ def changed(path, change):
     return path
 
 
+def test_carried_memory_observes_the_reward_of_one_step_episodes(tmp_path):
+    acting = Acting(made(None, Discrete(3), memory="gru", observe_reward=True, reset_memory=False), stochastic=False)
+    initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
+    (tmp_path / "policy.npz").write_bytes(numpy_file.render(acting.program(None), _interface(acting), initial, None))
+    policy, row, first = Policy(tmp_path / "policy.npz"), np.zeros((N, 3), np.float32), [True] * N
+    memory, _ = policy(policy.init_memory(N), row, first)
+    unpaid, paid = (policy.step(memory, row, first, np.full(N, reward))[1]["logits"] for reward in (0.0, 1.0))
+    assert np.abs(paid - unpaid).max() > 1e-2
+    with pytest.raises(PolicyError, match="reward was not given"):
+        policy(memory, row, first)
+
+
 def test_it_acts_and_remembers(path):
     policy = Policy(path)
     memory, action = policy(policy.init_memory(N), observation(), [True] * N)

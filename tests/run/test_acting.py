@@ -34,7 +34,7 @@ def play(policy, rewards, firsts, **arguments):
     space = from_any(policy.env.observation_space, "observation")
     for t in range(T):
         observation = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), zeros(space, (N,)))
-        memory, action = policy(memory, observation, firsts[t], rewards[t - 1], **arguments)
+        memory, action = policy(memory, observation, firsts[t], rewards[t - 1] * (t > 0), **arguments)
         rows.append(observation)
         actions.append(action)
     return jax.tree.map(lambda *x: np.stack(x), *rows), np.stack(actions)
@@ -50,14 +50,14 @@ def unrolled(policy, observation, actions, rewards, firsts):
     """The most probable actions of all rows at once."""
     network = policy.network
     before = network.previous(jnp.asarray(actions), jnp.asarray(rewards))
-    shifted = jax.tree.map(lambda x: jnp.roll(x, 1, axis=0), before)
+    shifted = jax.tree.map(lambda x: jnp.roll(x, 1, axis=0).at[0].set(0.0), before)
     observed = network.observed(jax.tree.map(jnp.asarray, observation), jnp.asarray(firsts), shifted)
     memory = network.init_memory(N)
     _, distribution, _ = eqx.filter_jit(network.unroll)(memory, observed, jnp.asarray(firsts), jnp.ones((T, N), bool))
     return np.asarray(distribution.mode())
 
 
-@pytest.mark.parametrize("way", ["gru", "observing", "observing without memory", "carried over"])
+@pytest.mark.parametrize("way", ["gru", "observing", "observing without memory", "carried over", "observing over episodes"])
 def test_row_by_row_is_what_is_unrolled(way):
     policy = made(**REMEMBERING[way])
     rewards, firsts = np.random.default_rng(3).normal(size=(T, N)).astype(np.float32), flags()
@@ -69,8 +69,19 @@ def test_row_by_row_is_what_is_unrolled(way):
     assert error(rewards, firsts) < 1e-4
     other = np.roll(firsts, 1, axis=1)
     other[0] = True
-    assert (error(rewards, other) > 1e-2) == (way != "carried over")
+    assert (error(rewards, other) > 1e-2) == ("over" not in way)
     assert (error(np.roll(rewards, 1, axis=0), firsts) > 1e-2) == way.startswith("observing")
+
+
+def test_carried_memory_needs_the_reward_of_one_step_episodes():
+    policy = made(**REMEMBERING["observing over episodes"], space=Box((2,)))
+    row, first = np.zeros((1, 2)), [True]
+    memory, _ = policy(policy.init_memory(1), row, first)
+    _, paid = policy(memory, row, first, [1.0])
+    _, unpaid = policy(memory, row, first, [0.0])
+    assert np.abs(paid - unpaid).max() > 1e-2
+    with pytest.raises(ConfigError, match=r"reward was not given: this policy observes it \(observe_reward\)"):
+        policy(memory, row, first)
 
 
 def test_a_key_samples_and_actions_are_those_of_the_space():

@@ -13,6 +13,7 @@ from proximo.run import evaluation
 from proximo.run.episodes import Episodes, bootstrap_interval, interquartile_mean, stratified_interval
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, Evaluator
 from proximo.run.judgement import _doubts
+from proximo.run.policy import Policy
 from proximo.run.settings import make_config
 from proximo.spaces import Box
 
@@ -115,7 +116,7 @@ def test_the_memory_begins_empty_and_is_carried():
             )
             return first_step(policy, memory, observation, first, valid, key)
 
-    jax.block_until_ready(Evaluator(env, 2, False)._play_together(Spy(), policy.init_memory(2), jax.random.key(0)))
+    jax.block_until_ready(Evaluator(env, 2, False)._play_together(Spy(), (policy.init_memory(2), None), jax.random.key(0)))
     jax.effects_barrier()
     assert seen[0] == (0.0, True)
     assert len(seen) >= 3
@@ -229,17 +230,57 @@ def test_levels_that_are_not_new_are_doubted_where_new_ones_were_asked_for(train
     assert all(doubt in one for one in doubts)
 
 
+OBSERVING = {"memory": "gru", "observe_action": True, "observe_reward": True, "reset_memory": False}
+
+
+def by_hand(policy, lengths, num_envs=1):
+    """Returns of episodes of ``Echo``, played one after the other on ``num_envs`` environments by ``Policy``."""
+    memory, reward, returns = policy.init_memory(num_envs), np.zeros(num_envs), []
+    for length in lengths:
+        reached = 0.0
+        for time in range(length):
+            memory, action = policy(memory, np.ones((num_envs, 3), np.float32), [time == 0] * num_envs, reward)
+            reward = action[:, 0]
+            reached = reached + reward
+        returns.append(reached)
+    return np.concatenate(returns)
+
+
+@pytest.mark.parametrize(("steps", "episodes", "num_envs"), [(1, 6, 1), (4, 3, 1), (1, 6, 2)])
+def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episodes, num_envs):
+    driver = small_driver(Echo(steps), num_envs=num_envs, num_minibatches=1, **OBSERVING)
+    network = shaken(driver.init_policy(jax.random.key(0)))
+    policy = Policy(network, driver.env, driver.config, step=0)
+    judged = evaluation.make_evaluator(driver.env, driver.config, episodes, False)(network, 0, JUDGEMENT_STREAM)
+    expected = by_hand(policy, [steps] * (episodes // num_envs), num_envs)
+    np.testing.assert_allclose(judged.episode_return, expected, rtol=1e-5)
+    assert len(set(judged.episode_return.round(4))) == episodes // num_envs
+
+
+def test_rewards_after_an_end_are_not_observed_in_the_next_episode():
+    """Environments that end first wait for the others; what they give meanwhile is no part of an episode."""
+    driver = small_driver(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
+    policy = shaken(driver.init_policy(jax.random.key(0)))
+    evaluator, carried = Evaluator(driver.env, 8, False), (policy.init_memory(8), policy.nothing_before(8))
+    (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), False)
+    assert len(set(played["length"].tolist())) > 2
+    np.testing.assert_array_equal(previous.reward, played["length"])  # the number of an episode's last step
+
+
 class Echo(toys.RandomEnds):
     """Every episode is the same but for what the policy does: the reward is its action."""
 
     action_space = Box((1,), -10.0, 10.0)
+
+    def __init__(self, steps=4):
+        self.steps = steps
 
     def reset(self, key, params):
         return {"time": jnp.int32(0)}, jnp.ones(3)
 
     def step(self, key, state, action, params):
         time = state["time"] + 1
-        return {"time": time}, jnp.ones(3), action[0], time == 4, jnp.array(False), {}
+        return {"time": time}, jnp.ones(3), action[0], time == self.steps, jnp.array(False), {}
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])

@@ -13,9 +13,10 @@ from proximo.envs.host.gymnasium import from_factory, from_vector
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM
 from proximo.run.host_evaluation import HostEvaluator, _Tally
+from proximo.run.policy import Policy
 
 import gym_toys
-from helpers import MEMORIES, kill_first_worker, shaken
+from helpers import REMEMBERING, kill_first_worker, shaken
 from slabs import slab_of
 
 NONE = Preprocessing()
@@ -45,10 +46,10 @@ def test_every_environment_plays_as_many_episodes_give_or_take_one(episodes):
     assert result.unfinished == 0
 
 
-@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("memory", ["none", "gru", "observing over episodes"])
 def test_every_autoreset_mode_plays_the_same_episodes(memory):
     results = {
-        mode: played(from_vector(functools.partial(gym_toys.OwnVector, mode=mode), "toy", NONE), 20, **MEMORIES[memory])
+        mode: played(from_vector(functools.partial(gym_toys.OwnVector, mode=mode), "toy", NONE), 20, **REMEMBERING[memory])
         for mode in ("NextStep", "SameStep", "Disabled")
     }
     first = results.pop("SameStep")
@@ -66,13 +67,16 @@ class Echo(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (3,))
     action_space = gymnasium.spaces.Box(-10, 10, (1,))
 
+    def __init__(self, steps=4):
+        self.steps = steps
+
     def reset(self, *, seed=None, options=None):
         self.time = 0
         return np.ones(3, np.float32), {}
 
     def step(self, action):
         self.time += 1
-        return np.ones(3, np.float32), float(action[0]), self.time == 4, False, {}
+        return np.ones(3, np.float32), float(action[0]), self.time == self.steps, False, {}
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])
@@ -95,6 +99,33 @@ def test_step_lost_with_a_worker_leaves_the_memory_unchanged():
     assert pool.restarts == 1
     evaluator.close()
     np.testing.assert_array_equal(disturbed.episode_return, undisturbed.episode_return)
+
+
+class EchoVector(gymnasium.vector.SyncVectorEnv):
+    """Episodes of different lengths in its environments."""
+
+    def __init__(self, num_envs: int, mode: str):
+        made = [functools.partial(Echo, 1 + i) for i in range(num_envs)]
+        super().__init__(made, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_carried_memory_observes_the_last_reward_of_every_episode(mode):
+    env = from_vector(functools.partial(EchoVector, mode=mode), "toy", NONE)
+    evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
+    judged = evaluator(network, 0, JUDGEMENT_STREAM)
+    evaluator.close()
+    policy, expected = Policy(network, env, evaluator.config, step=0), []
+    for steps in (1, 2, 3):
+        memory, reward = policy.init_memory(1), np.zeros(1)
+        for _ in range(3):
+            reached = 0.0
+            for time in range(steps):
+                memory, action = policy(memory, np.ones((1, 3), np.float32), [time == 0], reward)
+                reward = action[:, 0]
+                reached += float(reward[0])
+            expected.append(reached)
+    np.testing.assert_allclose(judged.episode_return, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_selection_judgement_and_seeds_are_different_episodes():

@@ -66,8 +66,9 @@ def test_the_first_episode_of_sampled_actions_is_the_one_that_was_judged():
     assert_as_judged(policy, 1, proximo.evaluate(policy, 3, stochastic=True), stochastic=True)
 
 
-def test_memory_that_is_carried_over_episodes_is_carried_to_the_next_one():
-    policy = made("proximo:PocMemory", **GRU, reset_memory=False, num_envs=1, num_minibatches=1)
+@pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])
+def test_memory_that_is_carried_over_episodes_is_carried_to_the_next_one(observed):
+    policy = made("proximo:PocMemory", **GRU, **observed, reset_memory=False, num_envs=1, num_minibatches=1)
     assert_as_judged(policy, 5, proximo.evaluate(policy, 5))
     forgetful = made("proximo:PocMemory", **GRU)
     assert ends(rows(policy, 5)) != ends(rows(forgetful, 5))
@@ -79,8 +80,9 @@ def test_what_is_watched_on_the_host_is_what_was_judged(settings):
     assert_as_judged(policy, 3, proximo.evaluate(policy, 8))
 
 
-def test_memory_carried_over_episodes_of_the_host_is_carried_to_the_next_one():
-    policy = made("gym_toys:DrawnWalk", **GRU, reset_memory=False, num_envs=1, num_minibatches=1)
+@pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])
+def test_memory_carried_over_episodes_of_the_host_is_carried_to_the_next_one(observed):
+    policy = made("gym_toys:DrawnWalk", **GRU, **observed, reset_memory=False, num_envs=1, num_minibatches=1)
     assert_as_judged(policy, 4, proximo.evaluate(policy, 4))
 
 

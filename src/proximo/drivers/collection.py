@@ -36,7 +36,7 @@ class Carried:
         burn_in, envs = programs.burn_in, slab.reward.shape[1]
 
         def steps(*shape: int) -> Before | None:
-            row = np.zeros((*shape, programs.packed_columns), programs.dtype)
+            row = np.full((*shape, programs.packed_columns), np.nan, programs.dtype)
             return (row, np.zeros(shape, slab.reward.dtype)) if programs.observes_before else None
 
         if not burn_in:
@@ -60,7 +60,7 @@ class Collected:
     policy: PackedPolicy
     """The policy that acted."""
     before: Before | None = None
-    """The step before the first, where the policy observes it."""
+    """T+1 N ...: the last valid step before each row, where the policy observes it."""
     warmup: EarlyRows | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -156,9 +156,29 @@ class Collection:
         self.packed = np.empty((self.steps, envs, programs.packed_columns), programs.dtype)
         self.bootstrap = np.zeros((self.steps, envs), programs.dtype)
         self.bounds = programs.action_bounds
+        self.before = self._begin_before(carried.last_step)
         leaves = jax.tree.leaves(noise)
         self.lanes = [_Lane.of(columns, self.slab, self.packed, leaves) for columns in pool.groups]
         self.pieces: list[list[Memory]] = [[memory] for memory in carried.before] if self.burn_in else [[] for _ in pool.groups]
+
+    def _begin_before(self, last: Before | None) -> Before | None:
+        """Storage for ``Collected.before``, whose first row is ``last``."""
+        if last is None:
+            return None
+        row, reward = (np.empty((self.steps + 1, *x.shape), x.dtype) for x in last)
+        row[0], reward[0] = last
+        return row, reward
+
+    def _keep_step(self, t: int, part: slice) -> None:
+        """Step ``t`` of a group is what is observed next. An invalid step leaves in place what was done and paid before it."""
+        if self.before is None:
+            return
+        row, reward = self.before
+        row[t + 1, part], reward[t + 1, part] = self.packed[t, part], self.slab.reward[t, part]
+        invalid = self.slab.filler[t, part]
+        if invalid.any():
+            for kept in self.before:
+                kept[t + 1, part][invalid] = kept[t, part][invalid]
 
     def run(self) -> Collected:
         """Every group goes through all its steps at its own pace: the policy does not change, so no order matters."""
@@ -177,6 +197,7 @@ class Collection:
             t, restarts = at[group], pool.restarts
             cut = pool.receive(self.place, t, group)
             seconds["environment"] += time.perf_counter() - started
+            self._keep_step(t, self.lanes[group].part)
             if pool.restarts != restarts and self.programs.is_recurrent:
                 self._restore_memory(t, group)
             if cut:
@@ -199,23 +220,18 @@ class Collection:
 
     def _next(self) -> Carried:
         """What goes over to the next rollout; rows are copied, because a slab is filled again."""
-        slab, last = self.slab, self.carried.last_step
-        last_step = None if last is None else (self.packed[-1], slab.reward[-1].copy())
+        slab = self.slab
+        last_step = jax.tree.map(lambda x: x[-1], self.before)
         if not self.burn_in:
             return Carried(self.memory, last_step)
         late = slice(self.steps - self.burn_in, self.steps)
-        steps = None
-        if last is not None:
-            steps = np.concatenate([last[0][None], self.packed])[late], np.concatenate([last[1][None], slab.reward])[late]
+        steps = jax.tree.map(lambda x: x[late], self.before)
         rows = (tuple(leaf[late].copy() for leaf in slab.observation), slab.first[late].copy(), ~slab.filler[late], steps)
         return Carried(self.memory, last_step, rows, [pieces[-1] for pieces in self.pieces])
 
     def _before(self, t: int, part: slice) -> Before | None:
-        """The step before row ``t`` of a group, where the policy observes it."""
-        if self.carried.last_step is None:
-            return None
-        row, reward = self.carried.last_step if t == 0 else (self.packed[t - 1], self.slab.reward[t - 1])
-        return row[part], reward[part]
+        """The last valid step before row ``t`` of a group, where the policy observes it."""
+        return None if self.before is None else (self.before[0][t, part], self.before[1][t, part])
 
     def _send(self, t: int, group: int) -> None:
         started = time.perf_counter()
@@ -282,7 +298,7 @@ class Collection:
             memory,
             _joined(self.memory),
             self.policy,
-            self.carried.last_step,
+            self.before,
             self.carried.rows,
         )
 

@@ -23,13 +23,13 @@ from proximo.ppo import inspection
 from proximo.ppo.batch import warm
 from proximo.runtime import compile_lowered
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
-from proximo.types import Memory, Metrics, Observation, Rollout, Warmup
+from proximo.types import Memory, Metrics, Observation, Previous, Rollout, Warmup
 
 Leaves = tuple[Any, ...]
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large one."""
 Before = tuple[Any, Any]
-"""Of the step before a row: what was packed, and the reward."""
+"""Of the last valid step before a row: what was packed (NaN before the first step), and the reward."""
 LARGE = 2**14
 """Copying an array of more numbers out of the vector takes longer than an argument of its own, about 2 µs."""
 MOST_EXACT = 2**24
@@ -116,7 +116,9 @@ class HostPrograms:
             return own
         row, reward = before
         sampled = row[..., self.action_columns[1]].reshape((*reward.shape, *self.action.shape)).astype(self.action.dtype)
-        return policy.observed(own, first, policy.previous(sampled, reward))
+        begun = ~jnp.isnan(row[..., 0])[..., None]  # before the first step no action was taken, not even action 0
+        action = jnp.where(begun, policy.actor.features(sampled), 0.0)
+        return policy.observed(own, first, Previous(action, reward.astype(float)))
 
     def _warm(
         self, packed: PackedPolicy, memory: Memory, observation: Leaves, first: Array, valid: Array, before: Before | None
@@ -180,11 +182,9 @@ class HostPrograms:
 
     def _rollout(self, packed_policy: PackedPolicy, rows: dict[str, Any], memory: Memory, last_memory: Memory) -> Rollout:
         """The rows of a slab and what was packed beside them, as the learner takes them."""
-        packed, first, early, before = rows["packed"], rows["first"], rows["warmup"], rows["before"]
+        packed, first, early = rows["packed"], rows["first"], rows["warmup"]
         policy = self._unpack(packed_policy)
-        if before is not None:
-            before = jnp.concatenate([before[0][None], packed]), jnp.concatenate([before[1][None], rows["reward"]])
-        observed = self._observed(policy, rows["observation"], first, before)
+        observed = self._observed(policy, rows["observation"], first, rows["before"])
         last_observation = jax.tree.map(lambda leaf: leaf[-1], observed)
         sampled = packed[..., self.action_columns[1]].reshape((*first[:-1].shape, *self.action.shape))
         return Rollout(

@@ -19,8 +19,14 @@ def input_meaning(name: str, acting: Acting) -> str:
     resets = acting.policy.config.network.reset_memory
     return {
         OBSERVATION: "as the environment gives it, before normalisation",
-        FIRST: "whether an episode begins with this row" + ("" if resets else "; the memory is carried over all the same"),
-        PREVIOUS_REWARD: "the reward of the last action; not heeded where first is true",
+        FIRST: "whether an episode begins with this row"
+        + ("" if resets else "; ignored: memory, last action and last reward are carried over episodes"),
+        PREVIOUS_REWARD: "the reward of the last action; "
+        + (
+            "ignored where first is true"
+            if resets
+            else "where an episode begins that of the episode before, 0 before the first action"
+        ),
         MEMORY: "the memory before this row",
         PREVIOUS_ACTION: "the last action, as the output of the row before gives it",
     }[root]
@@ -112,6 +118,12 @@ def _onnx_snippet(metadata: Mapping[str, Any], acting: Acting, count: int) -> st
     )
 
 
+def _meaning_of_first(acting: Acting) -> str:
+    if acting.network.reset_memory:
+        return "`first` empties the memory of the rows in which an episode begins"
+    return "`first` is ignored: memory, last action and last reward are carried over episodes, as in the training"
+
+
 def _notes(acting: Acting) -> str:
     space = from_any(acting.policy.env.action_space, "action")
     if acting.stochastic:
@@ -125,7 +137,7 @@ def _notes(acting: Acting) -> str:
     return (
         "## What to know\n\n"
         "- Give observations as the environment gives them: the normaliser is inside, and so is the way of the action to its space.\n"
-        "- `first` empties the memory of the rows in which an episode begins; what is carried goes from each row to the next one.\n"
+        f"- {_meaning_of_first(acting)}; what is carried goes from each row to the next one.\n"
         f"- {how}\n"
         "- Nothing here can execute code when it is loaded: no pickle; proximo_policy.py is the only program, and short enough to read."
     )

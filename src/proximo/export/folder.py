@@ -109,6 +109,7 @@ def _interface(acting: Acting) -> dict[str, Any]:
             for name, path in zip(flatten({OBSERVATION: observation}), _paths(observation), strict=True)
         ],
         "reward": PREVIOUS_REWARD if PREVIOUS_REWARD in inputs else None,
+        "resets": acting.network.reset_memory,
         "carried": [{"input": name, "output": name + NEXT} for name in acting.carried],
         "noise": [{"name": name, "family": noise_family(acting.network.actor)} for name in inputs if name.split(".")[0] == NOISE],
     }

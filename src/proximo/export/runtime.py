@@ -386,7 +386,8 @@ class Policy:
         """The memory after a row, and N actions as the environments take them.
 
         ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins.
-        ``reward``: N rewards of the last actions, where the policy observes them. ``noise``: of ``noise``, which samples the
+        ``reward``: N rewards of the last actions, where the policy observes them; a policy whose memory is carried over episodes
+        observes them in the first row of an episode too. ``noise``: of ``noise``, which samples the
         actions; without, they are the most probable ones. Raises ``PolicyError`` where shapes do not fit.
         """
         memory, outputs = self.step(memory, observation, first, reward, noise)
@@ -403,7 +404,7 @@ class Policy:
         for leaf in self.interface["observation"]:
             feeds[leaf["name"]] = _part(observation, leaf["path"])
         if self.interface["reward"]:
-            if reward is None and not first.all():
+            if reward is None and not (first.all() if self.interface.get("resets", True) else self._is_initial(memory)):
                 raise PolicyError("reward was not given: this policy observes it; expected one for each environment.")
             feeds[self.interface["reward"]] = np.zeros(len(first)) if reward is None else reward
         shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
@@ -412,6 +413,10 @@ class Policy:
         feeds.update(noise or {})
         outputs = self.run(feeds)
         return {entry["input"]: outputs.pop(entry["output"]) for entry in self.interface["carried"]}, outputs
+
+    def _is_initial(self, memory: Mapping[str, Any]) -> bool:
+        """Whether ``memory`` is what ``init_memory`` gives, for any number of environments."""
+        return all(np.all(np.asarray(memory[name]) == row) for name, row in self._initial.items() if name in memory)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """All outputs by name, of inputs by name: the very inputs and outputs of ``policy.onnx``."""

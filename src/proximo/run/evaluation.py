@@ -14,14 +14,16 @@ from proximo.drivers import vector
 from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.levels import LevelsJax
 from proximo.networks import ActorCritic
+from proximo.networks.memory import select
 from proximo.run.episodes import MOST_STEPS, Episodes
 from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import precision, reuse
-from proximo.types import Memory
+from proximo.types import Memory, Previous
 
 # Streams of random keys: what selects a checkpoint during training, or settings in `tune`, is never what judges afterwards.
 SELECTION_STREAM, JUDGEMENT_STREAM, TUNING_STREAM = 1, 2, 3
 MOST_TOGETHER = 512
+Carried = tuple[Memory, Previous | None]
 
 
 def make_evaluator(
@@ -70,10 +72,10 @@ class Evaluator:
         (``stochastic``, if it is to be other than this evaluator's)."""
         stochastic = self.stochastic if stochastic is None else stochastic
         key = jax.random.fold_in(jax.random.key(seed), stream)
-        chunks, memory = [], policy.init_memory(self.together)
+        chunks, carried = [], (policy.init_memory(self.together), policy.nothing_before(self.together))
         with jax.default_matmul_precision(self.matmul_precision):
             for i in range(-(-self.episodes // self.together)):
-                memory, played = self._play(policy, memory, jax.random.fold_in(key, i), stochastic)
+                carried, played = self._play(policy, carried, jax.random.fold_in(key, i), stochastic)
                 chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
         unfinished = int((~result["done"]).sum())
@@ -81,10 +83,10 @@ class Evaluator:
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
 
     def _play_together(
-        self, policy: ActorCritic, memory: Memory, key: Key[Array, ""], stochastic: bool = False
-    ) -> tuple[Memory, PyTree]:
-        """An episode of each environment; the memory behind it."""
-        env, batch = self.env, self.together
+        self, policy: ActorCritic, carried: Carried, key: Key[Array, ""], stochastic: bool = False
+    ) -> tuple[Carried, PyTree]:
+        """An episode of each environment; the memory and the previous action and reward after it."""
+        env, batch, (memory, previous) = self.env, self.together, carried
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(key)
         keys_reset = jax.random.split(key_reset, batch)
@@ -93,7 +95,7 @@ class Evaluator:
             "env_state": env_state,
             "observation": observation,
             "memory": memory,
-            "previous": policy.nothing_before(batch),
+            "previous": previous,
             "episode_return": jnp.zeros(batch),
             "length": jnp.zeros(batch, jnp.int32),
             "success": jnp.zeros(batch, bool),
@@ -119,7 +121,7 @@ class Evaluator:
                 "env_state": env_state,
                 "observation": observation,
                 "memory": memory,
-                "previous": policy.previous(action, reward),
+                "previous": select(s["done"], s["previous"], policy.previous(action, reward)),
                 "episode_return": s["episode_return"] + jnp.where(s["done"], 0.0, reward),
                 "length": s["length"] + ~s["done"],
                 "success": s["success"] | (success & ends),
@@ -130,4 +132,4 @@ class Evaluator:
         _, end = jax.lax.while_loop(running, play, (jnp.int32(0), start))
         told = ("episode_return", "length", "done", *(("success",) if vector.tells_success(env) else ()))
         levels = {"level": jax.vmap(env.level)(keys_reset)} if isinstance(env, LevelsJax) else {}
-        return end["memory"], {**{name: end[name] for name in told}, **levels}
+        return (end["memory"], end["previous"]), {**{name: end[name] for name in told}, **levels}

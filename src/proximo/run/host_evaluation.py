@@ -39,13 +39,16 @@ class HostEvaluator:
         self._pool: Pool | None = None
         self._step = jax.jit(self._act)
 
-    def _act(self, policy: ActorCritic, memory, observation, first, filler, action, reward, key, t):
+    def _act(self, policy: ActorCritic, memory, previous, step, observation, first, filler, key, t):
+        """``step``: the sampled action, the reward and ``filler`` of the last step; None before the first."""
         key = None if key is None else jax.random.fold_in(key, t)
         with jax.default_matmul_precision(self.config.run.matmul_precision):
-            previous = policy.nothing_before(self.together) if action is None else policy.previous(action, reward)
+            if step is not None:
+                action, reward, invalid = step
+                previous = select(invalid, previous, policy.previous(action, reward))
             observation = policy.observed(unflatten(self.env.observation_space, observation), first, previous)
             memory, action, _, _ = policy.step(memory, observation, first, ~filler, key)
-            return memory, action, policy.to_space(action)
+            return memory, previous, action, policy.to_space(action)
 
     def _open(self) -> Pool:
         if self._pool is None:
@@ -74,13 +77,13 @@ class HostEvaluator:
             pool.reset(0, source)
         slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
         key = jax.random.fold_in(jax.random.key(seed), stream) if stochastic else None
-        memory = policy.init_memory(self.together)
-        t, sampled = 0, None
+        memory, previous = policy.init_memory(self.together), policy.nothing_before(self.together)
+        t, step = 0, None
         while tally.running:
             observation = tuple(leaf[0].copy() for leaf in slab.observation)
             flags = slab.first[0].copy(), slab.filler[0].copy()
             before = memory
-            memory, sampled, action = self._step(policy, memory, observation, *flags, sampled, slab.reward[0].copy(), key, t)
+            memory, previous, sampled, action = self._step(policy, memory, previous, step, observation, *flags, key, t)
             slab.clear()
             slab.action[0] = np.asarray(action).reshape(slab.action[0].shape)
             pool.send(0, 0, 0)
@@ -88,6 +91,7 @@ class HostEvaluator:
             if slab.cut[0].any():  # an invalid step, which leaves the memory unchanged
                 memory = select(jnp.array(slab.cut[0]), before, memory)
             tally.count(slab)
+            step = sampled, slab.reward[0].copy(), slab.filler[0].copy()
             slab.begin_after(slab)
             t += 1
         return dataclasses.replace(tally.episodes(), **self._origins(pool, source, tally))

@@ -73,8 +73,9 @@ def random_agent(env: JaxEnvironment | HostEnvironment, seed: int) -> RandomAgen
 
 def play(stage: Stage, agent: Agent, episodes: int, most_steps: int) -> Iterator[Row]:
     """Rows of ``episodes`` episodes, one more than each has steps; an episode is cut after ``most_steps``."""
+    reward = 0.0  # of the last action, also in the episode before: a policy whose memory is carried over episodes observes it
     for episode in range(episodes):
-        observation, first, reward, reached, step = stage.reset(episode), True, 0.0, 0.0, 0
+        observation, first, reached, step = stage.reset(episode), True, 0.0, 0
         yield Row(episode, step, stage.picture(), reached)
         ended = ""
         while not ended:

@@ -70,8 +70,8 @@ class Policy:
 
         ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins; the
         memory begins anew there, unless it was trained to be carried over (``reset_memory: false``). ``reward``: N rewards of the last actions,
-        needed by policies with ``observe_reward`` and by no others. ``key``, as ``jax.random.key(0)``, samples the actions; without,
-        they are the most probable ones. Raises ``ConfigError`` where shapes do not fit.
+        needed by policies with ``observe_reward`` and by no others; if the memory is carried over, in the first row of an episode too.
+        ``key``, as ``jax.random.key(0)``, samples the actions; without, they are the most probable ones. Raises ``ConfigError`` where shapes do not fit.
         """
         key = None if key is None else _held_key(key)
         first = np.asarray(first, bool)
@@ -83,7 +83,7 @@ class Policy:
         if isinstance(observation, dict):
             observation = {**blank, **observation}
         _hold_rows(observation, blank)
-        if PREVIOUS_REWARD in self.network.added and not first.all():
+        if PREVIOUS_REWARD in self.network.added and self._needs_reward(memory, first, reward):
             if np.shape(reward) != first.shape:
                 given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
                 raise ConfigError(f"reward {given}: this policy observes it (observe_reward); expected one for each environment.")
@@ -102,6 +102,15 @@ class Policy:
                 "memory is that of another policy: expected policy.init_memory(N), or what the last call gave."
             ) from None
         return memory, np.asarray(action)
+
+    def _needs_reward(self, memory: Carried, first: np.ndarray, reward: Any) -> bool:
+        """Whether a reward is observed now. With a memory that is carried over episodes only ``init_memory`` goes without one."""
+        if self.network.reset_memory:
+            return not first.all()
+        if reward is not None:
+            return True
+        pairs = zip(jax.tree.leaves(memory), jax.tree.leaves(self.init_memory(len(first))), strict=False)
+        return not all(np.array_equal(leaf, start) for leaf, start in pairs)
 
     def seen(self, observation: Any) -> Space:
         """The space of ``observation``, which may lack the entries that only the value reads."""
