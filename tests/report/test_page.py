@@ -217,3 +217,12 @@ def test_environments_that_the_picture_leaves_out_are_told():
     sections = [Section(f"env-{i}", [], []) for i in range(14)]
     assert not_drawn(sections) == ["report.png has the first 12 environments; the page has env-12, env-13 too."]
     assert not_drawn(sections[:12]) == []
+
+
+def test_a_clip_that_is_a_link_to_another_file_is_left_out(tmp_path):
+    run_dir = made_run(tmp_path / "r")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (run_dir / "videos").mkdir()
+    (run_dir / "videos" / "100.mp4").symlink_to(tmp_path / "secret")
+    [section] = sections_of(read_runs([str(run_dir)], tmp_path))
+    assert last_clip(section.groups[0]) is None

@@ -304,6 +304,21 @@ def test_several_threads_may_predict():
         assert [action for action, _ in threads.map(learner.predict, observations)] == expected
 
 
+def forged(path, meta):
+    """Write ``meta`` with the sums that make it whole."""
+    (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
+
+
+def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    path, _ = checkpoint.newest_valid(saved / "checkpoints")
+    meta = checkpoint.verify(path)
+    for evaluation in ({"step": 0, "mean_return": "high"}, [1], {"step": 0}):
+        forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
+        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the figures of an evaluation"):
+            proximo.load(saved)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
     saved = agent().save(tmp_path / "saved")
@@ -316,7 +331,7 @@ def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
     data = safetensors.numpy.save(arrays)
     meta["files"][checkpoint.STATE] = {"sha256": checkpoint._hash(data), "size": len(data)}
     (path / checkpoint.STATE).write_bytes(data)
-    (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
+    forged(path, meta)
     for load in (proximo.load, proximo.load_policy):
         with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so that its policy cannot act"):
             load(saved)

@@ -388,5 +388,5 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **own: Any
     program.close()
     agent.step = int(found.name)
     agent.history = [row for row in read_rows(path / METRICS) if row["step"] <= agent.step]
-    agent._evaluation = checkpoint.verify(found)["info"]["evaluation"]
+    agent._evaluation = checkpoint.read_summary(found, "evaluation")
     return agent

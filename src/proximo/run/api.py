@@ -186,7 +186,7 @@ def _is_complete(run_dir: Path, config: Config, step: int) -> bool:
         raise ConfigError(f"{run_dir} stands at step {step} already: total_steps = {total} is less.")
     if step < total:
         return False
-    evaluation = checkpoint.verify(run_dir / "checkpoints" / str(step))["info"]["evaluation"]
+    evaluation = checkpoint.read_summary(run_dir / "checkpoints" / str(step), "evaluation")
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 
@@ -257,7 +257,8 @@ def _rewind(member: RunMember, step: int, reporter: Reporter) -> None:
     """Forget what the run wrote beyond ``step``, and remember its best evaluation until then, and the state of its callbacks."""
     if step:
         info = checkpoint.verify(member.checkpoints / str(step))["info"]
-        member.best, member.last_evaluation = info["best"], info["evaluation"]
+        path = member.checkpoints / str(step)
+        member.best, member.last_evaluation = (checkpoint.read_summary(path, name) for name in ("best", "evaluation"))
         if warning := member.listeners.restore(info.get("callbacks", [])):
             reporter.warned(f"{member.run_dir}: {warning}")
     # Rows last: those of a checkpoint that is still there must not be missing.

@@ -231,6 +231,19 @@ def verify(path: Path) -> dict[str, Any]:
     return _read(path)[0]
 
 
+def read_summary(path: Path, name: str) -> dict[str, Any] | None:
+    """The summary of an evaluation that a checkpoint has for ``name`` (``best`` or ``evaluation``); None before the first one. Raises
+    ``CheckpointError``, also for what is no such summary."""
+    summary = verify(path)["info"].get(name)
+    if summary is not None and not (
+        isinstance(summary, dict)
+        and type(summary.get("step")) in (int, float)
+        and isinstance(summary.get("mean_return", ""), int | float | None)  # None: NaN
+    ):
+        raise _foreign(path, f"its {name} is {shown(summary)}, expected the figures of an evaluation")
+    return summary
+
+
 def _decode(name: str, array: np.ndarray, meta: Mapping[str, Any], template: Any, path: Path) -> Any:
     """One leaf in the kind of the template's (NumPy or JAX). Raises ``CheckpointError`` when shape or type differ."""
     described = meta["leaves"][name]

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from proximo.errors import CheckpointError
+from proximo.errors import CheckpointError, shown
 from proximo.run.checkpoint import newest_valid, steps, verify
 from proximo.run.directory import Which
 from proximo.run.files import sync_folder, write_atomic
@@ -80,9 +80,9 @@ def best_step(run_dir: Path) -> int | None:
     best = run_dir / "best"
     if not best.is_symlink() and not best.is_file():
         return None
-    target = os.readlink(best) if best.is_symlink() else best.read_text().strip()
-    if not re.fullmatch(r"checkpoints[/\\]\d+[/\\]?", target):
-        raise CheckpointError(f"{best} is damaged: it points at {target!r}, expected checkpoints/<step>.")
+    target = os.readlink(best) if best.is_symlink() else best.read_text(errors="replace").strip()
+    if not re.fullmatch(r"checkpoints[/\\]\d{1,20}[/\\]?", target):
+        raise CheckpointError(f"{best} is damaged: it points at {shown(target)}, expected checkpoints/<step>.")
     return int(re.findall(r"\d+", target)[0])
 
 

@@ -71,7 +71,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
     A missing file has no rows. Raises ``CheckpointError`` when a line before the last is damaged.
     """
-    if not path.exists():
+    if not path.is_file():
         return []
     lines = path.read_bytes().splitlines()
     rows = [_row(line) for line in lines]
