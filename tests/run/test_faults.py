@@ -2,13 +2,17 @@
 
 import contextlib
 import os
+import re
 import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import proximo
-from commands import BATCH, SMALL, final_state, rows
+from commands import BATCH, SMALL, final_state, rows, train_words
 from disks import fill_disk_for, full_disk, wait_for_room
 from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.run import checkpoint, training
@@ -172,3 +176,30 @@ def test_run_that_took_the_place_of_a_renamed_one_stays_whole(tmp_path):
         train(tmp_path, "r", At(3 * BATCH, replace))
     assert list(run_dir.iterdir()) == []
     assert read_rows(tmp_path / "old" / "metrics.jsonl")[-1]["step"] == 4 * BATCH
+
+
+def ordinary_user():
+    """The words before a command that make it a user's whom permissions bind: root ignores them. It may still read everything, if that
+    can be given away here: the code may lie in a folder of root's."""
+    if os.getuid():
+        return []
+    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    readable = [*drop, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return readable if not subprocess.run([*readable, "true"], check=False, capture_output=True).returncode else drop
+
+
+@pytest.mark.slow
+def test_folders_that_a_user_cannot_write_to_are_a_sentence_and_one_warning(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o555)
+    program = "import sys; from proximo.cli import main; sys.exit(main(sys.argv[1:]))"
+    paths = os.pathsep.join((str(Path(__file__).parents[1]), *filter(None, sys.path)))
+    variables = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", "PROXIMO_CACHE_DIR": "", "PYTHONPATH": paths}
+    command = [*ordinary_user(), sys.executable, "-c", program, *train_words(home / "runs", "r")]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2, ended
+    assert re.search(
+        r"^proximo: Cannot make .*/r \(Permission denied\): choose another --runs-dir\.$", ended.stderr, re.MULTILINE
+    )
+    assert ended.stderr.count("Warning") == 1, ended.stderr
+    assert f"cannot be kept in {home}/.cache/proximo/xla" in ended.stderr

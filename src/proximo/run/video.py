@@ -83,7 +83,8 @@ class Mp4:
         if process.wait():
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
-            raise VideoError(f"Cannot write {self.path}: ffmpeg has failed ({words[-1]}).")
+            reason = next((line for line in words if "No space left" in line), words[-1])  # its last line does not name that
+            raise VideoError(f"Cannot write {self.path}: ffmpeg has failed ({reason}).")
 
     def close(self) -> None:
         if self._process is None:
