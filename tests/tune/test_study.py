@@ -311,8 +311,8 @@ def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeyp
             super().train(evaluations, judge)
 
     monkeypatch.setattr(module, "make_batch", Telling)
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, finalists=2), deadline=time.monotonic() + 34).trials
-    assert len(trials) == 30, "others may be faster"
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=12, finalists=2), deadline=time.monotonic() + 34).trials
+    assert len(trials) == 12, "others may be faster"
     assert {t.reason for t in trials[3:]} == {"time was up"}
     assert [t.number for t in trials if t.final] == [0, 1, 2], "on other seeds the two are no better than the base"
 

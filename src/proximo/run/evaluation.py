@@ -78,7 +78,7 @@ class Evaluator:
                 carried, played = self._play(policy, carried, jax.random.fold_in(key, i), stochastic)
                 chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
-        unfinished = int((~result["done"]).sum())
+        unfinished = 0 if self.ends else int((~result["done"]).sum())
         level = result["level"].tolist() if "level" in result else None
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
 
@@ -115,8 +115,7 @@ class Evaluator:
             env_state, observation, reward, terminated, truncated, success = vector.step(
                 env, jax.random.split(key_step, batch), s["env_state"], policy.to_space(action), s["observation"], params
             )
-            limited = self.ends and t + 1 >= self.limit
-            ends = (terminated | truncated | limited) & ~s["done"]
+            ends = (terminated | truncated) & ~s["done"]
             after = {
                 "env_state": env_state,
                 "observation": observation,
@@ -124,12 +123,14 @@ class Evaluator:
                 "previous": select(s["done"], s["previous"], policy.previous(action, reward)),
                 "episode_return": s["episode_return"] + jnp.where(s["done"], 0.0, reward),
                 "length": s["length"] + ~s["done"],
-                "success": s["success"] | (success & ends),
+                "success": jnp.where(s["done"], s["success"], success),
                 "done": s["done"] | ends,
             }
             return t + 1, after
 
         _, end = jax.lax.while_loop(running, play, (jnp.int32(0), start))
+        if not self.ends:  # an episode that is cut has not ended, and is no success
+            end["success"] &= end["done"]
         told = ("episode_return", "length", "done", *(("success",) if vector.tells_success(env) else ()))
         levels = {"level": jax.vmap(env.level)(keys_reset)} if isinstance(env, LevelsJax) else {}
         return (end["memory"], end["previous"]), {**{name: end[name] for name in told}, **levels}
