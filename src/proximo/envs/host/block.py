@@ -53,6 +53,8 @@ class Block:
         self.fits = make_quick_check(self.leaves)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
         self.envs = [make() for _ in columns]
+        self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
+        """The full check takes longer than a step of a small environment: thousands of them would pay for minutes."""
         self.lengths = [0] * len(columns)
         self.limits = [NO_LIMIT] * len(columns)
         self.lives = [0] * len(columns)
@@ -81,7 +83,7 @@ class Block:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
             raise EnvError(f"{where} returned {type(pair).__name__}: {PAIR}.")
         observation, info = pair
-        if self.steps < STRICT_STEPS:
+        if self.steps < self.strict_steps:
             hold_observation(observation, self.leaves, where)
             hold_mask(observation, self.leaves, where)
         elif not self.fits(observation):
@@ -107,7 +109,7 @@ class Block:
 
     def _step(self, slab: Slab, t: int, k: int, env: Any, action: Any) -> bool:
         observation, reward, terminated, truncated, info = env.step(action)
-        strict = self.steps < STRICT_STEPS
+        strict = self.steps < self.strict_steps
         if strict:
             where = self._where(k, "step")
             hold_observation(observation, self.leaves, where)
