@@ -7,15 +7,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from proximo.envs.host import vector
 from proximo.envs.host.environment import PoolOptions
 from proximo.envs.host.gymnasium import from_vector
 from proximo.envs.host.observations import allowed_action, final_observation, leaves
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.vector import autoreset_of
 from proximo.errors import EnvError
+from proximo.spaces import from_any
 
 import gym_toys
-from pools import in_process, lanes, rollout, sync, vectorised
+from pools import in_process, lanes, layout_of, rollout, rules_of, sync, vectorised
 
 MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
@@ -257,3 +259,45 @@ def test_an_unknown_mode_is_an_error_that_names_it():
         EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
     ):
         autoreset_of(odd, "odd")
+
+
+class Late(gym.vector.VectorEnv):
+    """Two environments that change one of the five values of their fifth step."""
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    single_observation_space, single_action_space, num_envs = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 2
+
+    def __init__(self, place, value):
+        self.place, self.value, self.steps = place, value, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.int64), {}
+
+    def step(self, actions):
+        self.steps += 1
+        values = [np.ones(2, np.int64), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {}]
+        if self.steps == 5:
+            values[self.place] = self.value
+        return tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (0, np.array([1, 4]), r"environment 1 .* observation = 4: it is not in its space"),
+        (0, np.array([0.5, 1.0]), r"observation of float64"),
+        (0, np.ones(1, np.int64), r"observation of shape \(1,\)"),
+        (1, np.ones(1), r"reward of shape \(1,\)"),
+        (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
+        (2, np.array(["False", "True"]), r"terminated = .*False"),
+        (3, np.array([0, 1]), r"truncated = .*0"),
+    ],
+)
+def test_a_vectorised_environment_is_checked_after_the_strict_steps_too(place, value, sentence, monkeypatch):
+    monkeypatch.setattr(vector, "STRICT_STEPS", 2)
+    env = types.SimpleNamespace(observation_space=Late.single_observation_space, action_space=Late.single_action_space)
+    pool = vector.VectorPool(
+        lambda num_envs: Late(place, value), layout_of(env, 5, 2), rules_of(env), from_any(env.action_space, "action")
+    )
+    with pytest.raises(EnvError, match=sentence):
+        rollout(pool, np.zeros((5, 2), np.int64))

@@ -4,9 +4,14 @@ import functools
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Dict as DictSpace
 
+from proximo.envs.host import block
+from proximo.envs.host.observations import hold_observation, leaves, make_quick_check
 from proximo.envs.host.slab import FAILURE, SUCCESS, UNTOLD
 from proximo.errors import EnvError, EnvironmentFault
+from proximo.spaces import from_any
 
 import gym_toys
 from pools import in_process, rollout
@@ -113,6 +118,93 @@ def test_an_environment_that_raises_is_named_with_seed_step_and_its_own_tracebac
     assert message.startswith("toy.step of environment 0 (seed ")
     assert "step 1 of its episode, 6 since the start) raised ZeroDivisionError: the pole has fallen off" in message
     assert 'raise ZeroDivisionError("the pole has fallen off")' in message, "the line of the environment"
+
+
+class Gives(gym_toys.Walk):
+    """Gives ``observation`` or ``rest`` (reward, terminated, truncated) of its own in its fifth step, or in the reset after it."""
+
+    def __init__(self, space, usual, wrong=None, rest=(1.0, False, False), call="step"):
+        super().__init__()
+        self.observation_space, self.usual, self.wrong, self.rest, self.call = space, usual, wrong, rest, call
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return self.wrong if self.call == "reset" and self.steps >= 5 else self.usual, {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps % 5:
+            return self.usual, 1.0, False, False, {}
+        observation = self.usual if self.wrong is None or self.call == "reset" else self.wrong
+        return observation, self.rest[0], self.rest[1] if self.call == "step" else True, self.rest[2], {}
+
+
+BYTES, FLOATS = Box(0, 255, (3,), np.uint8), Box(-9, 9, (3,), np.float32)
+WRONG = {
+    "discrete": (Discrete(4), 1, 4, r"observation = 4: it is not in its space"),
+    "below": (Discrete(4, start=2), np.int64(2), np.int64(1), r"observation = 1: it is not"),
+    "float of discrete": (Discrete(4), 1, 1.5, r"observation of float64: its space"),
+    "choices": (MultiDiscrete([2, 3]), np.array([1, 2]), np.array([2, 1]), r"observation = \[2 1\]: it is not"),
+    "floats in bytes": (BYTES, np.zeros(3, np.uint8), np.full(3, 0.5, np.float32), r"observation of float32: .* expected uint8"),
+    "300 in bytes": (BYTES, np.zeros(3, np.uint8), np.array([1, 300, 2]), r"does not fit into uint8"),
+    "-1 in bytes": (BYTES, [0, 0, 0], [0, -1, 0], r"does not fit into uint8"),
+    "2**40 in int64": (Box(-(2**50), 2**50, (2,), np.int64), np.zeros(2, int), np.full(2, 2**40), r"does not fit into int32"),
+    "one for three": (FLOATS, np.zeros(3, np.float32), np.zeros(1, np.float32), r"of shape \(1,\): .* expected \(3,\)"),
+    "number for three": (FLOATS, np.zeros(3), 0.5, r"of shape \(\): .* expected \(3,\)"),
+    "text": (FLOATS, np.zeros(3), np.array(["1", "2", "3"]), r"observation of <U1"),
+    "no key": (DictSpace({"a": FLOATS, "b": FLOATS}), {"a": np.zeros(3), "b": np.zeros(3)}, {"a": np.zeros(3)}, r"without \['b'\]"),
+    "dict": (DictSpace({"a": FLOATS, "b": Discrete(2)}), {"a": np.zeros(3), "b": 1}, {"a": np.zeros(3), "b": 2}, r"\['b'\] = 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ["step", "end", "reset"])
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_observation_is_refused_after_the_strict_steps_too(what, call, monkeypatch):
+    monkeypatch.setattr(block, "STRICT_STEPS", 2)
+    *values, sentence = WRONG[what]
+    pool = in_process(functools.partial(Gives, *values, call=call), num_envs=1, num_steps=5)
+    with pytest.raises(
+        EnvError, match=rf"toy.{'reset' if call == 'reset' else 'step'} of environment 0 .* returned .*{sentence}"
+    ):
+        rollout(pool, np.zeros((5, 1), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("rest", "sentence"),
+    [
+        (("1.5", False, False), r"the reward '1\.5': expected a single number"),
+        ((np.ones(1), False, False), r"the reward array\(\[1\.\]\)"),
+        ((None, False, False), r"the reward None"),
+        ((1.0, "False", False), r"terminated = 'False': expected True or False"),
+        ((1.0, None, False), r"terminated = None"),
+        ((1.0, False, 1), r"truncated = 1"),
+    ],
+)
+def test_a_wrong_reward_or_flag_is_refused_after_the_strict_steps_too(rest, sentence, monkeypatch):
+    monkeypatch.setattr(block, "STRICT_STEPS", 2)
+    pool = in_process(functools.partial(Gives, FLOATS, np.zeros(3), None, rest), num_envs=1, num_steps=5)
+    with pytest.raises(EnvError, match=sentence):
+        rollout(pool, np.zeros((5, 1), np.int64))
+
+
+SPACES = [
+    BYTES, FLOATS, Box(0, 255, (9, 9), np.uint8), Box(-9, 9, (2,), np.int64), Box(-1, 1, (), np.float64), Discrete(4), Discrete(3, start=-1),
+    MultiDiscrete([2, 3]), MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]]), MultiDiscrete([3] * 70), MultiBinary(4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_the_quick_check_accepts_only_what_the_strict_one_does(space):
+    expected = leaves(from_any(space, "observation"))
+    fits, rng = make_quick_check(expected), np.random.default_rng(0)
+    assert all(fits(space.sample()) for _ in range(20)), "what Gymnasium draws goes the quick way"
+    for _ in range(300):
+        kind = rng.choice(["bool", "int8", "uint8", "int32", "int64", "uint64", "int16", "float32", "float64", "U3", "O"])
+        shape = [space.shape, (1,), (), (2, *space.shape)][min(3, rng.integers(0, 9) % 7 if rng.random() < 0.4 else 0)]
+        value = rng.integers(-1, [3, 6, 400, 2**40][rng.integers(4)], shape).astype(kind, casting="unsafe")
+        value = value.item() if shape == () and rng.random() < 0.5 else value
+        if fits(value):
+            hold_observation(value, expected, "it")
 
 
 def test_a_reset_that_raises_is_named_too():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,74 @@ def hold_observation(observation: Any, expected: list[Leaf], where: str) -> None
                 f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has one."
             ) from error
         _hold_leaf(value, leaf, where)
+
+
+NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"] + "efdg")})
+FLAGS = frozenset({bool, np.bool_})
+_INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
+_FEW = 64
+
+
+def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
+    """A function that says in a fraction of a microsecond, for every step of a training, whether an observation may be stored as it
+    is. Where it says no, ``hold_observation`` finds what is wrong, if anything is."""
+    checks = [(leaf, _quick_check(leaf)) for leaf in expected]
+    if len(checks) == 1 and not expected[0].path:
+        return checks[0][1]
+
+    def fits(observation: Any) -> bool:
+        try:
+            for leaf, check in checks:
+                if not check(leaf.of(observation)):
+                    return False
+        except (KeyError, IndexError, TypeError):
+            return False
+        return True
+
+    return fits
+
+
+def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
+    space, shape = leaf.space, leaf.shape
+    if isinstance(space, Discrete) and not shape:
+        low, high = space.start, space.start + space.n
+        return lambda value: type(value) in _INTEGERS and low <= value < high
+    inside = _always
+    if isinstance(space, Discrete | MultiDiscrete):
+        start, n = (space.start, space.n) if isinstance(space, Discrete) else _choices(space)
+        inside = _within(np.broadcast_to(start, shape), np.broadcast_to(np.add(start, n) - 1, shape))
+        sound = frozenset[np.dtype]()
+    elif np.issubdtype(leaf.dtype, np.floating):
+        sound = frozenset(np.dtype(kind) for kind in NUMBERS)
+    elif isinstance(space, MultiBinary):
+        sound, inside = frozenset(map(np.dtype, ("bool", "int8", "uint8"))), _within(np.zeros(shape, int), np.ones(shape, int))
+    else:
+        sound = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
+        info = np.iinfo(leaf.dtype)
+        inside = _within(np.full(shape, info.min, np.int64), np.full(shape, info.max, np.int64))
+
+    usual = leaf.dtype if leaf.dtype in sound else None
+
+    def fits(value: Any) -> bool:
+        try:
+            dtype = value.dtype
+            return value.shape == shape and (dtype is usual or dtype in sound or (dtype.kind in "iub" and inside(value)))
+        except AttributeError:  # no array
+            return False
+
+    return fits
+
+
+def _always(value: np.ndarray) -> bool:
+    return True
+
+
+def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """Whether integers lie between two arrays, both included. Python is quicker than NumPy at few."""
+    if low.size > _FEW:
+        return lambda value: bool(((value >= low) & (value <= high)).all())
+    ranges = [range(a, b + 1) for a, b in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
+    return lambda value: all(map(range.__contains__, ranges, value.ravel().tolist()))
 
 
 def hold_mask(observation: Any, expected: list[Leaf], where: str) -> None:

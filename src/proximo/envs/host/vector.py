@@ -20,6 +20,7 @@ from proximo.envs.host.observations import (
     hold_observation,
     hold_step,
     leaves,
+    make_quick_check,
 )
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD, Layout, Slab
@@ -58,6 +59,8 @@ class VectorPool:
         self.groups = (range(layout.num_envs),)
         self.slabs = layout.slabs(mmap.mmap(-1, layout.size))
         self.leaves = leaves(rules.observation_space)
+        self.fits_one = make_quick_check(self.leaves)
+        self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
         self.any_filler = False
         self.lives = np.zeros(layout.num_envs, np.int64)
         self.seed = self.steps = 0
@@ -91,6 +94,7 @@ class VectorPool:
             strict = self.steps < STRICT_STEPS
             if strict:
                 self._hold(observation, "step")
+            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
                 self._hold_rest(reward, terminated, truncated, info)
             self.steps += 1
             cut = self._store(rows, t, observation, reward, terminated, truncated, info)
@@ -133,6 +137,8 @@ class VectorPool:
                     raise EnvError(
                         f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated.'
                     )
+                if not self.fits_one(final):
+                    hold_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
                 for array, leaf in zip(rows.final, self.leaves, strict=True):
                     array[i] = leaf.of(final)
         else:
@@ -159,7 +165,16 @@ class VectorPool:
                 rows.success[t] = np.where(known, np.asarray(told[key]) != 0, UNTOLD)
                 return
 
+    def _fit(self, *values: Any) -> bool:
+        """Whether reward, terminated and truncated may be stored as they are."""
+        for value, kinds in zip(values, ("fiu", "b", "b"), strict=True):
+            if type(value) is not np.ndarray or value.dtype.kind not in kinds or value.shape != (self.num_envs,):
+                return False
+        return True
+
     def _write(self, rows: Slab, row: int, observation: Any) -> None:
+        if not self.fits(observation):
+            self._hold(observation, "step")
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
@@ -190,7 +205,7 @@ class VectorPool:
                     f"{self.rules.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
         flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
-        if flags_fit and np.isfinite(np.asarray(reward, np.float32)).all():
+        if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
             return
         for i in range(self.num_envs):
             hold_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
