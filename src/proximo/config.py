@@ -95,7 +95,9 @@ class PPOConfig:
         "none", "sign: the learner sees each reward as -1, 0 or 1; returns stay those of the environment"
     )
     normalize_reward: bool = _setting(False, "rewards divided by the standard deviation of the discounted return")
-    recompute_advantage: bool = _setting(False, "recompute values and advantages before every epoch")
+    recompute_advantage: bool = _setting(
+        False, "recompute values and advantages before every epoch; the value clip stays around the old values"
+    )
     sequence_length: int = _setting(0, "steps of backpropagation through the memory; 0: the whole rollout", low=0)
     burn_in: int = _setting(
         0, "steps before each sequence that only bring the memory up to date, without loss and gradient", low=0

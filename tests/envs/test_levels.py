@@ -9,7 +9,7 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.host.preprocessing import Preprocessing
-from proximo.envs.levels import LevelRange, LevelsJax
+from proximo.envs.levels import FIRST_LEVEL, LevelRange, LevelsJax
 from proximo.errors import ConfigError
 
 import gym_toys
@@ -28,8 +28,9 @@ def test_on_the_host_every_reset_is_one_of_the_levels():
 def test_in_jax_every_reset_is_one_of_the_levels():
     plain, env = make_env("gymnax:CartPole-v1"), make_env("gymnax:CartPole-v1", preprocessing=Preprocessing(levels="5:8"))
     params = plain.default_params
-    roots = [jax.random.split(jax.random.key(level))[0] for level in (5, 6, 7)]
-    levels = {np.asarray(plain.reset(key, params)[1]).tobytes() for key in roots}
+    roots = [jax.random.fold_in(jax.random.key(0), np.uint32(FIRST_LEVEL + level)) for level in (5, 6, 7)]
+    starts = [jax.random.split(root)[0] for root in roots]
+    levels = {np.asarray(plain.reset(key, params)[1]).tobytes() for key in starts}
     keys = jax.random.split(jax.random.key(0), 40)
     seen = {row.tobytes() for row in np.asarray(jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1])}
     assert seen == levels

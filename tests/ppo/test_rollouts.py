@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from learning import probes
 from proximo import ppo
 from proximo.math.statistics import RunningStatistics
 from proximo.ppo.rollouts import clip_rewards, health, observe, recompute_values, scale_rewards
@@ -209,3 +210,19 @@ def test_statistics_of_the_normaliser_that_overflow_are_named_too():
     policy = observe(learner.policy, dataclasses.replace(rollout, observation=huge))
     assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
     assert any(health(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())
+
+
+def moved(epochs, **settings):
+    """By how much an update changes the value of a task that pays 1 at once and ends, where values begin near 0."""
+    settings = {"towers": "separate", "normalize_observation": False, "num_minibatches": 1, "learning_rate": 1e-3, **settings}
+    driver = small_driver(probes.OneStepValue(), num_epochs=epochs, **settings)
+    state = driver.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    learned, _ = jax.jit(ppo.update)(state.learner, rollout)
+    after = learned.policy.value(learned.policy.init_memory(4), rollout.observation[0], rollout.first[0])
+    return float((after - rollout.value[0]).mean())
+
+
+def test_recomputed_values_do_not_move_the_centre_of_the_value_clip():
+    """Beyond V_old + 0.1 towards the target 1 the clipped loss is constant: the value stops there, however many epochs follow."""
+    assert 0.1 < moved(200, clip_value_eps=0.1, recompute_advantage=True) < 0.3

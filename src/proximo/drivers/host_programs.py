@@ -59,7 +59,7 @@ class HostPrograms:
         """Whether the policy reads what it did last and what came of it."""
         self.reads_flags = self.is_recurrent or self.observes_before
         """Whether it matters which rows are ``first`` and which are ``filler``."""
-        self._noise = jax.tree.structure(policy.actor.noise(jax.random.key(0), (1,)))
+        self._noise = jax.tree.structure(jax.eval_shape(lambda key: policy.actor.noise(key, (1,)), jax.random.key(0)))
         self.action_in_space, self.action = jax.eval_shape(self._example_action, policy)
         space = env.action_space
         _hold_starts(space, env.id)

@@ -12,6 +12,9 @@ from proximo.errors import ConfigError
 PARTS = ("all", "train", "held_out")
 """Of the levels of an environment that tells them apart by what is in them: "train" and "held_out" have none in common."""
 
+FIRST_LEVEL = 2**31
+"""The keys of levels are the children of ``key(0)`` from this number on."""
+
 
 @dataclass(frozen=True)
 class LevelRange:
@@ -59,7 +62,9 @@ class LevelsJax:
         """The level of a seed drawn with ``key``."""
         import jax
 
-        key_reset, key_steps = jax.random.split(jax.random.key(self.level(key)))
+        # Not key(level), which is the root of the training with that seed; nor a child of key(0) that a run with seed 0 has.
+        level = np.uint32(FIRST_LEVEL) + self.level(key).astype("uint32")
+        key_reset, key_steps = jax.random.split(jax.random.fold_in(jax.random.key(0), level))
         state, observation = self.env.reset(key_reset, params)
         return (state, jax.random.key_data(key_steps)), observation
 

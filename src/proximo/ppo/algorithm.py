@@ -17,7 +17,7 @@ from proximo.math.advantages import generalized_advantages
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptation import adapt, learning_rate, looked_at
-from proximo.ppo.batch import Batch, make_batch, shuffled, take, unroll
+from proximo.ppo.batch import Batch, cut, make_batch, shuffled, take, unroll
 from proximo.ppo.objectives import Minibatch, evaluated
 from proximo.ppo.rollouts import clip_rewards, count_steps, observe, recompute_values, refresh_memory, scale_rewards
 from proximo.ppo.state import LearnerState, Plan, decayed, make_optimizer, of_value_alone, split_policy
@@ -46,8 +46,10 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         fresh = refresh_memory(policy, rollout, plan.sequence_length) if plan.refresh_memory else rollout
         return recompute_values(policy, fresh, plan.sequence_length) if plan.recompute_advantage else fresh
 
-    def prepare(rollout: Rollout) -> Batch:
-        batch = make_batch(rollout, advantages(rollout, state), plan.sequence_length)
+    def prepare(fresh: Rollout) -> Batch:
+        batch = make_batch(fresh, advantages(fresh, state), plan.sequence_length)
+        # The clip of the value loss stays around the values of the policy that acted, as that of the ratio does.
+        batch = dataclasses.replace(batch, value=cut(rollout.value, plan.sequence_length))
         return normalized(batch) if plan.normalize_advantage == "batch" else batch
 
     def epoch(carry: tuple, key: Array) -> tuple[tuple, Metrics]:

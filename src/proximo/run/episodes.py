@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Array, Key
 
+EVALUATIONS = 2**30
+"""The keys of evaluations are children of the seed's key from this number on; the first ones belong to the training."""
 MOST_STEPS = 100_000
 MOST_EPISODES = 10**6
+
+
+def evaluation_key(seed: int, stream: int) -> Key[Array, ""]:
+    """The key of the evaluations of ``seed`` in ``stream``, which no training uses."""
+    return jax.random.fold_in(jax.random.key(seed), EVALUATIONS + stream)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from proximo.envs import HostEnvironment, JaxEnvironment
 from proximo.envs.levels import LevelsJax
 from proximo.networks import ActorCritic
 from proximo.networks.memory import select
-from proximo.run.episodes import MOST_STEPS, Episodes
+from proximo.run.episodes import MOST_STEPS, Episodes, evaluation_key
 from proximo.run.host_evaluation import HostEvaluator
 from proximo.run.reuse import precision, reuse
 from proximo.types import Memory, Previous
@@ -71,7 +71,7 @@ class Evaluator:
         """Play with the environment seeds of ``seed`` in ``stream``: the same ones for every policy, and for its mode and its samples
         (``stochastic``, if it is to be other than this evaluator's)."""
         stochastic = self.stochastic if stochastic is None else stochastic
-        key = jax.random.fold_in(jax.random.key(seed), stream)
+        key = evaluation_key(seed, stream)
         chunks, carried = [], (policy.init_memory(self.together), policy.nothing_before(self.together))
         with jax.default_matmul_precision(self.matmul_precision):
             for i in range(-(-self.episodes // self.together)):

@@ -21,7 +21,7 @@ from proximo.envs.host.waiting import reports_waiting
 from proximo.envs.levels import LevelDraws, LevelRange
 from proximo.networks import ActorCritic
 from proximo.networks.memory import select
-from proximo.run.episodes import MOST_STEPS, Episodes
+from proximo.run.episodes import MOST_STEPS, Episodes, evaluation_key
 from proximo.users_code import users_code
 
 
@@ -76,7 +76,7 @@ class HostEvaluator:
         with reports_waiting(self.notify, self.together, self.env.id, limit):
             pool.reset(0, source)
         slab, tally = pool.slabs[0], _Tally(self.quota, self.config.run.eval_max_steps or MOST_STEPS)
-        key = jax.random.fold_in(jax.random.key(seed), stream) if stochastic else None
+        key = evaluation_key(seed, stream) if stochastic else None
         memory, previous = policy.init_memory(self.together), policy.nothing_before(self.together)
         t, step = 0, None
         while tally.running:

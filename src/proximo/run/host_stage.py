@@ -17,6 +17,7 @@ from proximo.envs.host.observations import action_storage, final_observation, le
 from proximo.envs.host.pool import environment_seeds
 from proximo.envs.host.slab import UNTOLD
 from proximo.errors import EnvError
+from proximo.run.episodes import evaluation_key
 from proximo.run.stage import Draw, Observed, Step, held_picture, image_of, no_renderer
 from proximo.users_code import users_code
 
@@ -38,7 +39,7 @@ class HostStage:
             else:
                 self._env = env.make(render_mode="human" if self._window else "rgb_array")
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        self._key = jax.random.fold_in(jax.random.key(seed), stream)
+        self._key = evaluation_key(seed, stream)
         self._shape, self._dtype = action_storage(env.action_space)
         self._total = self._time = 0
         self._renders = True

@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.drivers import vector
 from proximo.envs import JaxEnvironment
+from proximo.run.episodes import evaluation_key
 from proximo.run.evaluation import MOST_TOGETHER
 from proximo.run.reuse import precision, reuse
 from proximo.run.stage import Draw, Observed, Step, draws, held_picture, image_of, no_renderer
@@ -28,7 +29,7 @@ class JaxStage:
         if not draws(env):
             raise no_renderer(config.env.id)
         self.space = from_any(env.observation_space, "observation")
-        self._key = jax.random.fold_in(jax.random.key(seed), stream)
+        self._key = evaluation_key(seed, stream)
         self._params = jax.tree.map(jnp.asarray, env.default_params)
         settings = (config.run.matmul_precision, precision())
         self._functions = reuse(("stage", id(env), *settings), lambda: _Functions(env))

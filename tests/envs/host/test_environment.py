@@ -80,6 +80,9 @@ def test_columns_are_split_into_contiguous_parts_of_nearly_equal_size(n, parts):
 
 def test_seeds_follow_from_their_source_and_differ():
     assert environment_seeds(5, 3) == environment_seeds(5, 3)
+    many = environment_seeds(200_000, 3)
+    assert len(set(many)) == 200_000
+    assert environment_seeds(5, 3) == many[:5]
     assert environment_seeds(5, 3)[:4] == environment_seeds(4, 3), "more environments change no seed"
     every = {seed for source in range(50) for seed in environment_seeds(8, source)}
     assert len(every) == 400

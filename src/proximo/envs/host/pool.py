@@ -48,9 +48,14 @@ class Pool(Protocol):
 
 
 def environment_seeds(num_envs: int, *source: int) -> list[int]:
-    """Seeds for ``num_envs`` environments, equal for equal ``source``, and independent of how environments are spread over
-    processes. 31 bits: some libraries take no more."""
-    return [int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(num_envs)]
+    """Different seeds for ``num_envs`` environments, equal for equal ``source``, and independent of how environments are spread
+    over processes. 31 bits: some libraries take no more. More environments have the seeds of fewer, and others."""
+    drawn = num_envs
+    while True:
+        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
+        if len(seeds) >= num_envs:
+            return seeds[:num_envs]
+        drawn += num_envs - len(seeds)
 
 
 def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] | None:

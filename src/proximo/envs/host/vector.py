@@ -149,7 +149,7 @@ class VectorPool:
         rows.first[t + 1] = done
         if self.mode == "disabled":
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
-            if self.steps <= STRICT_STEPS:
+            if self.steps <= STRICT_STEPS or not self.fits(fresh):
                 self._hold(fresh, "reset")
             # Only what was reset: the others go on from the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):

@@ -13,6 +13,9 @@ from proximo.networks.layers import Linear
 from proximo.networks.memory.memory import MemoryCell
 from proximo.networks.memory.recurrence import hidden, recur, recur_step
 
+HORIZON = 2**31
+"""The child of a cell's key that draws how long units remember; ``fold_in(key, i)`` is ``split(key, n)[i]``, and those draw the weights."""
+
 
 class Recurrent(MemoryCell):
     """A cell given by its element-wise ``gates``."""
@@ -34,7 +37,7 @@ class Recurrent(MemoryCell):
 
         bias = jnp.zeros(parts * size)
         if horizon:
-            lasting = jax.random.uniform(jax.random.fold_in(key, parts), (size,), minval=2.0, maxval=float(horizon))
+            lasting = jax.random.uniform(jax.random.fold_in(key, HORIZON), (size,), minval=2.0, maxval=float(horizon))
             bias = cls.keeping(jnp.log(lasting - 1.0))  # so that 1 - 1 / lasting of the state is kept in each row
         return cls(stacked(keys[0], in_size, bias), stacked(keys[1], size, jnp.zeros_like(bias)))
 

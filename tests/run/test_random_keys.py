@@ -1,0 +1,155 @@
+"""No random key is used twice: not in a training, and not by it and its evaluations. Every use is recorded, in compiled programs too."""
+
+import collections
+from operator import itemgetter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.random import define_prng_impl
+
+from proximo.drivers import HostDriver
+from proximo.drivers.vector import SEEDS_AXIS
+from proximo.envs.host.gymnasium import from_factory
+from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.levels import LevelRange, LevelsJax
+from proximo.networks import make_policy
+from proximo.run import evaluation
+from proximo.run.evaluation import JUDGEMENT_STREAM, SELECTION_STREAM, TUNING_STREAM, make_evaluator
+from proximo.spaces import Box, Discrete
+
+import gym_toys
+import toys
+from helpers import small_config, small_driver
+
+DRAWN = "drawn from"
+STREAMS = (SELECTION_STREAM, JUDGEMENT_STREAM, TUNING_STREAM)
+
+
+class Uses:
+    """What was made of each key: children by their number (``fold_in(key, i)`` is ``split(key, n)[i]``), or random bits."""
+
+    def __init__(self):
+        self.of = collections.defaultdict(collections.Counter)
+
+    def _note(self, data, children):
+        self.of[tuple(np.asarray(data).tolist())].update(children)
+
+    def implementation(self):
+        """Threefry that records."""
+
+        def wrapped(data):
+            return jax.random.wrap_key_data(data, impl="threefry2x32")
+
+        def seed(x):
+            return jax.random.key_data(jax.random.key(x, impl="threefry2x32"))
+
+        def split(data, shape):
+            jax.debug.callback(lambda d: self._note(d, range(int(np.prod(shape)))), data)
+            return jax.random.key_data(jax.random.split(wrapped(data), shape))
+
+        def fold_in(data, child):
+            jax.debug.callback(lambda d, i: self._note(d, [int(i)]), data, child)
+            return jax.random.key_data(jax.random.fold_in(wrapped(data), child))
+
+        def random_bits(data, width, shape):
+            jax.debug.callback(lambda d: self._note(d, [DRAWN]), data)
+            return jax.random.bits(wrapped(data), shape, f"uint{width}")
+
+        return define_prng_impl(
+            key_shape=(2,), seed=seed, split=split, random_bits=random_bits, fold_in=fold_in, name="recording", tag="rec"
+        )
+
+    def repeated(self):
+        """Keys with a child that was made twice, that were drawn from twice, or that were drawn from and have children."""
+        jax.effects_barrier()
+        return {k: n for k, n in self.of.items() if max(n.values()) > 1 or (DRAWN in n and len(n) > 1)}
+
+
+@pytest.fixture
+def uses(monkeypatch):
+    recorded = Uses()
+    original, recording = jax.random.key, recorded.implementation()
+    monkeypatch.setattr(jax.random, "key", lambda seed, impl=None: original(seed, impl=impl or recording))
+    return recorded
+
+
+def test_a_key_that_is_used_twice_is_found(uses):
+    def program(key):
+        return jax.lax.scan(lambda key, _: (key, jax.random.normal(key)), key, length=2)
+
+    jax.jit(program)(jax.random.key(0))
+    assert len(uses.repeated()) == 1
+    key = jax.random.key(1)
+    jax.vmap(jax.random.normal)(jax.random.split(key, 3))
+    assert len(uses.repeated()) == 1
+    jax.random.normal(jax.random.fold_in(key, 2))
+    assert len(uses.repeated()) == 3  # the parent has a child twice, which was drawn from twice
+
+
+def evaluated(policy, env, config, seed=0):
+    """Sampled episodes in each stream."""
+    evaluator = make_evaluator(env, config, 3, True)
+    for stream in STREAMS:
+        evaluator(policy, seed, stream)
+    evaluator.close()
+
+
+GRU = {"memory": "gru", "memory_horizon": 6, "towers": "separate"}
+
+
+def test_no_key_is_used_twice_in_a_training_and_its_evaluations(uses):
+    driver = small_driver(toys.ContinuousRandomEnds(), **GRU, sde_every=4, stagger_steps=5)
+    state, _ = jax.jit(driver.advance, static_argnums=2)(driver.init(jax.random.key(0)), jnp.int32(2), 2)
+    trained = len(uses.of)
+    evaluated(state.learner.policy, driver.env, driver.config)
+    assert not uses.repeated()
+    assert 50 < trained < len(uses.of) - 50
+
+
+@pytest.mark.slow
+def test_seeds_on_levels_in_one_program_share_no_key(uses, monkeypatch):
+    monkeypatch.setattr(evaluation, "LevelsJax", ())  # which would draw the levels once more, to report them
+    driver = small_driver(LevelsJax(toys.RandomEnds(), LevelRange(0, 2**31 - 1)), seeds_axis=True)
+    run = jax.vmap(lambda state: driver.advance(state, jnp.int32(2), 2)[0], axis_name=SEEDS_AXIS)
+    states = jax.jit(run)(driver.init_seeds(jax.vmap(jax.random.key)(np.arange(2))))
+    for seed in range(2):
+        evaluated(jax.tree.map(itemgetter(seed), states.learner.policy), driver.env, driver.config, seed)
+    assert not uses.repeated()
+    assert len(uses.of) > 100
+
+
+def test_no_key_is_used_twice_on_gymnasium(uses):
+    config = small_config(**GRU, num_workers=0, num_steps=8, sequence_length=4)
+    driver = HostDriver(config, from_factory(gym_toys.Walk, "toy", Preprocessing()))
+    state = driver.init(jax.random.key(0))
+    for _ in range(2):
+        state, _ = driver.update(state)
+    driver.close()
+    trained = len(uses.of)
+    evaluated(state.learner.policy, driver.env, config)
+    assert not uses.repeated()
+    assert 10 < trained < len(uses.of) - 10
+
+
+@pytest.mark.parametrize("memory", [pytest.param("none", marks=pytest.mark.slow), "lru", "mingru", "gtrxl"])
+def test_no_key_is_used_twice_in_a_fresh_policy(uses, memory):
+    space = toys.PARTS if memory == "none" else Box((3,))
+    settings = small_config(memory=memory, memory_heads=2, head_sizes=(4,)).network
+    make_policy(jax.random.key(0), space, Discrete(3), settings, True)
+    assert not uses.repeated()
+    assert len(uses.of) > 5
+
+
+@pytest.mark.parametrize("level", [0, 7])
+def test_a_level_is_not_the_root_key_of_a_run(level):
+    class Shown(toys.RandomEnds):
+        def reset(self, key, params):
+            return (), jax.random.key_data(key)
+
+    _, shown = LevelsJax(Shown(), LevelRange(level, level + 1)).reset(jax.random.key(1), ())
+    for seed in (0, level):
+        root = jax.random.key(seed)
+        for known in (root[None], jax.random.split(root, 1000)):
+            assert not (jax.random.key_data(known) == shown).all(-1).any()
