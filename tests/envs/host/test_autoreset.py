@@ -7,9 +7,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from proximo.envs.host import vector
+from proximo.envs.host import block, vector
 from proximo.envs.host.environment import PoolOptions
-from proximo.envs.host.gymnasium import from_vector
+from proximo.envs.host.gymnasium import from_factory, from_vector
 from proximo.envs.host.observations import allowed_action, final_observation, leaves
 from proximo.envs.host.preprocessing import Preprocessing
 from proximo.envs.host.vector import autoreset_of
@@ -198,8 +198,11 @@ def test_final_observations_of_a_tuple_are_read_in_every_form(form):
     assert final[1] == 2
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode):
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode, monkeypatch):
+    for module in (vector, block):
+        monkeypatch.setattr(module, "STRICT_STEPS", 2)  # it is refused after the strict steps too
+
     class Empty(gym_toys.InfoMask):
         def __init__(self, at):
             self.at = at
@@ -215,15 +218,18 @@ def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode):
             return *result, over, cut, info
 
     def played(at):
-        env = from_vector(functools.partial(sync, lambda: Empty(at), mode), "toy", Preprocessing())
+        if mode == "in process":
+            env = from_factory(functools.partial(Empty, at), "toy", Preprocessing())
+        else:
+            env = from_vector(functools.partial(sync, lambda: Empty(at), mode), "toy", Preprocessing())
         return rollout(env.open(3, 40, PoolOptions()), np.zeros((40, 3), np.int64))
 
     assert (played(at=-1).terminated.sum(0) > 0).all()
     with pytest.raises(
-        EnvError, match=r"toy\.step of environment 0 \(seed \d+, 3 steps\) returned an action_mask that allows no action"
+        EnvError, match=r"toy\.step of environment 0 \(seed \d+, .*\) returned an action_mask that allows no action"
     ):
         played(at=3)
-    with pytest.raises(EnvError, match=r"toy\.reset of environment 0 \(seed \d+, 0 steps\) returned an action_mask"):
+    with pytest.raises(EnvError, match=r"toy\.reset of environment 0 \(seed \d+.*\) returned an action_mask"):
         played(at=0)
 
 

@@ -85,9 +85,10 @@ class Block:
         observation, info = pair
         if self.steps < self.strict_steps:
             hold_observation(observation, self.leaves, where)
-            hold_mask(observation, self.leaves, where)
         elif not self.fits(observation):
             hold_observation(observation, self.leaves, where)
+        if self.masked:
+            hold_mask(observation, self.leaves, where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.rules.life_loss else 0
         slab.first[row, self.columns[k]] = True
         self._write(slab.observation, row, k, observation)
@@ -132,7 +133,7 @@ class Block:
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
-            if strict:
+            if self.masked:
                 hold_mask(observation, self.leaves, self._where(k, "step"))
             if self.rules.life_loss:
                 self._count_lives(slab, t, k, info)

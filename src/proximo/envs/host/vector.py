@@ -91,15 +91,13 @@ class VectorPool:
             hold_actions(actions, self.action_space, self.rules.env_id)
         try:
             observation, reward, terminated, truncated, info = self.env.step(actions)
-            strict = self.steps < STRICT_STEPS
-            if strict:
+            if self.steps < STRICT_STEPS:
                 self._hold(observation, "step")
             if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
                 self._hold_rest(reward, terminated, truncated, info)
             self.steps += 1
             cut = self._store(rows, t, observation, reward, terminated, truncated, info)
-            if strict:
-                self._hold_masks(rows, t + 1, "step")
+            self._hold_masks(rows, t + 1, "step")
             return cut
         except (Exception, SystemExit) as error:
             raise self._fault("step", error) from error
