@@ -97,7 +97,7 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
         active = active & (metrics["approx_kl"] <= h.target_kl)
     direction, stepped_state = make_optimizer(h).update(gradient, optimizer_state, vector)
     if plan.decay_weights:  # decoupled: not seen by Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101)
-        direction += h.weight_decay * jnp.where(decayed(state.policy), vector, 0.0)
+        direction = jnp.asarray(direction) + h.weight_decay * jnp.where(decayed(state.policy), vector, 0.0)
     stepped = vector - rates(state) * jnp.asarray(direction)
     metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}
     if plan.stop_at_kl:

@@ -83,9 +83,7 @@ class Block:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
             raise EnvError(f"{where} returned {type(pair).__name__}: {PAIR}.")
         observation, info = pair
-        if self.steps < self.strict_steps:
-            hold_observation(observation, self.leaves, where)
-        elif not self.fits(observation):
+        if self.steps < self.strict_steps or not self.fits(observation):
             hold_observation(observation, self.leaves, where)
         if self.masked:
             hold_mask(observation, self.leaves, where)
