@@ -221,12 +221,13 @@ def _played(env: JaxEnvironment, env_id: str, limit: int, said: Said) -> list[Fi
     """What some hundred random steps gave: numbers, ranges, ends; and how fast they were."""
     said("play")
     one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
-    carry = jax.jit(lambda key: vector.reset(env, jax.random.split(key, NUM_ENVS), params))(jax.random.key(0))
+    key_reset, key_run = jax.random.split(jax.random.key(0))
+    carry = jax.jit(lambda key: vector.reset(env, jax.random.split(key, NUM_ENVS), params))(key_reset)
     run = jax.jit(lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, STEPS)))
     started, steps = time.perf_counter(), 0
     flags: list[Any] = []
     with users_code(env_id):
-        opening, (carry, rows_seen) = carry[1], jax.device_get(run(carry, jax.random.key(0)))
+        opening, (carry, rows_seen) = carry[1], jax.device_get(run(carry, jax.random.fold_in(key_run, 0)))
         seen, reward, *ends = rows_seen
         while True:
             flags.append(ends)
@@ -235,7 +236,7 @@ def _played(env: JaxEnvironment, env_id: str, limit: int, said: Said) -> list[Fi
             late = time.perf_counter() - started > END_SECONDS
             if ended or limit or late or len(flags) == MOST_CALLS:
                 break
-            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.key(len(flags))))
+            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
     space = from_any(env.observation_space, "observation")
     both = zip(jax.tree.leaves(opening), jax.tree.leaves(seen), strict=True)
     flat = [np.concatenate([first, later.reshape(-1, *later.shape[2:])]) for first, later in both]
