@@ -69,6 +69,8 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("num_envs", True, r"expected a whole number"),
         ("num_envs", 0, r"^num_envs = 0: expected at least 1\.$"),
         ("num_envs", None, r"expected a whole number"),
+        ("num_envs", 10**400, r"^num_envs = 10+…: expected a finite number\.$"),
+        ("hidden_sizes", [64, 10**400], r"expected a finite number"),
         ("gamma", 1.5, r"^gamma = 1.5: expected at most 1\.$"),
         ("gamma", "x", r"expected a number"),
         ("gamma", "nan", r"expected a finite number"),

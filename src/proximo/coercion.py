@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     if not all(map(is_plain, _texts(result))):
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected text without control characters.")
     for number in _numbers(result):
-        if not math.isfinite(number):
+        if not abs(number) <= sys.float_info.max:  # NaN, infinity, or a whole number that no float can be compared with
             raise ConfigError(f"{leaf.name} = {shown(value)}: expected a finite number.")
         if leaf.low is not None and number < leaf.low:
             raise ConfigError(f"{leaf.name} = {shown(value)}: expected at least {_shown(leaf.low)}.")

@@ -12,6 +12,7 @@ from proximo.errors import shown
 MAX_YAML = 200_000
 """Characters of a YAML file: settings take five thousand, and a second reads fifty thousand."""
 MAX_YAML_DEPTH = 20
+MAX_YAML_BITS = 1000
 MAX_JSON_DEPTH = 100
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What PyYAML raises for a date that does not exist, a number of thousands of digits, or a tag on text that it does not fit."""
@@ -33,12 +34,21 @@ class _Loader(yaml.SafeLoader):
         finally:
             self.depth -= 1
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if number.bit_length() > MAX_YAML_BITS:  # Python does not even print a hexadecimal one of thousands of digits
+            raise yaml.YAMLError(f"{shown(node.value, 'text')} is too large, expected at most {MAX_YAML_BITS} bits")
+        return number
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(names)) < len(names):
             name = next(name for name in names if names.count(name) > 1)
             raise yaml.YAMLError(f"{shown(name, 'text')} is given {names.count(name)} times")
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # the base class has registered its own
 
 
 def _place(event: Any) -> str:

@@ -1,6 +1,7 @@
 """``PPO``: learns as the command line does, acts on one and on many, is saved and goes on to the same bits."""
 
 import concurrent.futures
+import math
 import os
 import signal
 import threading
@@ -313,10 +314,13 @@ def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
     saved = agent().save(tmp_path / "saved")
     path, _ = checkpoint.newest_valid(saved / "checkpoints")
     meta = checkpoint.verify(path)
-    for evaluation in ({"step": 0, "mean_return": "high"}, [1], {"step": 0}):
+    for evaluation in ({"step": 0, "mean_return": "high"}, [1], {"step": 0}, {"step": math.inf, "mean_return": 1.0}):
         forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
         with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the figures of an evaluation"):
             proximo.load(saved)
+    forged(path, {**meta, "info": {"best": {"step": 0, "mean_return": None}, "evaluation": None}})
+    with pytest.raises(CheckpointError, match="its best is"):  # no later evaluation can be compared with it
+        checkpoint.read_summary(path, "best")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -146,9 +146,9 @@ def test_environment_that_changes_the_working_folder_at_its_reset_moves_nothing(
 
 def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    renamed = tmp_path / "moved" / "other"
+    renamed = tmp_path / "moved" / "the other"
     renamed.parent.mkdir()
-    sentence = f"{run_dir} was renamed to {renamed} while it was trained: .* proximo train --resume {renamed}"
+    sentence = f"{run_dir} was renamed to {renamed} while it was trained: .* proximo train --resume '{renamed}'"
     with pytest.raises(RunDirectoryError, match=sentence):
         train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
     assert not run_dir.exists()

@@ -237,8 +237,9 @@ def read_summary(path: Path, name: str) -> dict[str, Any] | None:
     summary = verify(path)["info"].get(name)
     if summary is not None and not (
         isinstance(summary, dict)
-        and type(summary.get("step")) in (int, float)
-        and isinstance(summary.get("mean_return", ""), int | float | None)  # None: NaN
+        and type(summary.get("step")) is int
+        and 0 <= summary["step"] < 2**63
+        and isinstance(summary.get("mean_return", ""), int | float if name == "best" else int | float | None)  # None: NaN
     ):
         raise _foreign(path, f"its {name} is {shown(summary)}, expected the figures of an evaluation")
     return summary

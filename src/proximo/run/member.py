@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, to_mapping
-from proximo.errors import CheckpointError, RunDirectoryError, TrainingError
+from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
 from proximo.run import checkpoint, directory, retention, tracking
 from proximo.run.callbacks import Listeners
 from proximo.run.directory import FAILURE, RunLock
@@ -175,7 +175,7 @@ class RunMember(Member):
             )
         return RunDirectoryError(
             f"The run folder {self.run_dir} was renamed to {place} while it was trained: what was learned is saved there. "
-            f"Go on with: proximo train --resume {place}"
+            f"Go on with: {command('proximo', 'train', '--resume', place)}"
         )
 
     def end(self) -> None:

@@ -100,6 +100,8 @@ def hold_observation(observation: Any, expected: list[Leaf], where: str) -> None
 NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"] + "efdg")})
 FLAGS = frozenset({bool, np.bool_})
 _INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
+_BINARY = ("bool", "int8", "uint8")
+"""Types whose numbers are stored in a ``MultiBinary`` space as they are: what is not 0 is 1."""
 _FEW = 64
 
 
@@ -135,7 +137,7 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
     elif np.issubdtype(leaf.dtype, np.floating):
         sound = frozenset(np.dtype(kind) for kind in NUMBERS)
     elif isinstance(space, MultiBinary):
-        sound, inside = frozenset(map(np.dtype, ("bool", "int8", "uint8"))), _within(np.zeros(shape, int), np.ones(shape, int))
+        sound, inside = frozenset(map(np.dtype, _BINARY)), _within(np.zeros(shape, int), np.ones(shape, int))
     else:
         sound = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
         info = np.iinfo(leaf.dtype)
@@ -189,7 +191,9 @@ def _hold_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
         start, n = (leaf.space.start, leaf.space.n) if isinstance(leaf.space, Discrete) else _choices(leaf.space)
         if not ((value >= start) & (value < np.add(start, n))).all():
             raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
-    elif leaf.dtype.itemsize < value.dtype.itemsize and not floating and not (value.astype(leaf.dtype) == value).all():
+    elif floating or np.can_cast(value.dtype, leaf.dtype) or (leaf.dtype == bool and value.dtype in _BINARY):
+        return
+    elif not (value.astype(leaf.dtype) == value).all():
         raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type of its space {leaf.space}.")
 
 
