@@ -22,7 +22,7 @@ def test_cartpole_takes_less_than_half_a_second():
 
 
 FAULTS = {
-    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).* `proximo check broken_envs:WrongShape` tells more\.",
+    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).* `proximo check broken_envs:WrongShape` reports the details\.",
     "broken_envs:NanReward": r"returned the reward nan: expected a finite number",
     "broken_envs:TerminatedAsInt": r"returned terminated = 0: expected True or False",
     "broken_envs:Raises": r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)",

@@ -132,7 +132,7 @@ def test_the_mean_over_seeds_says_how_many_failed(plain):
     reporter.started(CONFIG, [RUN / f"seed-{i}" for i in range(4)], FACTS)
     reporter.finished([result(mean_return=480.0), result(mean_return=500.0)])
     reporter.finished([result(mean_return=480.0)])
-    told = "(standard deviation); {} failed and not counted, proximo report counts them"
+    told = "(standard deviation); the {} that failed are not included, but `proximo report` counts them"
     assert [line for line in stream.getvalue().splitlines() if "of 4 seeds" in line] == [
         f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(2)}",
         f"1 of 4 seeds: mean return 480.0 ± 0.0 {told.format(3)}",

@@ -26,7 +26,7 @@ SECONDS = 0.1
 
 
 def _more(env_id: str) -> str:
-    return f"`{command('proximo', 'check', env_id)}` tells more."
+    return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
 def quick_check(env: JaxEnvironment | HostEnvironment, env_id: str) -> list[str]:

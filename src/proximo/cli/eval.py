@@ -132,7 +132,7 @@ def _over_seeds(judged: dict[str, Any], how: str) -> dict[str, Any]:
 
     rows = [judgement.episodes[how].summary() for judgement in judged.values()]
     returns = np.array([row["mean_return"] for row in rows])
-    reported = any(row["success_rate"] is not None for row in rows)  # else no episode of a seed was reported as a success
+    reported = any(row["success_rate"] is not None for row in rows)
     return {
         "episodes": sum(row["episodes"] for row in rows),
         "mean_return": float(returns.mean()),

@@ -352,7 +352,7 @@ class PPO:
         self.warnings = quick_check(made, config.env.id)
         if self._state is not None:
             program = make_program(config, made, stacked=False)
-            self._state = program.begin_anew(self._state)
+            self._state = program.with_new_episodes(self._state)
             program.close()
         self._env, self.config, self._evaluation = made, config, None  # the last one was on the other environment
         return self

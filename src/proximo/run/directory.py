@@ -156,7 +156,7 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     run), with ``@best``, ``@last`` or ``@STEP`` behind it. Raises ``CheckpointError`` when nothing or too much fits.
     """
     base, which = _split(text)
-    hold_plain(text)
+    check_plain(text)
     known = sorted(path for path in runs_dir.glob("*/[!.]*") if is_plain(str(path)) and _is_run(path))
     if base == "last":
         if not known:
@@ -182,10 +182,10 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     )
 
 
-def hold_plain(text: str) -> None:
+def check_plain(text: str) -> None:
     """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would obey."""
     if not is_plain(text):
-        raise CheckpointError(f"{shown(text, most=300)} has control characters in it: rename the folder.")
+        raise CheckpointError(f"{shown(text, max_length=300)} has control characters in it: rename the folder.")
 
 
 def resolve_one(text: str, runs_dir: Path) -> tuple[Path, Which]:
