@@ -240,7 +240,7 @@ def test_deep_nesting_and_compression_bombs_are_policy_errors(path):
     with pytest.raises(PolicyError, match="it holds no program"):
         Policy(path)
     write("constant_0.npy", bytes(10**8))
-    with pytest.raises(PolicyError, match="what it holds is too large for its size"):
+    with pytest.raises(PolicyError, match="its content is too large for the size of the file"):
         Policy(path)
 
 

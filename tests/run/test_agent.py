@@ -74,7 +74,7 @@ def test_calls_that_are_closed_late_leave_what_was_learned_since():
         next(calls)
     assert learner.step == 2 * BATCH
     learner.learn(BATCH)
-    with pytest.raises(ConfigError, match="This agent has learned in another call since this one paused"):
+    with pytest.raises(ConfigError, match="This agent has learned in another call since this call paused"):
         next(calls)
     calls.close()
     assert learner.step == 3 * BATCH
@@ -293,7 +293,7 @@ def test_a_second_thread_cannot_learn_with_the_same_agent():
         learner.learn(1)
     assert learner.learn(TOTAL, reporter=Overtaken()).step == TOTAL
     assert len(refused) == 2
-    assert refused[0].startswith("This agent is learning already, in another call or thread")
+    assert refused[0].startswith("This agent is already learning in another call or thread")
 
 
 def test_several_threads_may_predict():
@@ -315,7 +315,7 @@ def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
     meta = checkpoint.verify(path)
     for evaluation in ({"step": 0, "mean_return": "high"}, [1], {"step": 0}):
         forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
-        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the figures of an evaluation"):
+        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the summary of an evaluation"):
             proximo.load(saved)
 
 
@@ -333,7 +333,7 @@ def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
     (path / checkpoint.STATE).write_bytes(data)
     forged(path, meta)
     for load in (proximo.load, proximo.load_policy):
-        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so that its policy cannot act"):
+        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so its policy cannot act"):
             load(saved)
 
 

@@ -281,7 +281,7 @@ def test_a_state_that_json_cannot_hold_is_one_sentence(tmp_path):
         def state_dict(self):
             return {"count": np.float32(1)}
 
-    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) gives what JSON cannot hold"):
+    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) returns a value that is not JSON"):
         trained(tmp_path, Odd())
 
 

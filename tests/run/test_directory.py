@@ -221,7 +221,7 @@ def test_a_folder_with_control_characters_in_its_name_is_no_run(runs):
     start(runs, "Pong", "last\x1b[31m", "2027-01-01")
     assert directory.resolve("last", runs)[0] == runs / "Pong" / "many"
     for text in ("last\x1b[31m", str(runs / "Pong" / "last\x1b[31m")):
-        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* has control characters in it: rename the folder"):
+        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* contains control characters: rename the folder"):
             directory.resolve(text, runs)
 
 

@@ -75,7 +75,7 @@ def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path
     assert rows(run_dir) == rows(whole)
     assert values(run_dir) == values(whole)
     assert checkpoint.steps(run_dir / "checkpoints") == checkpoint.steps(whole / "checkpoints")
-    assert any("It is tried again for 10 s" in warning for warning in heard.warnings)
+    assert any("Retrying for 10 s" in warning for warning in heard.warnings)
     assert len({warning.split(" (")[0] for warning in heard.warnings}) == len(heard.warnings), "each file is warned of once"
 
 
@@ -148,7 +148,7 @@ def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tm
     run_dir = tmp_path / "toys-RandomEnds" / "r"
     renamed = tmp_path / "moved" / "other"
     renamed.parent.mkdir()
-    sentence = f"{run_dir} was renamed to {renamed} while it was trained: .* proximo train --resume {renamed}"
+    sentence = f"{run_dir} was renamed to {renamed} during the training, .* proximo train --resume {renamed}"
     with pytest.raises(RunDirectoryError, match=sentence):
         train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
     assert not run_dir.exists()
@@ -160,7 +160,7 @@ def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tm
 
 def test_run_folder_removed_while_it_trains_is_not_made_anew(tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} is gone: it was removed or renamed"):
+    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} was removed or renamed during the training"):
         train(tmp_path, "r", At(3 * BATCH, lambda _: shutil.rmtree(run_dir)), video_every=4 * BATCH)
     assert list(run_dir.parent.iterdir()) == []
 

@@ -37,7 +37,10 @@ def test_records_survive_a_full_disk_whole_and_in_order(tmp_path):
     file.close()
     assert (tmp_path / "rows").read_bytes() == b"".join(written)
     (warning,) = warnings
-    assert re.fullmatch(r"Cannot write .*rows \(File too large\): its rows wait in memory until it can be written\.", warning)
+    assert re.fullmatch(
+        r"Cannot write .*rows \(File too large\): its rows stay in memory until it can be written\. Free some space on its disk\.",
+        warning,
+    )
 
 
 def test_rows_that_never_find_room_are_reported_lost_at_the_end(tmp_path):

@@ -85,7 +85,7 @@ class Program:
         return state
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        """``state``, perhaps of another environment, with new episodes of this one, drawn by what follows in its stream of keys."""
+        """The training state with new episodes of this program's environment, drawn with the next keys of ``state``."""
         return self._compiled.with_new_episodes(state.learner, state.collector.key)
 
     def compile(self, state: TrainState) -> None:
@@ -178,7 +178,7 @@ class HostProgram:
         return state
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        """``state``, perhaps of another environment, with new episodes of this one, seeded by what follows in its stream of keys."""
+        """The training state with new episodes of this program's environment, seeded with the next keys of ``state``."""
         return self.driver.with_new_episodes(state.learner, state.collector.key)
 
     def compile(self, state: TrainState) -> None:

@@ -69,7 +69,7 @@ def hold_name(name: str) -> None:
     length = len(name.encode(errors="replace"))
     if length > MAX_NAME_BYTES:
         raise ConfigError(
-            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, as file systems allow."
+            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, because file systems limit names. Choose a shorter name."
         )
     if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(

@@ -64,7 +64,7 @@ class StudyPlan:
 
     @property
     def test_seeds(self) -> list[int]:
-        """As many as the final round's, by which nothing is chosen: the winner is trained and evaluated on them once more."""
+        """As many seeds as in the final round. The winner is trained on them once more, and no choice depends on the result."""
         first = self.final_seeds[-1] + 1
         return [first + i for i in range(len(self.final_seeds))]
 
