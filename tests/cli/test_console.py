@@ -127,7 +127,7 @@ def test_several_seeds_end_with_their_mean_and_spread(plain):
     assert "2 seeds: mean return 15.0 ± 5.0 (standard deviation)" in stream.getvalue().splitlines()
 
 
-def test_the_mean_over_seeds_says_how_many_failed(plain):
+def test_mean_over_seeds_reports_failed_seeds(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / f"seed-{i}" for i in range(4)], FACTS)
     reporter.finished([result(mean_return=480.0), result(mean_return=500.0)])

@@ -154,8 +154,8 @@ def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):
     assert capsys.readouterr().err == f"proximo: {sentence}\n"
 
 
-def test_a_seed_that_reports_no_success_has_none_beside_others_that_do():
-    """On Gymnasium an environment may report ``success`` only where there is one."""
+def test_seed_without_reported_success_counts_as_zero():
+    """A Gymnasium environment may report ``success`` only in successful episodes."""
     successes = (np.array([True, False]), None)
     judged = {
         str(i): SimpleNamespace(episodes={"greedy": Episodes(np.zeros(2), np.ones(2), success, 0)})

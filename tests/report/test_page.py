@@ -176,7 +176,7 @@ def test_the_csv_has_every_value_as_it_was_measured(groups, tmp_path):
     assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
 
 
-def test_page_and_csv_name_seeds_that_failed_before_they_measured_anything(groups, tmp_path):
+def test_page_and_csv_include_seeds_that_failed_without_measurements(groups, tmp_path):
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
     write_rows(groups[0] / "seed-1", [])
     write_rows(groups[0] / "seed-2", [])

@@ -192,7 +192,7 @@ def test_another_environment_of_the_same_spaces_is_learned_on_with_what_was_lear
 
 
 def switched(folder=None):
-    """An agent that learns, switches to new environments and learns again, twice; what each stage begins with. With ``folder`` it is saved
+    """Train an agent and switch its environment, twice. Returns the state at the start of each training. With ``folder``, the agent is saved
     and loaded around each switch."""
     learner = agent()
     began = [learner._begun().collector]
@@ -222,7 +222,7 @@ def test_a_switch_continues_the_stream_of_randomness_and_is_resumable(tmp_path):
 
 
 class Seeded(Countdown):
-    """Keeps the seeds of all resets."""
+    """Records the seeds of all resets."""
 
     seeds: list[int] = []  # noqa: RUF012
 
@@ -232,7 +232,7 @@ class Seeded(Countdown):
         return super().reset(seed=seed)
 
 
-def test_a_switch_on_gymnasium_seeds_the_new_environments_otherwise():
+def test_switch_on_gymnasium_gives_new_environments_other_seeds():
     def seeds_of_training():
         learner, seeds = agent(Seeded, eval_episodes=0, num_workers=0), []
         for _ in range(3):
@@ -305,11 +305,11 @@ def test_several_threads_may_predict():
 
 
 def forged(path, meta):
-    """Write ``meta`` with the sums that make it whole."""
+    """Write ``meta`` with valid checksums."""
     (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
 
 
-def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
+def test_invalid_evaluation_in_a_checkpoint_raises(tmp_path):
     saved = agent().save(tmp_path / "saved")
     path, _ = checkpoint.newest_valid(saved / "checkpoints")
     meta = checkpoint.verify(path)
@@ -320,7 +320,7 @@ def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
+def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
     saved = agent().save(tmp_path / "saved")
     path, _ = checkpoint.newest_valid(saved / "checkpoints")
     meta = checkpoint.verify(path)

@@ -299,7 +299,7 @@ def test_newest_valid_passes_over_damaged_ones_and_says_so(tmp_path):
     assert "/2 is not a proximo checkpoint" in warnings[1]
 
 
-def test_renamed_checkpoint_is_passed_over_for_the_one_of_its_step(tmp_path):
+def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):
     for step in (1, 2):
         checkpoint.save(tmp_path, step, constant(step), {})
     (tmp_path / "2").rename(tmp_path / "30")
