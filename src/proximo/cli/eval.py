@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
     if behind and "@" not in options.run:
         steps = ", ".join(f"{best[name]:,}" for name in behind)
         print(
-            f"The best of its checkpoints by evaluation in training is another (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
+            f"Another checkpoint had the best evaluation in training (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
         )
     return 0
 

@@ -322,7 +322,7 @@ def _read_config(run_dir: Path) -> Config:
         # A truncated file would be read with defaults for the missing settings. Older files and files of users have no end mark.
         if _CONFIG_HAS_END.encode() in content and _CONFIG_END.encode() not in content:
             raise CheckpointError(
-                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy."
+                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
             )
         return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:

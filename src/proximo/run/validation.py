@@ -73,7 +73,7 @@ def hold_name(name: str) -> None:
         )
     if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
-            f"name = {shown(name)}: expected a plain name without '/', '\\', '@' or control characters that does not begin with '.', and not 'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not 'last' or 'seed-1'."
         )
 
 

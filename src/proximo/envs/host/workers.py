@@ -283,7 +283,7 @@ class Workers:
                 reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
                 raise EnvironmentFault(
                     f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].rules.env_id} were lost "
-                    f"(their worker {lost}), and making them again failed {MOST_FAILURES} times: {reason}"
+                    f"(their worker {lost}), and creating them again failed {MOST_FAILURES} times: {reason}"
                 ) from error
 
     def _name(self, group: int, w: int) -> str:
