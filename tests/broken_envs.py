@@ -298,7 +298,7 @@ class Disabled(Vector):
 
 
 class MaskedDisabled(SyncVectorEnv):
-    """Sound: resets what the mask names, and raises at an action that its mask forbids."""
+    """Correct: resets the environments in the mask, and raises for an action that the action mask forbids."""
 
     def __init__(self, num_envs):
         super().__init__([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)

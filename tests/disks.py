@@ -1,4 +1,4 @@
-"""A disk that is full, for real: the system refuses what this process writes."""
+"""A full disk, simulated by the operating system: it rejects the writes of this process."""
 
 import contextlib
 import resource
@@ -8,7 +8,7 @@ import threading
 
 @contextlib.contextmanager
 def full_disk(size=0):
-    """No file of this process grows beyond ``size`` bytes. Nothing may be printed meanwhile: pytest's capture writes a file."""
+    """Limit the files of this process to ``size`` bytes. Do not print inside: pytest captures output in a file."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -22,7 +22,7 @@ _timers = []
 
 
 def fill_disk_for(seconds):
-    """The disk is full from now on, and has room again after ``seconds``; a test ends with ``wait_for_room``."""
+    """Make the disk full for ``seconds``, starting now. The test must end with ``wait_for_room``."""
     stack = contextlib.ExitStack()
     stack.enter_context(full_disk())
     _timers.append(threading.Timer(seconds, stack.close))
@@ -30,6 +30,6 @@ def fill_disk_for(seconds):
 
 
 def wait_for_room():
-    """Until every ``fill_disk_for`` is over."""
+    """Wait until every ``fill_disk_for`` has ended."""
     while _timers:
         _timers.pop().join()

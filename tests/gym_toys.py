@@ -86,8 +86,8 @@ class Countdown(gym.Env):
 
 
 class EveryThird(gym.Env):
-    """The reward is the number of the step, and every third step is told as a success. Episodes have 3 … 9 steps; those of even length
-    terminate, the others are truncated."""
+    """The reward is the step number, and every third step reports a success. Episodes have 3 to 9 steps. Those of even length terminate;
+    the others are truncated."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     observation_space = Box(0.0, 9.0, (2,), np.float32)
@@ -119,7 +119,7 @@ class Misbehaving(Countdown):
         self.what, self.at, self.steps = what, at, 0
         if what == "constructor":
             raise OSError("no simulator on port 4242")
-        if what == "start":  # a simulator that does not answer; the pids lie in the folder ``number``
+        if what == "start":  # a simulator that hangs; its process ids are files in the folder ``number``
             for pid in (os.getpid(), subprocess.Popen(["sleep", "600"]).pid):
                 open(os.path.join(number, str(pid)), "w").close()
             time.sleep(3600)
@@ -230,8 +230,8 @@ class Parts(gym.Env):
 
 
 class InfoMask(gym.Env):
-    """Of four actions the one in ``info`` alone is allowed; any other is an error. Episodes last 5 to 9 steps; those of an even
-    length are truncated. The observation has the number of the step."""
+    """The mask in ``info`` allows one of four actions; any other action raises. Episodes have 5 to 9 steps; those of even length are
+    truncated. The observation is the step number."""
 
     observation_space = Box(0.0, 9.0, (2,), np.float32)
     action_space = Discrete(4)

@@ -61,7 +61,7 @@ def small_driver(env: Any = None, seeds_axis: bool = False, **settings: Any) -> 
 
 
 def kill_first_worker(pool: Workers, calls: Sequence[int]) -> None:
-    """Let the first worker of ``pool`` be killed before it takes the steps of these numbers, counted from now on."""
+    """Kill the first worker of ``pool`` before these steps, counted from now on."""
     send, numbers = pool.send, itertools.count()
 
     def kill_and_send(slab: int, t: int, group: int) -> None:

@@ -54,7 +54,7 @@ class Braked(toys.RandomEnds):
 
 
 class Wandering(toys.RandomEnds):
-    """Changes the working folder when it is first reset, as some simulators do."""
+    """Changes the working folder in its first reset, as some simulators do."""
 
     def reset(self, key, params):
         os.chdir(os.environ["ELSEWHERE"])

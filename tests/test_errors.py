@@ -1,4 +1,4 @@
-"""Messages: what a stranger has named is shown short and printable, and a proposed command can be copied."""
+"""Messages: untrusted values are short and printable, and suggested commands can be copied."""
 
 import ast
 import itertools
@@ -32,7 +32,7 @@ def test_a_long_value_is_cut():
 
 
 def test_every_proposed_command_is_quoted():
-    """A value that stands in the text of a command line goes through ``command``."""
+    """Values in the text of a suggested command line are formatted by ``command``."""
     proposal = re.compile(rf"proximo ({'|'.join(VERBS)})( --?[\w-]+)* $")
     found = []
     for path in sorted(SOURCE.rglob("*.py")):

@@ -69,7 +69,7 @@ events = []
 jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
 for damaged in (False, True, False):
     for entry in folder.glob("*-cache") if damaged else ():
-        entry.write_bytes(entry.read_bytes()[:100])  # as a kill or a full disk leaves it
+        entry.write_bytes(entry.read_bytes()[:100])  # as after a kill or on a full disk
     jax.clear_caches()
     jax.jit(lambda x: x + 1).lower(1.0).compile()
 print(*(event for event in events if event in ("cache_hits", "cache_misses")))
@@ -82,7 +82,7 @@ def test_damaged_entry_of_the_compilation_cache_is_replaced(tmp_path):
     assert err.count("Error reading persistent compilation cache entry") == 1
 
 
-def test_cache_folder_that_cannot_be_made_is_one_warning(tmp_path):
+def test_unwritable_cache_folder_warns_once(tmp_path):
     (tmp_path / "file").touch()
     out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path / "file" / "cache"))
     assert out == ""
@@ -90,7 +90,7 @@ def test_cache_folder_that_cannot_be_made_is_one_warning(tmp_path):
     assert err.count("Warning") == 1, err
 
 
-def test_relative_cache_folder_stays_where_it_was(tmp_path, monkeypatch):
+def test_relative_cache_folder_does_not_follow_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROXIMO_CACHE_DIR", "cache")
     folder = runtime.cache_folder()

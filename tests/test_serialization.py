@@ -1,4 +1,4 @@
-"""YAML and JSON of a stranger: within limits, or a ValueError."""
+"""Untrusted YAML and JSON: read within limits, or a ``ValueError``."""
 
 import contextlib
 import random
@@ -75,7 +75,7 @@ def test_any_yaml_gives_a_value_or_a_value_error():
             read_yaml("".join(rng.choice(parts) for _ in range(rng.randrange(1, 12))))
 
 
-def test_an_object_that_occurs_twice_is_written_out():
+def test_repeated_object_is_written_without_aliases():
     shared = [1, 2]
     assert read_yaml(dump_yaml({"b": shared, "a": shared})) == {"b": [1, 2], "a": [1, 2]}
 

@@ -166,7 +166,7 @@ class DrawnInGray(RandomEnds):
 
 
 class EveryThird(Counting):
-    """Is told a success at every third step; an episode of even length terminates, one of odd length is truncated."""
+    """Reports a success at every third step. Episodes of even length terminate; those of odd length are truncated."""
 
     def step(self, key, state, action, params):
         state, observation, reward, over, _, _ = super().step(key, state, action, params)

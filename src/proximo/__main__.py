@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    sys.path.append(sys.path.pop(0))  # the working folder, which Python puts first: a json.py that lies there is not run
+    sys.path.append(sys.path.pop(0))  # Python puts the working folder first: a json.py in it would be imported
 
 from proximo.cli import main
 

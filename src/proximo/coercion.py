@@ -118,7 +118,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a value, names of entries included."""
+    """All strings in ``value``, including the keys of mappings."""
     if isinstance(value, str | ScheduleText):
         yield str(value)
     elif isinstance(value, tuple | list | dict):

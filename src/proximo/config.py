@@ -57,7 +57,7 @@ class EnvConfig:
     overlap: bool = _setting(False, "environments in two halves: the policy acts for one while the other steps")
     step_timeout: float = _setting(60.0, "seconds that a worker's step may take before it is started anew", above=0)
     reset_timeout: float = _setting(
-        600.0, "seconds that a worker may take to make or to reset its environments before it is started anew", above=0
+        600.0, "seconds that a worker may take to make or reset its environments before it is restarted", above=0
     )
     max_restarts: int = _setting(100, "lost workers that are started anew before training stops", low=0, high=10**6)
     env_settings: dict[str, Any] = _setting(

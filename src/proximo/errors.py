@@ -51,15 +51,14 @@ def lacking(what: str, extra: str) -> EnvError:
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
 
 
-def shown(value: Any, form: Literal["value", "text"] = "value", most: int = 80) -> str:
-    """``value`` in a message: at most ``most`` characters, all of them printable. A text stands without quotation marks where ``form`` is
-    text."""
+def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:
+    """``value`` for a message: printable, and cut after ``max_length`` characters. ``form="text"`` omits the quotation marks of a string."""
     text = printable(str(value)) if form == "text" else repr(value)
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal: control characters, which could move the cursor or hide words, as escapes; newlines and tabs stay."""
+    """``text`` for a terminal. Control characters, which could move the cursor or hide words, become escapes; newlines and tabs stay."""
     if text.isprintable():
         return text
     return "".join(_escaped(c) if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
@@ -78,5 +77,5 @@ def is_plain(text: str) -> bool:
 
 
 def command(*words: Any) -> str:
-    """A command line to copy: every word is quoted where a shell would split or expand it."""
+    """A command line that can be copied: words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))

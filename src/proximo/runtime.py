@@ -76,12 +76,12 @@ def prepare_jax() -> None:
             folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             warnings.warn(
-                f"Compiled programs cannot be kept in {folder}, so that each start compiles anew: set {CACHE_VARIABLE} to a folder that "
-                "is yours to write to.",
+                f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that "
+                "you can write to.",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            # JAX would say so again for each program.
+            # JAX would repeat this for each program.
             warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -89,13 +89,17 @@ def prepare_jax() -> None:
 
 
 def _replace_damaged_entries() -> None:
-    """Let JAX remove an entry of its cache that it cannot read. It would warn of it and compile the program again at every start, because it
-    writes no entry whose file is there already: a kill or a full disk leaves such files."""
+    """Make JAX remove entries of its cache that it cannot read.
+
+    A killed process or a full disk leaves such files. JAX does not overwrite them, so it would warn and compile again at every start.
+    """
     import jax
     from jax._src import compilation_cache
 
     read = getattr(compilation_cache, "get_executable_and_time", None)
-    if read is None or hasattr(read, "replaces_damaged"):  # without it entries stay, which costs time only
+    if read is None or hasattr(
+        read, "replaces_damaged"
+    ):  # if JAX has no such function, damaged entries stay, which only costs time
         return
 
     @functools.wraps(read)

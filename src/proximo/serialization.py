@@ -1,4 +1,4 @@
-"""YAML and JSON that may come from a stranger: read within limits, so that no file costs minutes or ends in a RecursionError."""
+"""Reading YAML and JSON from untrusted sources, with limits: no file takes minutes to read or causes a ``RecursionError``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from proximo.errors import shown
 
 MAX_YAML = 200_000
-"""Characters of a YAML file: settings take five thousand, and a second reads fifty thousand."""
+"""Characters in a YAML file. Settings need five thousand; fifty thousand take a second to read."""
 MAX_YAML_DEPTH = 20
 MAX_YAML_BITS = 1000
 MAX_JSON_DEPTH = 100
@@ -19,7 +19,7 @@ _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, Overflow
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, without aliases (a few of them grow exponentially), deep nesting, and names that are given twice."""
+    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names."""
 
     depth = 0
 
@@ -56,14 +56,14 @@ def _place(event: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which writes an object that occurs twice out twice: ``read_yaml`` takes no aliases."""
+    """The safe dumper without aliases, which ``read_yaml`` rejects: a repeated object is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def read_yaml(data: bytes | str) -> Any:
-    """The content of YAML. Raises ``ValueError`` for what is not valid, has aliases, or is larger or deeper than settings are."""
+    """The content of YAML. Raises ``ValueError`` if it is invalid, has aliases, or exceeds ``MAX_YAML`` or ``MAX_YAML_DEPTH``."""
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if len(text) > MAX_YAML:
@@ -74,12 +74,12 @@ def read_yaml(data: bytes | str) -> Any:
 
 
 def dump_yaml(content: Any, **options: Any) -> str:
-    """``content`` as YAML that ``read_yaml`` reads, names in the order in which they stand."""
+    """``content`` as YAML for ``read_yaml``, with names in their given order."""
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options)
 
 
 def read_json(data: bytes | str) -> Any:
-    """The content of JSON. Raises ``ValueError`` for what is not valid, or is nested deeper than ``MAX_JSON_DEPTH``."""
+    """The content of JSON. Raises ``ValueError`` if it is invalid, or nested deeper than ``MAX_JSON_DEPTH``."""
     try:
         content = json.loads(data)
     except RecursionError:
@@ -93,7 +93,7 @@ def read_json(data: bytes | str) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Raise ``ValueError`` where lists and dictionaries are nested deeper than ``MAX_JSON_DEPTH``."""
+    """Raise ``ValueError`` if lists and dictionaries are nested deeper than ``MAX_JSON_DEPTH``."""
     level = [content]
     for _ in range(MAX_JSON_DEPTH):
         level = [

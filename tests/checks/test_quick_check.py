@@ -22,7 +22,7 @@ def test_cartpole_takes_less_than_half_a_second():
 
 
 FAULTS = {
-    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).* `proximo check broken_envs:WrongShape` tells more\.",
+    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).* `proximo check broken_envs:WrongShape` reports the details\.",
     "broken_envs:NanReward": r"returned the reward nan: expected a finite number",
     "broken_envs:TerminatedAsInt": r"returned terminated = 0: expected True or False",
     "broken_envs:Raises": r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)",
@@ -50,7 +50,7 @@ def test_a_reward_in_jax_that_is_nan_at_once_is_an_error():
 
 def test_a_seed_that_is_ignored_is_a_warning_and_hinders_no_training():
     (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")
-    assert sentence.startswith("broken_envs:SeedIgnored gives other steps for the same seed and actions")
+    assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 
 def test_one_instance_is_made_and_none_of_what_comes_vectorised():

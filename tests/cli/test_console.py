@@ -127,12 +127,12 @@ def test_several_seeds_end_with_their_mean_and_spread(plain):
     assert "2 seeds: mean return 15.0 ± 5.0 (standard deviation)" in stream.getvalue().splitlines()
 
 
-def test_the_mean_over_seeds_says_how_many_failed(plain):
+def test_mean_over_seeds_reports_failed_seeds(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / f"seed-{i}" for i in range(4)], FACTS)
     reporter.finished([result(mean_return=480.0), result(mean_return=500.0)])
     reporter.finished([result(mean_return=480.0)])
-    told = "(standard deviation); {} failed and not counted, proximo report counts them"
+    told = "(standard deviation); the {} that failed are not included, but `proximo report` counts them"
     assert [line for line in stream.getvalue().splitlines() if "of 4 seeds" in line] == [
         f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(2)}",
         f"1 of 4 seeds: mean return 480.0 ± 0.0 {told.format(3)}",

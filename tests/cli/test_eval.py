@@ -132,7 +132,7 @@ def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsy
 
 
 def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monkeypatch):
-    hint = "The best of its checkpoints by evaluation in training is another (step 320):  proximo eval"
+    hint = "Another checkpoint had the best evaluation in training (step 320):  proximo eval"
     for best, words, hinted in ((320, "r", True), (640, "r", False), (None, "r", False), (320, "r@last", False)):
         monkeypatch.setattr(retention, "best_step", lambda run_dir, best=best: best)
         assert main(["eval", words, "--runs-dir", str(runs), "--episodes", "2", "--greedy"]) == 0
@@ -154,8 +154,8 @@ def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):
     assert capsys.readouterr().err == f"proximo: {sentence}\n"
 
 
-def test_a_seed_that_reports_no_success_has_none_beside_others_that_do():
-    """On Gymnasium an environment may report ``success`` only where there is one."""
+def test_seed_without_reported_success_counts_as_zero():
+    """A Gymnasium environment may report ``success`` only in successful episodes."""
     successes = (np.array([True, False]), None)
     judged = {
         str(i): SimpleNamespace(episodes={"greedy": Episodes(np.zeros(2), np.ones(2), success, 0)})

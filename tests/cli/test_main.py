@@ -142,12 +142,12 @@ def test_help_does_not_wait_for_jax():
 
 
 def in_disguise(folder):
-    """Modules in ``folder`` with names of libraries, which write a file when they are run."""
+    """Write modules with the names of libraries into ``folder``. Each writes a file when it is imported."""
     for name in ("json", "types", "enum", "csv", "numpy", "yaml"):
         (folder / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()")
 
 
-def test_the_console_script_finds_an_environment_where_the_user_stands_and_no_library(tmp_path):
+def test_console_script_imports_environments_but_no_libraries_from_working_folder(tmp_path):
     (tmp_path / "mine.py").write_text((TESTS / "toys.py").read_text())
     in_disguise(tmp_path)
     ended = subprocess.run(
@@ -165,7 +165,7 @@ def test_the_console_script_finds_an_environment_where_the_user_stands_and_no_li
 
 
 @pytest.mark.slow
-def test_no_verb_runs_a_library_of_the_working_folder(tmp_path):
+def test_commands_import_no_library_from_the_working_folder(tmp_path):
     (tmp_path / "mine.py").write_text((TESTS / "gym_toys.py").read_text())
     in_disguise(tmp_path)
     small = "--num-envs 2 --num-steps 8 --num-minibatches 1 --total-steps 32 --eval-episodes 2 --num-workers 1 --hidden-sizes 8"
@@ -193,7 +193,7 @@ def test_no_verb_runs_a_library_of_the_working_folder(tmp_path):
     assert list(tmp_path.glob("*.ran")) == []
 
 
-def test_python_m_runs_no_json_of_the_working_folder(tmp_path):
+def test_python_m_imports_no_json_from_the_working_folder(tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit('json.py of the working folder')")
     (tmp_path / "mine.py").write_text("print('a module of the user')")
     words = [sys.executable, "-m", "proximo", "check", "mine:Env"]

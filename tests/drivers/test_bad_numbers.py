@@ -77,7 +77,7 @@ def test_a_huge_learning_rate_is_the_loss_or_the_parameters():
 
 
 def test_an_infinite_gradient_norm_of_a_finite_loss_is_reported():
-    # Clipping by an infinite norm makes every gradient zero: nothing would be learned, silently.
+    # Clipping by an infinite norm sets the gradient to zero: training would silently learn nothing.
     state, metrics = trained(2, vf_coef=1e30)
     assert np.isfinite(metrics["train/loss"][0])
     assert flags(metrics, 0) == {"gradient"}

@@ -105,7 +105,7 @@ def assert_ratio_one(policy, rollout):
 
 
 LOST = (5, 15)
-"""In these steps of each rollout a worker is killed: in the middle of a sequence, and in the last step."""
+"""Steps of each rollout in which a worker is killed: in the middle of a sequence, and the last one."""
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_what_was_done_before_goes_over_from_rollout_to_rollout():
 
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
 def test_carried_memory_observes_every_reward_once_across_episodes(mode):
-    """In the row after each transition, autoreset steps left out, from the first row of the first rollout on."""
+    """Values in the row after each transition, from the first row of the first rollout on, without autoreset steps."""
     made, _ = rollouts("observing over episodes", mode)
     names = ("reward", "action", "valid", "first", "terminated", "truncated")
     reward, action, valid, first, *ends = (np.concatenate([getattr(rollout, name) for rollout in made]) for name in names)
@@ -437,8 +437,8 @@ def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
 
 
 @pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
-def test_no_action_that_is_collected_is_ever_forbidden(of):
-    """The environments raise at a forbidden action; they end their episodes at different times."""
+def test_collected_actions_are_always_allowed_by_the_mask(of):
+    """The environments raise for a forbidden action, and their episodes end at different times."""
     config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
     for mode in ("", "NextStep", "SameStep", "Disabled"):
         make = functools.partial(gym_toys.MaskedOwnVector, mode=mode, of=of)

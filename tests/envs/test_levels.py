@@ -37,7 +37,7 @@ def test_in_jax_every_reset_is_one_of_the_levels():
 
 
 def walk_on_gymnasium(level, draw):
-    """What an episode of ``level`` gives by fixed actions, ``draw`` being the seed of the environment that plays it."""
+    """Results of an episode of ``level`` with fixed actions, in an environment with the seed ``draw``."""
     env = Preprocessing(levels=f"{level}:{level + 1}").wrap(gym_toys.Walk(), "toy")
     env.reset(seed=draw)
     return [(*env.reset()[0], 0.0), *((*row[0], row[1]) for row in (env.step(t % 3) for t in range(8)))]

@@ -1,4 +1,4 @@
-"""Runs forged programs with the NumPy runtime: real ones that are changed, and random ones of all operations.
+"""Run forged programs with the NumPy runtime: modified real programs, and random programs of all operations.
 
     python tests/export/forged_programs.py src/proximo/export/runtime.py policy.npz MUTATED RANDOM [SEED]
 
@@ -115,7 +115,7 @@ class Forger:
         program |= {"constants": constants, "nodes": [], "outputs": []}
         known = [(0, "first"), *((i + 1, x["shape"]) for i, x in enumerate(constants))]
         for _ in range(int(self.rng.integers(1, 7))):
-            for _ in range(20):  # until one fits: a program that ends at its first operation shows little
+            for _ in range(20):  # until one fits: a program that fails at its first operation tests little
                 name = self.pick(list(self.runtime.OPERATIONS))
                 _, count, kinds = self.runtime.OPERATIONS[name]
                 places = [int(self.rng.integers(len(known))) for _ in range(2 if count is None else count)]
@@ -144,7 +144,7 @@ class Forger:
 
 
 def fed(program):
-    """Inputs as the program wants them, as far as they are small."""
+    """Valid inputs for the program, if they are small."""
     shapes = {leaf["name"]: [d if isinstance(d, int) else 3 * d[0] + d[1] for d in leaf["shape"]] for leaf in program["inputs"]}
     return {name: np.ones(shape, bool) if np.prod(shape) < 10**6 else 0 for name, shape in shapes.items()}
 

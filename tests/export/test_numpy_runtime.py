@@ -226,7 +226,7 @@ def _convolution(program):
         (lambda p, a: p["inputs"][1].update(name="\x1b[31m"), r"its input or output '\\x1b\[31m' is not described"),
     ],
 )
-def test_a_forged_program_is_refused_when_loaded(path, change, why):
+def test_loading_a_forged_program_raises(path, change, why):
     with pytest.raises(PolicyError, match=why):
         Policy(changed(path, change))
 
@@ -240,12 +240,12 @@ def test_deep_nesting_and_compression_bombs_are_policy_errors(path):
     with pytest.raises(PolicyError, match="it holds no program"):
         Policy(path)
     write("constant_0.npy", bytes(10**8))
-    with pytest.raises(PolicyError, match="what it holds is too large for its size"):
+    with pytest.raises(PolicyError, match="its content is too large for the size of the file"):
         Policy(path)
 
 
 def test_any_program_gives_a_result_or_a_policy_error(path):
-    """In a process of its own: what is tested for is a crash."""
+    """Runs in a subprocess, because a failure may be a crash of the interpreter."""
     script = Path(__file__).with_name("forged_programs.py")
     asked = [sys.executable, script, runtime.__file__, path, "120", "300"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)

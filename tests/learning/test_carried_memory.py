@@ -1,4 +1,4 @@
-"""A bandit with one-step episodes: which arm pays is learned from the rewards of the episodes before, and from nothing else."""
+"""A bandit with one-step episodes: only the rewards of earlier episodes show which arm pays."""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class Bandit:
-    """Pays 1 for the arm of the parameters."""
+    """The reward is 1 for the arm in the parameters of the environment."""
 
     observation_space, action_space, default_params = Box((1,)), Discrete(2), 0
 

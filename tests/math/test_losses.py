@@ -32,7 +32,7 @@ def test_gradient_is_finite_and_right_at_extreme_log_ratios(advantage, dual_clip
         surrogate = losses.clipped_surrogate(log_ratio, jnp.array(advantage), jnp.array(0.2))
         return surrogate if dual_clip is None else losses.dual_clipped(surrogate, jnp.array(advantage), jnp.array(dual_clip))
 
-    # At +100 the action became far likelier: only a negative advantage without dual clip still pushes it down.
+    # At +100 the action is far likelier than before: only a negative advantage without dual clip has a gradient, which lowers it.
     value, gradient = jax.value_and_grad(loss)(jnp.array(100.0))
     assert math.isfinite(value)
     assert math.isfinite(gradient**2)  # as the norm of the gradient squares it

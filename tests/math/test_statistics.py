@@ -55,7 +55,7 @@ def test_the_count_goes_beyond_32_bits():
     assert full.merged(jnp.zeros(3), jnp.ones(3, bool)).count.tolist() == [2, 1]
 
 
-def test_a_small_first_variance_is_not_rounded_away():
+def test_small_first_variance_is_not_rounded_to_zero():
     samples = jnp.array([1e-5, -1e-5])
     merged = RunningStatistics.of_shape(()).merged(samples, jnp.ones(2, bool))
     assert float(merged.variance) == pytest.approx(1e-10, rel=1e-5)

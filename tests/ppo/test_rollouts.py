@@ -213,7 +213,7 @@ def test_statistics_of_the_normaliser_that_overflow_are_named_too():
 
 
 def moved(epochs, **settings):
-    """By how much an update changes the value of a task that pays 1 at once and ends, where values begin near 0."""
+    """Change of the value in one update, in a task with one step and reward 1. Values begin near 0."""
     settings = {"towers": "separate", "normalize_observation": False, "num_minibatches": 1, "learning_rate": 1e-3, **settings}
     driver = small_driver(probes.OneStepValue(), num_epochs=epochs, **settings)
     state = driver.init(jax.random.key(0))
@@ -224,5 +224,5 @@ def moved(epochs, **settings):
 
 
 def test_recomputed_values_do_not_move_the_centre_of_the_value_clip():
-    """Beyond V_old + 0.1 towards the target 1 the clipped loss is constant: the value stops there, however many epochs follow."""
+    """Above V_old + 0.1, on the way to the target 1, the clipped loss is constant. More epochs do not move the value further."""
     assert 0.1 < moved(200, clip_value_eps=0.1, recompute_advantage=True) < 0.3

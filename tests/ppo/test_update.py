@@ -134,7 +134,7 @@ def test_grad_norm_is_that_of_the_gradient_before_clipping():
 
 
 def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
-    # Of all parameters, as a decay inside of Adam's moments would not do it.
+    # Exactly this change: a decay that enters Adam's moments would give another one.
     start = vector_of(learner())
     adam, _ = learned(learning_rate=0.1, **ONE)
     adamw, _ = learned(learning_rate=0.1, optimizer="adamw", weight_decay=0.3, **ONE)
@@ -157,7 +157,7 @@ def test_only_weight_matrices_are_decayed(settings):
     assert {".weight", ".bias", ".log_std"} <= named
 
 
-def test_adamw_without_a_weight_matrix_is_refused():
+def test_adamw_without_a_weight_matrix_raises():
     config = small_config(optimizer="adamw", weight_decay=0.1)
     policy = learner().policy
     without = jax.tree.map(lambda x: x.ravel() if eqx.is_array(x) else x, policy)

@@ -176,13 +176,13 @@ def test_the_csv_has_every_value_as_it_was_measured(groups, tmp_path):
     assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
 
 
-def test_page_and_csv_name_seeds_that_failed_before_they_measured_anything(groups, tmp_path):
+def test_page_and_csv_include_seeds_that_failed_without_measurements(groups, tmp_path):
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
     write_rows(groups[0] / "seed-1", [])
     write_rows(groups[0] / "seed-2", [])
     text = re.sub("<[^>]+>", " ", rendered(groups))
-    assert re.search(r"1 without a result counted as \d", text)
-    assert "1 without a result left out" in text
+    assert re.search(r"1 failed without a result, counted as \d", text)
+    assert "1 without a result, left out" in text
     lines = list(tidy.lines(sections_of(read_runs(map(str, groups), tmp_path))))
     assert [line for line in lines if ",failed," in line] == ["gymnax:CartPole-v1,gru/seed-1,gru,1,0,,failed,1\n"]
 

@@ -74,7 +74,7 @@ def failing(tmp_path):
     return sections_of(read_runs([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path), ["name"])
 
 
-def test_a_seed_that_failed_before_its_first_evaluation_counts_as_the_worst(failing):
+def test_seed_failed_before_first_evaluation_counts_as_worst(failing):
     [section] = failing
     a, b = tables.final_table(section)
     worst = min(run.values("rollout/return_mean").min() for run in section.runs if run.series)
@@ -94,7 +94,7 @@ def test_a_seed_that_failed_before_its_first_evaluation_counts_as_the_worst(fail
     assert (row["failed_without_result"], row["failed_count_as"], row["left_out"]) == (2, worst, 1)
 
 
-def test_a_group_that_failed_altogether_is_the_worst_and_not_missing(failing):
+def test_group_of_only_failed_seeds_counts_as_worst(failing):
     [section] = failing
     group = section.groups[0]
     only = Section(section.environment, [Group("f", group.runs[2:4], []), section.groups[1]], [])
@@ -104,7 +104,7 @@ def test_a_group_that_failed_altogether_is_the_worst_and_not_missing(failing):
     assert (pair.y, pair.probability) == ("f", 1.0)
 
 
-def test_a_last_evaluation_of_nan_is_not_replaced_by_the_one_before(tmp_path):
+def test_nan_last_evaluation_is_not_replaced_by_an_earlier_one(tmp_path):
     for seed, returns in enumerate([(5.0, 7.0), (9.0, None)]):
         evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
     [section] = sections_of(read_runs([str(tmp_path / "g")], tmp_path))
@@ -114,8 +114,8 @@ def test_a_last_evaluation_of_nan_is_not_replaced_by_the_one_before(tmp_path):
     assert row.failed == 1
 
 
-def test_an_evaluation_that_reports_no_success_has_none(tmp_path):
-    """On Gymnasium an environment may report ``success`` only where there is one."""
+def test_evaluation_without_reported_success_counts_as_zero(tmp_path):
+    """A Gymnasium environment may report ``success`` only in successful episodes."""
     evaluated(tmp_path / "g" / "seed-0", 1.0, 2.0)
     evaluated(tmp_path / "g" / "seed-1", 1.0, 2.0)
     path = tmp_path / "g" / "seed-1" / "metrics.jsonl"

@@ -75,7 +75,7 @@ def test_calls_that_are_closed_late_leave_what_was_learned_since():
         next(calls)
     assert learner.step == 2 * BATCH
     learner.learn(BATCH)
-    with pytest.raises(ConfigError, match="This agent has learned in another call since this one paused"):
+    with pytest.raises(ConfigError, match="This agent has learned in another call since this call paused"):
         next(calls)
     calls.close()
     assert learner.step == 3 * BATCH
@@ -193,7 +193,7 @@ def test_another_environment_of_the_same_spaces_is_learned_on_with_what_was_lear
 
 
 def switched(folder=None):
-    """An agent that learns, switches to new environments and learns again, twice; what each stage begins with. With ``folder`` it is saved
+    """Train an agent and switch its environment, twice. Returns the state at the start of each training. With ``folder``, the agent is saved
     and loaded around each switch."""
     learner = agent()
     began = [learner._begun().collector]
@@ -223,7 +223,7 @@ def test_a_switch_continues_the_stream_of_randomness_and_is_resumable(tmp_path):
 
 
 class Seeded(Countdown):
-    """Keeps the seeds of all resets."""
+    """Records the seeds of all resets."""
 
     seeds: list[int] = []  # noqa: RUF012
 
@@ -233,7 +233,7 @@ class Seeded(Countdown):
         return super().reset(seed=seed)
 
 
-def test_a_switch_on_gymnasium_seeds_the_new_environments_otherwise():
+def test_switch_on_gymnasium_gives_new_environments_other_seeds():
     def seeds_of_training():
         learner, seeds = agent(Seeded, eval_episodes=0, num_workers=0), []
         for _ in range(3):
@@ -294,7 +294,7 @@ def test_a_second_thread_cannot_learn_with_the_same_agent():
         learner.learn(1)
     assert learner.learn(TOTAL, reporter=Overtaken()).step == TOTAL
     assert len(refused) == 2
-    assert refused[0].startswith("This agent is learning already, in another call or thread")
+    assert refused[0].startswith("This agent is already learning in another call or thread")
 
 
 def test_several_threads_may_predict():
@@ -306,17 +306,17 @@ def test_several_threads_may_predict():
 
 
 def forged(path, meta):
-    """Write ``meta`` with the sums that make it whole."""
+    """Write ``meta`` with valid checksums."""
     (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
 
 
-def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
+def test_invalid_evaluation_in_a_checkpoint_raises(tmp_path):
     saved = agent().save(tmp_path / "saved")
     path, _ = checkpoint.newest_valid(saved / "checkpoints")
     meta = checkpoint.verify(path)
     for evaluation in ({"step": 0, "mean_return": "high"}, [1], {"step": 0}, {"step": math.inf, "mean_return": 1.0}):
         forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
-        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the figures of an evaluation"):
+        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the summary of an evaluation"):
             proximo.load(saved)
     forged(path, {**meta, "info": {"best": {"step": 0, "mean_return": None}, "evaluation": None}})
     with pytest.raises(CheckpointError, match="its best is"):  # no later evaluation can be compared with it
@@ -324,7 +324,7 @@ def test_what_is_no_evaluation_in_a_checkpoint_is_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
+def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
     saved = agent().save(tmp_path / "saved")
     path, _ = checkpoint.newest_valid(saved / "checkpoints")
     meta = checkpoint.verify(path)
@@ -337,7 +337,7 @@ def test_a_policy_with_nan_among_its_numbers_is_not_loaded(tmp_path, value):
     (path / checkpoint.STATE).write_bytes(data)
     forged(path, meta)
     for load in (proximo.load, proximo.load_policy):
-        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so that its policy cannot act"):
+        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so its policy cannot act"):
             load(saved)
 
 

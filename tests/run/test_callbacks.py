@@ -28,7 +28,7 @@ def trained(folder, *callbacks, env=ENV, **settings):
 
 @pytest.fixture
 def nan_evaluations(monkeypatch):
-    """The first and the third evaluation of a run give NaN."""
+    """The first and the third evaluation of a run return NaN."""
     count, played = itertools.count(1), Evaluator.__call__
 
     def nan_at_first(self, *arguments):
@@ -59,7 +59,7 @@ def test_an_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
 
 
 @pytest.mark.parametrize("reached", [np.nan, np.inf, -np.inf])
-def test_early_stopping_takes_no_return_that_is_not_finite(reached):
+def test_early_stopping_ignores_returns_that_are_not_finite(reached):
     stop = EarlyStopping(at=100.0, patience=3)
     returns = (reached, 1.0, reached, reached, reached)
     assert [stop.on_evaluation(types.SimpleNamespace(mean_return=x)) for x in returns] == [False, False, False, False, True]
@@ -281,7 +281,7 @@ def test_a_state_that_json_cannot_hold_is_one_sentence(tmp_path):
         def state_dict(self):
             return {"count": np.float32(1)}
 
-    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) gives what JSON cannot hold"):
+    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) returns a value that is not JSON"):
         trained(tmp_path, Odd())
 
 

@@ -299,13 +299,13 @@ def test_newest_valid_passes_over_damaged_ones_and_says_so(tmp_path):
     assert "/2 is not a proximo checkpoint" in warnings[1]
 
 
-def test_renamed_checkpoint_is_passed_over_for_the_one_of_its_step(tmp_path):
+def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):
     for step in (1, 2):
         checkpoint.save(tmp_path, step, constant(step), {})
     (tmp_path / "2").rename(tmp_path / "30")
     path, (warning,) = checkpoint.newest_valid(tmp_path)
     assert path == tmp_path / "1"
-    assert "/30 is damaged: it was saved as step 2, and its folder was renamed since. It was passed over." in warning
+    assert "/30 is damaged: it was saved as step 2, and its folder was renamed: restore the name. It was passed over." in warning
     (tmp_path / "30").rename(tmp_path / "best")
     assert checkpoint.verify(tmp_path / "best")["step"] == 2, "a name that is no step claims none"
 

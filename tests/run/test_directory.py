@@ -217,11 +217,11 @@ def test_the_start_files_hold_the_command_and_the_system(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["command.txt", "config.yaml", "system.json"]
 
 
-def test_a_folder_with_control_characters_in_its_name_is_no_run(runs):
+def test_folder_with_control_characters_in_its_name_is_not_a_run(runs):
     start(runs, "Pong", "last\x1b[31m", "2027-01-01")
     assert directory.resolve("last", runs)[0] == runs / "Pong" / "many"
     for text in ("last\x1b[31m", str(runs / "Pong" / "last\x1b[31m")):
-        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* has control characters in it: rename the folder"):
+        with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* contains control characters: rename the folder"):
             directory.resolve(text, runs)
 
 
@@ -244,7 +244,7 @@ def test_a_config_that_cannot_be_read_is_a_worded_error(tmp_path, content, words
         directory.read_config(tmp_path)
 
 
-def test_config_cut_anywhere_is_refused_and_never_read_with_defaults(tmp_path):
+def test_truncated_config_raises_instead_of_using_defaults(tmp_path):
     directory.write_start_files(tmp_path, CONFIG, "proximo train x", {})
     whole = (tmp_path / "config.yaml").read_bytes()
     ends = {*range(0, len(whole), 11), *(match.end() for match in re.finditer(b"\n", whole[:-1]))}
@@ -262,7 +262,7 @@ def test_config_that_a_user_wrote_or_changed_is_read(tmp_path):
         assert directory.read_config(tmp_path) == from_mapping(yaml.safe_load(written), Config(), "x")
 
 
-def test_lock_on_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path):
+def test_lock_on_a_full_disk_raises_and_leaves_nothing(tmp_path):
     with full_disk(), pytest.raises(RunDirectoryError, match=rf"Cannot write into {tmp_path} \(File too large\)"):
         directory.RunLock(tmp_path).__enter__()
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []

@@ -258,13 +258,13 @@ def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episo
 
 
 def test_rewards_after_an_end_are_not_observed_in_the_next_episode():
-    """Environments that end first wait for the others; what they give meanwhile is no part of an episode."""
+    """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     driver = small_driver(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
     policy = shaken(driver.init_policy(jax.random.key(0)))
     evaluator, carried = Evaluator(driver.env, 8, False), (policy.init_memory(8), policy.nothing_before(8))
     (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), False)
     assert len(set(played["length"].tolist())) > 2
-    np.testing.assert_array_equal(previous.reward, played["length"])  # the number of an episode's last step
+    np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode
 
 
 class Echo(toys.RandomEnds):

@@ -1,4 +1,4 @@
-"""What happens to the disk and to the run folder while a training runs: what was learned is kept, and the reason is a sentence."""
+"""Faults of the disk and the run folder during a training: progress is saved, and the error names the reason."""
 
 import contextlib
 import os
@@ -56,12 +56,12 @@ def train(folder, name, *callbacks, env="toys:RandomEnds", reporter=None, **sett
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The training that nothing happens to."""
+    """The training without faults."""
     return train(tmp_path_factory.mktemp("whole"), "r")
 
 
 def values(run_dir):
-    """The rows of ``metrics.csv``, without what depends on the clock."""
+    """The rows of ``metrics.csv``, without columns that depend on the clock."""
     lines = (run_dir / "metrics.csv").read_text().splitlines()
     shown = [i for i, name in enumerate(lines[0].split(",")) if not name.startswith("time/")]
     return [[line.split(",")[i] for i in shown] for line in lines]
@@ -75,7 +75,7 @@ def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path
     assert rows(run_dir) == rows(whole)
     assert values(run_dir) == values(whole)
     assert checkpoint.steps(run_dir / "checkpoints") == checkpoint.steps(whole / "checkpoints")
-    assert any("It is tried again for 10 s" in warning for warning in heard.warnings)
+    assert any("Retrying for 10 s" in warning for warning in heard.warnings)
     assert len({warning.split(" (")[0] for warning in heard.warnings}) == len(heard.warnings), "each file is warned of once"
 
 
@@ -99,7 +99,7 @@ def test_error_while_the_disk_is_full_is_reported_and_saving_retried(tmp_path, m
     )
 
 
-def test_disk_that_stays_full_ends_the_training_with_a_sentence(tmp_path, monkeypatch):
+def test_disk_that_stays_full_stops_training_with_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "SAVE_SECONDS", 0.3)
     started, run_dir = [], tmp_path / "toys-RandomEnds" / "r"
     with contextlib.ExitStack() as stack:
@@ -111,7 +111,7 @@ def test_disk_that_stays_full_ends_the_training_with_a_sentence(tmp_path, monkey
     assert not list(run_dir.rglob("*.tmp"))
 
 
-def test_resume_on_a_full_disk_is_a_sentence_and_leaves_the_run_as_it_was(tmp_path):
+def test_resume_on_a_full_disk_raises_and_changes_nothing(tmp_path):
     run_dir = train(tmp_path, "r", total_steps=TOTAL // 2)
     before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
     with full_disk(), pytest.raises(RunDirectoryError, match=r"Cannot write into .*/r \(File too large\)"):
@@ -119,7 +119,7 @@ def test_resume_on_a_full_disk_is_a_sentence_and_leaves_the_run_as_it_was(tmp_pa
     assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
 
 
-def test_working_folder_that_changes_while_it_trains_moves_nothing(whole, tmp_path, monkeypatch):
+def test_changing_the_working_folder_during_training_moves_no_file(whole, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -133,7 +133,7 @@ def test_working_folder_that_changes_while_it_trains_moves_nothing(whole, tmp_pa
     assert list(elsewhere.iterdir()) == []
 
 
-def test_environment_that_changes_the_working_folder_at_its_reset_moves_nothing(tmp_path, monkeypatch):
+def test_environment_changing_the_working_folder_moves_no_file(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ELSEWHERE", str(tmp_path / "elsewhere"))
@@ -144,11 +144,11 @@ def test_environment_that_changes_the_working_folder_at_its_reset_moves_nothing(
         train("runs", "r", env="odd_envs:Wandering")
 
 
-def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tmp_path):
+def test_renamed_run_folder_is_saved_and_can_be_resumed(whole, tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
     renamed = tmp_path / "moved" / "the other"
     renamed.parent.mkdir()
-    sentence = f"{run_dir} was renamed to {renamed} while it was trained: .* proximo train --resume '{renamed}'"
+    sentence = f"{run_dir} was renamed to {renamed} during the training, .* proximo train --resume '{renamed}'"
     with pytest.raises(RunDirectoryError, match=sentence):
         train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
     assert not run_dir.exists()
@@ -158,14 +158,14 @@ def test_run_folder_renamed_while_it_trains_is_saved_there_and_goes_on(whole, tm
     assert rows(renamed) == rows(whole)
 
 
-def test_run_folder_removed_while_it_trains_is_not_made_anew(tmp_path):
+def test_run_folder_removed_during_training_is_not_recreated(tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} is gone: it was removed or renamed"):
+    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} was removed or renamed during the training"):
         train(tmp_path, "r", At(3 * BATCH, lambda _: shutil.rmtree(run_dir)), video_every=4 * BATCH)
     assert list(run_dir.parent.iterdir()) == []
 
 
-def test_run_that_took_the_place_of_a_renamed_one_stays_whole(tmp_path):
+def test_run_at_the_path_of_a_renamed_one_is_unchanged(tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
 
     def replace(_):
@@ -179,8 +179,8 @@ def test_run_that_took_the_place_of_a_renamed_one_stays_whole(tmp_path):
 
 
 def ordinary_user():
-    """The words before a command that make it a user's whom permissions bind: root ignores them. It may still read everything, if that
-    can be given away here: the code may lie in a folder of root's."""
+    """Prefix of a command that runs it without root's power to ignore permissions. It keeps the right to read all files if possible,
+    because the code may be in a folder of root."""
     if os.getuid():
         return []
     drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -189,7 +189,7 @@ def ordinary_user():
 
 
 @pytest.mark.slow
-def test_folders_that_a_user_cannot_write_to_are_a_sentence_and_one_warning(tmp_path):
+def test_unwritable_folders_give_one_error_and_one_warning(tmp_path):
     home = tmp_path / "home"
     home.mkdir(mode=0o555)
     program = "import sys; from proximo.cli import main; sys.exit(main(sys.argv[1:]))"

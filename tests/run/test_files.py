@@ -37,7 +37,10 @@ def test_records_survive_a_full_disk_whole_and_in_order(tmp_path):
     file.close()
     assert (tmp_path / "rows").read_bytes() == b"".join(written)
     (warning,) = warnings
-    assert re.fullmatch(r"Cannot write .*rows \(File too large\): its rows wait in memory until it can be written\.", warning)
+    assert re.fullmatch(
+        r"Cannot write .*rows \(File too large\): its rows stay in memory until it can be written\. Free some space on its disk\.",
+        warning,
+    )
 
 
 def test_rows_that_never_find_room_are_reported_lost_at_the_end(tmp_path):
@@ -50,7 +53,7 @@ def test_rows_that_never_find_room_are_reported_lost_at_the_end(tmp_path):
     assert "are lost" in warnings[1]
 
 
-def test_atomic_write_on_a_full_disk_leaves_the_old_file_alone(tmp_path):
+def test_atomic_write_on_a_full_disk_keeps_the_old_file(tmp_path):
     write_atomic(tmp_path / "a", "old")
     with full_disk(), pytest.raises(OSError, match="too large"):
         write_atomic(tmp_path / "a", "new")

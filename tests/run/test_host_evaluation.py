@@ -88,8 +88,8 @@ def test_the_memory_is_reset_where_an_episode_begins_unless_it_is_carried_over(r
     assert (steps > 1e-4).any() != reset_memory
 
 
-def test_step_lost_with_a_worker_leaves_the_memory_unchanged():
-    """Lost in its first step, the evaluation is played as if nothing had been lost: the episodes are all the same."""
+def test_lost_step_leaves_the_memory_unchanged():
+    """A worker that is lost in the first step does not change the evaluation, because all episodes are equal."""
     env = from_factory(Echo, "toy", NONE)
     evaluator, policy = evaluator_of(env, 2, num_envs=1, num_workers=1, memory="gru", reset_memory=False)
     undisturbed = evaluator(policy, 0, 0)
@@ -102,7 +102,7 @@ def test_step_lost_with_a_worker_leaves_the_memory_unchanged():
 
 
 class EchoVector(gymnasium.vector.SyncVectorEnv):
-    """Episodes of different lengths in its environments."""
+    """The environments have episodes of different lengths."""
 
     def __init__(self, num_envs: int, mode: str):
         made = [functools.partial(Echo, 1 + i) for i in range(num_envs)]

@@ -58,7 +58,11 @@ def test_what_means_the_same_is_taken(space, given):
         (Discrete(16), [3, -1], r"^The observation has -1, which"),
         (Discrete(4, start=-2), 2, r"^The observation has 2, which"),
         (Discrete(16), np.nan, r"^The observation has nan, which"),
-        (Box((3,)), [0, np.nan, 0], r"^The observation has nan: expected finite numbers; look where the environment makes it\.$"),
+        (
+            Box((3,)),
+            [0, np.nan, 0],
+            r"^The observation has nan: expected finite numbers. Check the code of the environment that computes it\.$",
+        ),
         (Box((3,)), np.array([0, 0, 1e300]), r"^The observation has inf: expected finite"),
         (PARTS, {"a": [0, 0, -np.inf], "b": (1, [0, 0])}, r"^The observation's a has -inf: expected finite"),
         (GRID, [[0, 5], [0, 8]], r"^The observation has 8, which"),

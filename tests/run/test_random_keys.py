@@ -1,4 +1,4 @@
-"""No random key is used twice: not in a training, and not by it and its evaluations. Every use is recorded, in compiled programs too."""
+"""No random key is used twice in a training and its evaluations. Every use is recorded, also in compiled programs."""
 
 import collections
 from operator import itemgetter
@@ -28,7 +28,7 @@ STREAMS = (SELECTION_STREAM, JUDGEMENT_STREAM, TUNING_STREAM)
 
 
 class Uses:
-    """What was made of each key: children by their number (``fold_in(key, i)`` is ``split(key, n)[i]``), or random bits."""
+    """Uses of each key: children by number (``fold_in(key, i)`` equals ``split(key, n)[i]``), or random bits."""
 
     def __init__(self):
         self.of = collections.defaultdict(collections.Counter)
@@ -62,7 +62,7 @@ class Uses:
         )
 
     def repeated(self):
-        """Keys with a child that was made twice, that were drawn from twice, or that were drawn from and have children."""
+        """Keys with a child that was derived twice, with two draws, or with both a draw and children."""
         jax.effects_barrier()
         return {k: n for k, n in self.of.items() if max(n.values()) > 1 or (DRAWN in n and len(n) > 1)}
 
@@ -75,7 +75,7 @@ def uses(monkeypatch):
     return recorded
 
 
-def test_a_key_that_is_used_twice_is_found(uses):
+def test_recorder_finds_keys_that_are_used_twice(uses):
     def program(key):
         return jax.lax.scan(lambda key, _: (key, jax.random.normal(key)), key, length=2)
 
@@ -85,7 +85,7 @@ def test_a_key_that_is_used_twice_is_found(uses):
     jax.vmap(jax.random.normal)(jax.random.split(key, 3))
     assert len(uses.repeated()) == 1
     jax.random.normal(jax.random.fold_in(key, 2))
-    assert len(uses.repeated()) == 3  # the parent has a child twice, which was drawn from twice
+    assert len(uses.repeated()) == 3  # the parent derives one child twice, and that child is drawn from twice
 
 
 def evaluated(policy, env, config, seed=0):
@@ -110,7 +110,7 @@ def test_no_key_is_used_twice_in_a_training_and_its_evaluations(uses):
 
 @pytest.mark.slow
 def test_seeds_on_levels_in_one_program_share_no_key(uses, monkeypatch):
-    monkeypatch.setattr(evaluation, "LevelsJax", ())  # which would draw the levels once more, to report them
+    monkeypatch.setattr(evaluation, "LevelsJax", ())  # it would draw the levels again to report them
     driver = small_driver(LevelsJax(toys.RandomEnds(), LevelRange(0, 2**31 - 1)), seeds_axis=True)
     run = jax.vmap(lambda state: driver.advance(state, jnp.int32(2), 2)[0], axis_name=SEEDS_AXIS)
     states = jax.jit(run)(driver.init_seeds(jax.vmap(jax.random.key)(np.arange(2))))

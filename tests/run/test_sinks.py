@@ -187,7 +187,7 @@ def test_events_of_a_resume_sort_last_though_the_clock_went_back(tmp_path, monke
     assert len(list(tmp_path.glob("events.*"))) == 4
 
 
-def test_flushed_rows_are_synced_and_unwritten_files_are_not_made(tmp_path, monkeypatch):
+def test_flush_syncs_rows_and_creates_no_empty_files(tmp_path, monkeypatch):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
     sink = JsonLines(tmp_path / "metrics.jsonl", tmp_path / "histograms.jsonl")

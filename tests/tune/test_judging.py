@@ -1,4 +1,4 @@
-"""Which trials of a batch go on does not depend on their places in it."""
+"""Which trials of a batch continue does not depend on their order."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def ask(study, count):
 
 
 def survivors(pruner, scores, evaluations=1, earlier=()):
-    """The scores of the trials that go on after each of ``evaluations``, in a batch of ``scores`` after the base and ``earlier`` trials."""
+    """Scores of the trials that continue after each of ``evaluations``, in a batch with ``scores``, after the base and ``earlier`` trials."""
     study = optuna.create_study(direction="maximize", pruner=make_pruner(pruner))
     for score in (min(SCORES) - 1, *earlier):
         trial = study.ask()

@@ -61,7 +61,7 @@ def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_o
     assert [x.number for x in finalists([Record(0, "failed", BASE, None), *t[1:]], 1)] == [4]
 
 
-def test_a_trial_that_failed_in_the_final_round_does_not_win_by_its_search_score():
+def test_trial_that_failed_in_the_final_round_cannot_win():
     t = trials()
     t[4] = Record(4, "done", BASE, 5.5, [5.5, 5.5], final_failed=True)
     t[1] = Record(1, "done", WIN, 5.0, [5.0, 5.0])
@@ -72,7 +72,7 @@ def test_a_trial_that_failed_in_the_final_round_does_not_win_by_its_search_score
 
 
 class Noisy:
-    """A trainer of trials that are all equally good: a score depends on the setting and the seed by chance alone. It notes all seeds."""
+    """A trainer for equally good trials: a score is random, given the setting and the seed. It records all seeds."""
 
     width, full_seconds, failing = 1, 0.0, None
 
@@ -107,7 +107,7 @@ def noisy(tmp_path, monkeypatch):
     return plan(tmp_path, space, trials=12, together=1, seeds=2, finalists=4)
 
 
-def test_the_winner_is_scored_on_seeds_by_which_nothing_was_chosen(noisy, tmp_path):
+def test_winner_is_scored_on_seeds_not_used_for_selection(noisy, tmp_path):
     p = noisy
     seeds = [*p.trial_seeds, *p.final_seeds, *p.test_seeds]
     assert len(set(seeds)) == len(seeds) == 6
@@ -123,7 +123,7 @@ def test_the_winner_is_scored_on_seeds_by_which_nothing_was_chosen(noisy, tmp_pa
     assert len(Noisy.trained) == count, "nothing is trained twice"
 
 
-def test_a_winner_that_fails_on_its_test_seeds_is_told(noisy, tmp_path, monkeypatch, capsys):
+def test_winner_that_fails_on_its_test_seeds_is_reported(noisy, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Noisy, "failing", noisy.test_seeds[0])
     found = searched(tmp_path / "s", noisy).trials
     best = best_of(found)

@@ -33,9 +33,9 @@ class BestModel:
 
 
 def chosen(folder: str | Path) -> Path:
-    """``folder`` as an absolute path, because an environment may change the working folder."""
+    """``folder`` as an absolute path, because an environment may change the working folder. Raises ``ConfigError`` for the working folder."""
     if str(folder) in ("", "."):
-        raise ConfigError("folder: expected a folder of its own, not the one where you stand.")
+        raise ConfigError(f"folder = {str(folder)!r}: expected another folder than the working folder, for example 'models'.")
     return Path(folder).absolute()
 
 

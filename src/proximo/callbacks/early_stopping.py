@@ -12,7 +12,7 @@ from proximo.run.callbacks import Evaluation
 
 class EarlyStopping:
     """Stops at the first evaluation whose mean return is ``at`` or more, or behind ``patience`` evaluations in a row that were not better than the
-    best before by more than ``min_delta``. A mean return that is NaN or infinite is neither. Raises ``ConfigError`` where neither is given."""
+    best before by more than ``min_delta``. A NaN or infinite mean return counts as the lowest. Raises ``ConfigError`` where neither is given."""
 
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:

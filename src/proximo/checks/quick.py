@@ -26,7 +26,7 @@ SECONDS = 0.1
 
 
 def _more(env_id: str) -> str:
-    return f"`{command('proximo', 'check', env_id)}` tells more."
+    return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
 def quick_check(env: JaxEnvironment | HostEnvironment, env_id: str) -> list[str]:
@@ -55,7 +55,7 @@ def _plain(env: HostEnvironment, env_id: str) -> list[str]:
             one.close()
     if repeats:
         return []
-    return [f"{env_id} gives other steps for the same seed and actions, so that no run on it can be repeated: {_more(env_id)}"]
+    return [f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated: {_more(env_id)}"]
 
 
 def _short(one: Any, env: HostEnvironment) -> list[Row]:

@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
     start = max((current.rfind(character) + (character != "@") for character in breaks if character in current), default=0)
     for word, meaning in candidates(words[:-1], current):
         if shell == "bash" and not re.fullmatch(r"[\w@%+=:,./-]*", word):
-            continue  # bash would put it into the line unquoted
+            continue  # bash would insert it without quotation marks
         print(word if word == FILES else word[start:] if shell == "bash" else f"{word}\t{meaning}".rstrip("\t"))
     return 0
 

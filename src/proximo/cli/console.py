@@ -189,9 +189,9 @@ class LineReporter(QuietReporter):
         failed = self.seeds - len(results)
         if returns and self.seeds > 1:
             mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
-            # Of a seed that failed nothing is here that a mean could take; what is left out must be said.
+            # Failed seeds have no return to average, so the line reports their number.
             named = f"{len(returns)} of {self.seeds} seeds" if failed else f"{len(returns)} seeds"
-            left_out = f"; {failed} failed and not counted, proximo report counts them" if failed else ""
+            left_out = f"; the {failed} that failed are not included, but `proximo report` counts them" if failed else ""
             self.console.print(
                 f"{named}: mean return {_number(mean)} ± {_number(deviation)} (standard deviation){left_out}", markup=False
             )

@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
     if behind and "@" not in options.run:
         steps = ", ".join(f"{best[name]:,}" for name in behind)
         print(
-            f"The best of its checkpoints by evaluation in training is another (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
+            f"Another checkpoint had the best evaluation in training (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
         )
     return 0
 
@@ -132,7 +132,7 @@ def _over_seeds(judged: dict[str, Any], how: str) -> dict[str, Any]:
 
     rows = [judgement.episodes[how].summary() for judgement in judged.values()]
     returns = np.array([row["mean_return"] for row in rows])
-    reported = any(row["success_rate"] is not None for row in rows)  # else no episode of a seed was reported as a success
+    reported = any(row["success_rate"] is not None for row in rows)
     return {
         "episodes": sum(row["episodes"] for row in rows),
         "mean_return": float(returns.mean()),

@@ -120,7 +120,7 @@ class LineReporter(QuietReporter):
 
     def test(self, trial: Record, seeds: int) -> None:
         name = "the base" if trial.number == 0 else f"trial {trial.number}"
-        self.console.print(f"test: {name}, the winner, on {seeds} seeds by which nothing was chosen", markup=False)
+        self.console.print(f"test: {name}, the winner, on {seeds} test seeds", markup=False)
 
     def stopping(self) -> None:
         self.console.print("stopping: trials in training are begun anew by --resume (Ctrl-C again: at once)")
@@ -185,11 +185,11 @@ def say(result: TuneResult) -> None:
             tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
             print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
     if best.test:
-        print("The score on the test seeds is the one to report: nothing was chosen by it.")
+        print("Report the score on the test seeds: no choice depends on them.")
     elif best.test_failed:
-        print("The winner failed on its test seeds (NaN or infinity): its scores are those of luckier seeds.")
+        print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
     elif counts["done"] > 1:
-        print(f"The winner was not tested on other seeds: its score is the best of {counts['done']}, and too high on average.")
+        print(f"The winner was not tested on other seeds: its score is the highest of {counts['done']} and too high on average.")
     if best.number == 0:
         print("No trial was better than the base.")
     width = max(len(name) for name, _, _ in changes(result.plan, best))

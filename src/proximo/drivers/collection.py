@@ -149,7 +149,7 @@ class Collection:
         self.pool, self.place, self.slab, self.programs = pool, place, pool.slabs[place], programs
         self.policy, self.carried, self.memory, self.seconds = policy, carried, list(carried.memory), seconds
         self.memory_before = list(carried.memory)
-        """Of each group, before its last step."""
+        """Memory of each group before its last step."""
         self.burn_in = programs.burn_in
         self.steps, envs = self.slab.reward.shape
         self.taken, _ = programs.action_columns
@@ -170,7 +170,7 @@ class Collection:
         return row, reward
 
     def _keep_step(self, t: int, part: slice) -> None:
-        """Step ``t`` of a group is what is observed next. An invalid step leaves in place what was done and paid before it."""
+        """Store step ``t`` of a group as the previous step of its next row. An invalid step is skipped: the last valid one stays."""
         if self.before is None:
             return
         row, reward = self.before
@@ -253,8 +253,11 @@ class Collection:
         self.seconds["policy"] += time.perf_counter() - started
 
     def _restore_memory(self, t: int, group: int) -> None:
-        """Undo what step ``t`` did to the memory of environments that were lost in it. The policy had acted before their worker was
-        lost; read once more, as an invalid step, the observation leaves their memory unchanged."""
+        """Undo the memory update of step ``t`` for environments that were lost in it.
+
+        The policy acted before their worker was lost. It acts again on the memory before the step, where the lost rows are now
+        invalid and leave their memory unchanged.
+        """
         self.memory[group] = self.memory_before[group]
         _, self.memory[group] = self.programs.act(self.lanes[group].size, *self._acting(t, group))
 

@@ -44,8 +44,8 @@ class DeviceDriver:
         )
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
-    def begin_anew(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
-        """The state of a learner that has learned elsewhere: new episodes, drawn by ``key``."""
+    def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
+        """The state of a trained ``learner`` with new episodes, whose random numbers follow from ``key``."""
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:

@@ -78,8 +78,8 @@ class HostDriver:
         learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
         return TrainState(learner, HostCollectorState(key_collector), jnp.array(True))
 
-    def begin_anew(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
-        """The state of a learner that has learned elsewhere: new episodes, seeded by ``key``."""
+    def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
+        """The state of a trained ``learner`` with new episodes, whose seeds follow from ``key``."""
         return TrainState(without_running_return(learner), HostCollectorState(key), jnp.array(True))
 
     def begin(self) -> None:

@@ -116,7 +116,7 @@ class HostPrograms:
             return own
         row, reward = before
         sampled = row[..., self.action_columns[1]].reshape((*reward.shape, *self.action.shape)).astype(self.action.dtype)
-        begun = ~jnp.isnan(row[..., 0])[..., None]  # before the first step no action was taken, not even action 0
+        begun = ~jnp.isnan(row[..., 0])[..., None]  # NaN before the first step: no action was taken, not even action 0
         action = jnp.where(begun, policy.actor.features(sampled), 0.0)
         return policy.observed(own, first, Previous(action, reward.astype(float)))
 

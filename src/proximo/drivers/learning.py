@@ -71,7 +71,7 @@ def fresh_learner(
 
 
 def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
-    """``learner`` where all environments begin new episodes: the returns that rewards are scaled by restart at 0, their statistics stay."""
+    """``learner`` for new episodes in all environments: the running returns that scale rewards are 0, their statistics stay."""
     scale = learner.reward_scale
     if scale is None:
         return learner

@@ -13,7 +13,7 @@ PARTS = ("all", "train", "held_out")
 """Of the levels of an environment that tells them apart by what is in them: "train" and "held_out" have none in common."""
 
 FIRST_LEVEL = 2**31
-"""The keys of levels are the children of ``key(0)`` from this number on."""
+"""The key of level ``i`` is ``fold_in(key(0), FIRST_LEVEL + i)``."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class LevelRange:
 class LevelsJax:
     """A JAX environment whose resets draw from a range of levels.
 
-    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it, and
-    those that ``step`` is given are ignored.
+    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it,
+    and ``step`` ignores the key that it is given.
     """
 
     def __init__(self, env: Any, levels: LevelRange):
@@ -62,14 +62,14 @@ class LevelsJax:
         """The level of a seed drawn with ``key``."""
         import jax
 
-        # Not key(level), which is the root of the training with that seed; nor a child of key(0) that a run with seed 0 has.
+        # key(level) is the root key of the run with that seed, and the first children of key(0) belong to the run with seed 0.
         level = np.uint32(FIRST_LEVEL) + self.level(key).astype("uint32")
         key_reset, key_steps = jax.random.split(jax.random.fold_in(jax.random.key(0), level))
         state, observation = self.env.reset(key_reset, params)
         return (state, jax.random.key_data(key_steps)), observation
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
-        """A step of the level."""
+        """A step of the level, with the next key of the level instead of ``key``."""
         import jax
 
         state, key_steps = state

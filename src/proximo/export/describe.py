@@ -20,12 +20,12 @@ def input_meaning(name: str, acting: Acting) -> str:
     return {
         OBSERVATION: "as the environment gives it, before normalisation",
         FIRST: "whether an episode begins with this row"
-        + ("" if resets else "; ignored: memory, last action and last reward are carried over episodes"),
+        + ("" if resets else "; ignored: memory, last action and last reward are kept across episodes"),
         PREVIOUS_REWARD: "the reward of the last action; "
         + (
             "ignored where first is true"
             if resets
-            else "where an episode begins that of the episode before, 0 before the first action"
+            else "in the first row of an episode, the last reward of the previous episode; 0 before the first action"
         ),
         MEMORY: "the memory before this row",
         PREVIOUS_ACTION: "the last action, as the output of the row before gives it",
@@ -121,7 +121,7 @@ def _onnx_snippet(metadata: Mapping[str, Any], acting: Acting, count: int) -> st
 def _meaning_of_first(acting: Acting) -> str:
     if acting.network.reset_memory:
         return "`first` empties the memory of the rows in which an episode begins"
-    return "`first` is ignored: memory, last action and last reward are carried over episodes, as in the training"
+    return "`first` is ignored: memory, last action and last reward are kept across episodes, as in training"
 
 
 def _notes(acting: Acting) -> str:

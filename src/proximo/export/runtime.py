@@ -101,12 +101,12 @@ def _windows(x: np.ndarray, window: Sequence[int], strides: Sequence[int], dilat
     between = tuple(step * s for step, s in zip(steps, strides, strict=True))
     inside = tuple(step * d for step, d in zip(steps, dilation, strict=True))
     shape, bytes_apart = (len(x), *places, *window, x.shape[-1]), (x.strides[0], *between, *inside, x.strides[-1])
-    # Unlike as_strided, the constructor raises where a view would leave the array.
+    # Unlike as_strided, the constructor raises if the view exceeds the array.
     return np.ndarray(shape, x.dtype, x, 0, bytes_apart)  # pyright: ignore[reportArgumentType]
 
 
 def _places(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
-    """How often a window fits into the space of ``[N, *space, C]``, by axis."""
+    """Number of positions of a window in ``[N, *space, C]``, for each axis of ``space``. Raises ``ValueError`` if it does not fit."""
     space = list(zip(shape[1:-1], window, strides, dilation, strict=True))
     if not all(w >= 1 and s >= 1 and d >= 1 and (w - 1) * d < size for size, w, s, d in space):
         raise ValueError(
@@ -191,7 +191,7 @@ def _axes(axes: Sequence[int], rank: int) -> set[int]:
 
 def _shape_of_transpose(x: Shape, axes: Sequence[int]) -> Shape:
     if len(_axes(axes, len(x))) != len(x):
-        raise ValueError(f"{list(axes)} is no order of {len(x)} axes")
+        raise ValueError(f"{list(axes)} is not a permutation of {len(x)} axes")
     return tuple(x[axis] for axis in axes)
 
 
@@ -214,7 +214,7 @@ def _shape_of_slice(x: Shape, starts: Sequence[int], stops: Sequence[int], steps
 
 def _shape_of_pad(x: Shape, value: Shape, low: Sequence[int], high: Sequence[int]) -> Shape:
     if value or min((*low, *high), default=0) < 0:
-        raise ValueError("a width of padding is negative, or its value is no single number")
+        raise ValueError("a padding width is negative, or the padding value is not a scalar")
     return tuple(size + a + b for size, a, b in zip(x, low, high, strict=True))
 
 
@@ -232,7 +232,9 @@ def _shape_of_take(x: Shape, places: Shape, axis: int) -> Shape:
 
 def _shape_of_scatter(x: Shape, places: Shape, updates: Shape, how: str) -> Shape:
     if len(x) != 1 or len(places) != 1 or updates != places:
-        raise ValueError(f"{list(updates)} do not go to {list(places)} of {list(x)}")
+        raise ValueError(
+            f"updates of shape {list(updates)} do not fit indices of shape {list(places)} and an array of shape {list(x)}"
+        )
     return x
 
 
@@ -260,7 +262,7 @@ def _shape_of_convolution(x: Shape, weight: Shape, strides: Sequence[int], dilat
 
 def _shape_of_pool(x: Shape, window: Sequence[int], strides: Sequence[int]) -> Shape:
     if len(x) < 2:
-        raise ValueError(f"{list(x)} has no space")
+        raise ValueError(f"{list(x)} has no spatial axes")
     return (x[0], *_places(x, window, strides, [1] * len(window)), x[-1])
 
 
@@ -283,12 +285,15 @@ _SHAPES: dict[str, Callable[..., Shape]] = {
     "max_pool": _shape_of_pool,
     "sum_pool": _shape_of_pool,
 }
-"""The shape that an operation returns, or ``ValueError``. All others work entry by entry, so that their inputs broadcast."""
+"""For each operation, a function that returns the shape of its result or raises ``ValueError``. All other operations are
+element-wise, and their inputs broadcast."""
 
 
 def infer_shapes(program: Mapping[str, Any], n: int) -> list[Shape]:
-    """The shape of every value of a program for ``n`` environments. Raises ``ValueError`` where shapes do not fit together, or where the
-    program needs far more memory than its inputs and constants account for."""
+    """The shape of every value of a program for ``n`` environments.
+
+    Raises ``ValueError`` if shapes do not fit together, or if the program needs more memory than its inputs and constants justify.
+    """
     drawn = {leaf["name"] for leaf in program["interface"]["noise"]}
     values = [_sized(tuple(resolve(d, n) for d in leaf["shape"])) for leaf in program["inputs"]]
     given = sum(math.prod(x) for leaf, x in zip(program["inputs"], values, strict=True) if leaf["name"] not in drawn)
@@ -304,19 +309,17 @@ def infer_shapes(program: Mapping[str, Any], n: int) -> list[Shape]:
             made = _sized(_SHAPES.get(name, np.broadcast_shapes)(*inputs, **resolved))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"its operation {name!r}, number {i}, fails ({error})") from error
-        window = inputs[1][:-1] if name == "convolution" else resolved.get("window", ())  # what is copied for each place
+        window = inputs[1][:-1] if name == "convolution" else resolved.get("window", ())  # copied for each position
         left -= math.prod(made) + math.prod(made[:-1]) * math.prod(window) * (inputs[0][-1] if window else 0)
         if left < 0:
-            raise ValueError(
-                f"its operations up to number {i}, {name!r}, need more memory than its inputs and constants account for"
-            )
+            raise ValueError(f"its operations up to number {i}, {name!r}, need more memory than its inputs and constants justify")
         values.append(made)
     return values
 
 
 def _sized(shape: Shape) -> Shape:
     if len(shape) > MAX_RANK or min(shape, default=0) < 0:
-        raise ValueError(f"{str(list(shape))[:80]} is no shape of an array")
+        raise ValueError(f"{str(list(shape))[:80]} is not a valid array shape")
     return shape
 
 
@@ -386,8 +389,8 @@ class Policy:
         """The memory after a row, and N actions as the environments take them.
 
         ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins.
-        ``reward``: N rewards of the last actions, where the policy observes them; a policy whose memory is carried over episodes
-        observes them in the first row of an episode too. ``noise``: of ``noise``, which samples the
+        ``reward``: N rewards of the last actions, if the policy observes them. A policy that keeps its memory across episodes also
+        needs them in the first row of an episode. ``noise``: of ``noise``, which samples the
         actions; without, they are the most probable ones. Raises ``PolicyError`` where shapes do not fit.
         """
         memory, outputs = self.step(memory, observation, first, reward, noise)
@@ -415,7 +418,7 @@ class Policy:
         return {entry["input"]: outputs.pop(entry["output"]) for entry in self.interface["carried"]}, outputs
 
     def _is_initial(self, memory: Mapping[str, Any]) -> bool:
-        """Whether ``memory`` is what ``init_memory`` gives, for any number of environments."""
+        """Whether ``memory`` equals that of ``init_memory``, for any number of environments."""
         return all(np.all(np.asarray(memory[name]) == row) for name, row in self._initial.items() if name in memory)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -500,7 +503,7 @@ class Policy:
             with zipfile.ZipFile(self.path) as archive:
                 members = archive.infolist()
                 if sum(member.file_size for member in members) > 2**24 + 16 * size:
-                    raise ValueError("what it holds is too large for its size")
+                    raise ValueError("its content is too large for the size of the file")
                 arrays = {}
                 for member in members:
                     with archive.open(member) as file:
@@ -508,7 +511,7 @@ class Policy:
                 return arrays
         except OSError as error:
             raise PolicyError(f"Cannot read {self.path} ({error.strerror or error}).") from error
-        except Exception as error:  # zipfile and its decompressors raise errors of a dozen kinds
+        except Exception as error:  # zipfile and its decompressors raise a dozen types of errors
             raise PolicyError(f"{self.path} is damaged, or no policy of proximo: {error}.") from error
 
     def _checked(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -539,17 +542,17 @@ class Policy:
 
 
 def _read_array(file: Any) -> np.ndarray:
-    """An array as ``numpy.save`` writes it, no larger than its file."""
+    """Read an array that ``numpy.save`` wrote, without reserving more memory than the file has bytes. Raises ``ValueError``."""
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_column, dtype = header(file)
     if dtype.name not in DTYPES:
-        raise ValueError(f"it holds an array of {dtype.name}")
+        raise ValueError(f"it contains an array of {dtype.name}, expected one of {', '.join(DTYPES)}")
     return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if by_column else "C")
 
 
 def _shown(value: Any) -> str:
-    """A value of a file in a message: short, and without control characters."""
+    """A value from a file, for a message: short and printable."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
@@ -604,7 +607,7 @@ def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     named = [leaf["name"] for leaf in (*interface["observation"], *interface["noise"])]
     named += ["first", *([interface["reward"]] if interface["reward"] else [])]
     lost = [name for name in named if name not in inputs]
-    left = {*outputs} - {"action"}  # each output is carried once, and the action is not
+    left = {*outputs} - {"action"}  # each output may be carried once; the action is not carried
     for entry in interface["carried"]:
         leaf, row = inputs.get(entry["input"]), arrays.get(f"initial.{entry['input']}")
         if leaf is None or row is None or list(row.shape) != leaf["shape"][1:] or entry["output"] not in left:

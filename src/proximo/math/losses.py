@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 Rows = Float[Array, "*rows"]
 MAX_LOG_RATIO = 20.0
-"""``exp(20)`` is 5e8: its square, in the norm of the gradient, is far from float32's largest number."""
+"""``exp(20)`` is 5e8: its square, in the norm of the gradient, does not overflow float32."""
 
 
 def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
@@ -18,8 +18,8 @@ def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
 def probability_ratio(log_ratio: Rows) -> Rows:
     """``exp(log_ratio)``, continued beyond ``exp(MAX_LOG_RATIO)`` by its tangent.
 
-    So the ratio and its gradient stay finite, and the gradient keeps its sign: ``exp`` overflows beyond 88, where
-    ``0 * inf`` would make the gradient of a clipped transition NaN.
+    The ratio and its gradient thus stay finite, and the gradient keeps its sign. ``exp`` overflows above 88, and ``0 * inf`` would
+    make the gradient of a clipped transition NaN.
     """
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     tangent = math.exp(MAX_LOG_RATIO) * (1.0 + log_ratio - MAX_LOG_RATIO)
@@ -52,7 +52,7 @@ def clipped_value_loss(value: Rows, old_value: Rows, target: Rows, clip_eps: Flo
 def approximate_kl(log_ratio: Rows) -> Rows:
     """``(r - 1) - log r``: unbiased for KL(old ‖ new), never negative (k3 of Schulman 2020, "Approximating KL").
 
-    Finite for every finite ``log_ratio``, as ``probability_ratio`` is.
+    Like ``probability_ratio``, it is finite up to log ratios of about 1e29.
     """
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     above = probability_ratio(log_ratio) - 1.0

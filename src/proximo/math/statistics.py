@@ -13,8 +13,8 @@ from proximo.types import add_steps, steps_to_float
 class RunningStatistics(eqx.Module):
     """Mean and variance of all valid samples, merged batch by batch (Chan et al. 1979, "Updating formulae").
 
-    The updates are incremental (``mean + change``): a weighted average of the old variance and the new one loses a rounding
-    error of the same sign in each merge, 6 % of the variance in ten million merges.
+    The updates are incremental (``mean + change``). A weighted average of the old and the new variance has a rounding error of
+    the same sign in each merge: it loses 6 % of the variance in ten million merges.
     """
 
     count: UInt32[Array, "*batch 2"]

@@ -50,7 +50,7 @@ class ActorCritic(eqx.Module):
     mask_ndim: int | None = eqx.field(static=True)
     """Axes of the action mask, the entry ``action_mask`` of the observation; None where there is no mask."""
     reset_memory: bool = eqx.field(static=True)
-    """Whether an episode starts with an empty memory, and observes no previous action and reward; else ``first`` is ignored."""
+    """Whether an episode starts with an empty memory, and with zeros as previous action and reward. If not, ``first`` is ignored."""
     added: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
     action_features: int = eqx.field(static=True)
@@ -119,8 +119,11 @@ class ActorCritic(eqx.Module):
         return Previous(self.actor.features(action), reward.astype(float)) if self.added else None
 
     def observed(self, observation: Observation, first: Bool[Array, "*rows"], previous: Previous | None) -> Observation:
-        """``observation`` with the entries that the policy observes beside it: zeros at an episode's start, unless the memory is
-        carried over episodes. What was done and paid last belongs to it: without them it would never see an episode's last reward."""
+        """``observation`` with the previous action and reward, if the policy observes them.
+
+        They are zeros at the start of an episode, unless the memory is kept across episodes: such a policy would otherwise never
+        see the last reward of an episode.
+        """
         if previous is None:
             return observation
         entries = {PREVIOUS_ACTION: previous.action, PREVIOUS_REWARD: previous.reward[..., None]}

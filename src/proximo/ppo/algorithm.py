@@ -48,7 +48,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 
     def prepare(fresh: Rollout) -> Batch:
         batch = make_batch(fresh, advantages(fresh, state), plan.sequence_length)
-        # The clip of the value loss stays around the values of the policy that acted, as that of the ratio does.
+        # The clip of the value loss stays centred on the values of the policy that acted, like the clip of the ratio.
         batch = dataclasses.replace(batch, value=cut(rollout.value, plan.sequence_length))
         return normalized(batch) if plan.normalize_advantage == "batch" else batch
 
@@ -96,7 +96,7 @@ def minibatch_step(state: LearnerState, assemble, batch: Batch, carry: tuple, in
     if plan.stop_at_kl:
         active = active & (metrics["approx_kl"] <= h.target_kl)
     direction, stepped_state = make_optimizer(h).update(gradient, optimizer_state, vector)
-    if plan.decay_weights:  # decoupled: not seen by Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101)
+    if plan.decay_weights:  # decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101)
         direction = jnp.asarray(direction) + h.weight_decay * jnp.where(decayed(state.policy), vector, 0.0)
     stepped = vector - rates(state) * jnp.asarray(direction)
     metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}

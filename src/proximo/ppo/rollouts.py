@@ -75,8 +75,8 @@ def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2
 
 
 def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Array]:
-    """By source, whether anything is NaN or infinite: in valid observations, the one behind them and final ones; in valid
-    rewards and their statistics; in the loss; in the gradient's norm; in the parameters."""
+    """By source, whether anything is NaN or infinite: in valid observations, the last one and final ones; in valid
+    rewards and their statistics; in the loss; in the norm of the gradient; in the parameters."""
 
     def bad(x: Array, valid: Array | None = None) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -95,7 +95,7 @@ def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str,
         "observation": jnp.any(jnp.stack(observations)),
         "reward": jnp.any(jnp.stack(rewards)),
         "loss": bad(metrics["loss"]),
-        # Clipping divides by the norm: the gradient of a finite loss with an infinite norm would be clipped to zero, without a word.
+        # Clipping divides by the norm: a gradient with an infinite norm would silently be clipped to zero, even if the loss is finite.
         "gradient": bad(metrics["grad_norm"]),
         # Those of the normaliser too: numbers that are finite in an observation may overflow in its statistics.
         "parameters": jnp.any(jnp.stack([bad(x) for x in jax.tree.leaves(eqx.filter(state.policy, eqx.is_array))])),

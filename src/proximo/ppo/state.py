@@ -141,10 +141,10 @@ def of_value_alone(policy: ActorCritic) -> Bool[Array, " parameters"]:
 
 
 def decayed(policy: ActorCritic) -> Bool[Array, " parameters"]:
-    """Which of the trainable parameters, as one flat vector, ``weight_decay`` shrinks: weight matrices and convolution kernels.
+    """Mask of the trainable parameters, as one flat vector, that ``weight_decay`` shrinks: weight matrices and convolution kernels.
 
-    These are the arrays of two or more axes that are named ``weight...`` or ``kernel...`` (in Flax, Equinox and here). Biases,
-    ``log_std``, normalization gains and the eigenvalues of an LRU are not decayed: zero is no natural value for them.
+    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and proximo). Biases,
+    ``log_std``, normalization gains and the eigenvalues of an LRU are not decayed, because zero is not a neutral value for them.
     """
     trainable, _ = split_policy(policy)
     marks = jax.tree_util.tree_map_with_path(lambda path, x: jnp.full(x.shape, _is_weight(path, x)), trainable)

@@ -38,7 +38,7 @@ def last_clip(group: Group) -> Found | None:
         path
         for folder in dict.fromkeys(videos(run.path) for run in group.runs)
         for path in folder.glob("*.mp4")
-        if path.is_file() and path.resolve().parent == folder.resolve()  # no link to another file, which the page would hold
+        if path.is_file() and path.resolve().parent == folder.resolve()  # a link could embed any other file in the page
     ]
     for pattern, shows in (
         (r"(\d+)", "recorded in training, greedy"),

@@ -130,9 +130,9 @@ def results(section: Section) -> Markup:
         pace = (f"{row.steps:,}", duration(row.seconds), number(row.steps_per_second))
         counted = [len(row.group.runs), tag("small", standing)]
         if row.failed:
-            counted.append(tag("small", f"{row.failed} without a result counted as {number(row.worst)}"))
+            counted.append(tag("small", f"{row.failed} failed without a result, counted as {number(row.worst)}"))
         if row.left_out:
-            counted.append(tag("small", f"{row.left_out} without a result left out"))
+            counted.append(tag("small", f"{row.left_out} without a result, left out"))
         rows.append([name, counted, _score(row.final), _score(row.best), rate, *pace])
     return table(head, rows, range(2, 8), stacks=True)
 

@@ -49,7 +49,7 @@ class RunRecord:
     series: dict[str, Series]
     facts: dict[str, str]
     invalid: bool = False
-    """Whether its last evaluation gave NaN or infinity."""
+    """Whether its last evaluation has a mean return of NaN or infinity."""
 
     @property
     def environment(self) -> str:
@@ -129,9 +129,7 @@ def flat_settings(config: Config) -> dict[str, Any]:
 
 
 def _number(value: Any) -> TypeGuard[float]:
-    return (
-        type(value) in (int, float) and abs(value) <= sys.float_info.max
-    )  # not bool; a whole number may be too large for isfinite
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # not bool; isfinite raises for a very large int
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[float]:

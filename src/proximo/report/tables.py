@@ -27,8 +27,11 @@ class Score(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One group in the final table. ``seconds`` and ``steps_per_second`` are means over its runs; ``failed`` runs without a result count as
-    ``worst``, and other runs without one are ``left_out``."""
+    """One group in the final table.
+
+    ``seconds`` and ``steps_per_second`` are means over its runs. ``failed`` is the number of failed runs without a result, which count as
+    ``worst``. ``left_out`` is the number of other runs without a result.
+    """
 
     group: Group
     statuses: dict[str, int]
@@ -70,25 +73,27 @@ def best_score(run: RunRecord) -> float:
 
 
 def has_failed(run: RunRecord) -> bool:
-    """Whether the run failed, or ended in an evaluation that is no number: without a score it counts as the worst."""
+    """Whether the run failed, or its last evaluation is NaN. Without a score, such a run counts as the worst."""
     return run.status == "failed" or run.invalid
 
 
 def worst_return(section: Section) -> float:
-    """The lowest return that any run of the environment has measured, in evaluation or in training; NaN without any. It stands for the
-    score of failed runs that have none: leaving these out would flatter."""
+    """The lowest return that any run of the environment has measured, in evaluation or in training; NaN without any.
+
+    It is the score of failed runs without a result. Without them, the remaining runs would look too good.
+    """
     lowest = [run.values(name).min() for run in section.runs for name in (EVALUATION, TRAINING) if name in run.series]
     return float(min(lowest, default=math.nan))
 
 
 def _scores(runs: Sequence[RunRecord], score: Callable[[RunRecord], float], worst: float) -> np.ndarray:
-    """The scores of ``runs``: failed runs without one count as ``worst``, others without one are left out."""
+    """The finite scores of ``runs``. Failed runs without a score count as ``worst``; other runs without one are left out."""
     scores = np.array([worst if has_failed(run) and not math.isfinite(score(run)) else score(run) for run in runs], np.float64)
     return scores[np.isfinite(scores)]
 
 
 def success(run: RunRecord) -> float:
-    """The last evaluation's share of successes: 0 where that evaluation does not report it, or a failed run has none; else NaN."""
+    """The success rate of the last evaluation, 0 if it reports none. Without an evaluation: 0 for a failed run, else NaN."""
     found, evaluated = (run.series.get(name) for name in ("eval/success_rate", EVALUATION))
     if evaluated is None:
         return 0.0 if has_failed(run) else math.nan
@@ -106,8 +111,8 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def final_row(group: Group, measure: str, worst: float) -> Row:
-    """The group in the final table. Runs that ended early count with what they last reached, failed ones that have reached nothing as
-    ``worst``: leaving them out would flatter."""
+    """The group in the final table. Runs that ended early count with their last score, and failed runs without a score as ``worst``.
+    Without them, the group would look too good."""
     runs = group.runs
     unmeasured = [run for run in runs if not math.isfinite(final_score(run, measure))]
     failed = sum(map(has_failed, unmeasured)) if math.isfinite(worst) else 0
@@ -133,7 +138,7 @@ def final_table(section: Section) -> list[Row]:
 
 
 def notes(section: Section) -> list[str]:
-    """A sentence for each group some of whose runs have no result: how many count as the worst, and how many are left out."""
+    """Notes on groups with runs that have no result: how many of these runs count as the worst, and how many are left out."""
     kind = "evaluation" if measure_of(section) == EVALUATION else "finished episode"
     found = []
     for row in final_table(section):

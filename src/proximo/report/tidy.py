@@ -14,8 +14,8 @@ COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "
 
 
 def lines(sections: Sequence[Section]) -> Iterator[str]:
-    """One line a value, as measured: nothing is thinned or averaged. ``seconds`` are empty where they are unknown. A failed run has a line
-    ``failed`` at the step that it reached, also where it has measured nothing."""
+    """One line per value, as measured, without thinning or averaging. ``seconds`` are empty if unknown. A failed run also has a line with
+    the metric ``failed`` at the step that it reached, even if it measured nothing."""
     yield _line(COLUMNS)
     for section in sections:
         for group in section.groups:

@@ -73,7 +73,7 @@ class _Noting(Reporter):
 
 
 class _Turn:
-    """One call after the other changes what an agent has learned, so that none overwrites what another one has learned."""
+    """Exclusive right of one call to change an agent, so that no call overwrites the result of another. Raises ``ConfigError``."""
 
     _last: ClassVar[weakref.WeakKeyDictionary[PPO, _Turn]] = weakref.WeakKeyDictionary()
     _lock = threading.Lock()
@@ -83,16 +83,16 @@ class _Turn:
             last = self._last.get(agent)
             if last is not None and last.busy:
                 raise ConfigError(
-                    "This agent is learning already, in another call or thread: wait until that has ended, or give each thread an agent of its own."
+                    "This agent is already learning in another call or thread: wait until that call ends, or use one agent for each thread."
                 )
             self._last[agent] = self
             self.busy = True
 
     def go_on(self, agent: PPO) -> None:
-        """After a pause, in which others may have their turn."""
+        """Continue after a pause. Raises ``ConfigError`` if another call has changed the agent since."""
         with self._lock:
             if self._last[agent] is not self:
-                raise ConfigError("This agent has learned in another call since this one paused: begin a new one.")
+                raise ConfigError("This agent has learned in another call since this call paused: start a new call.")
             self.busy = True
 
 
@@ -188,8 +188,8 @@ class PPO:
 
         Schedules run from the first step to the last of this call: a second call stretches them over what it adds. Environments in JAX go on
         where they stood, Gymnasium's begin anew. ``callbacks``: as in ``proximo.train``; ``reporter``: who is told of progress. Ctrl-C raises
-        ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` where NaN or infinity ends it, ``ConfigError``
-        while another thread learns with this object (several may ``predict`` at once).
+        ``KeyboardInterrupt``, and what was learned until then stays. Raises ``TrainingError`` if NaN or infinity ends it, and
+        ``ConfigError`` while another call learns with this object. Several threads may ``predict`` at once.
         """
         reporter = reporter or _Noting(self.warnings)
         turn = _Turn(self)
@@ -215,7 +215,7 @@ class PPO:
     ) -> Iterator[None]:
         """``learn``, at the pace of another program: yields before each call of the compiled one, of ``most_updates`` at most, when this object has
         all that was learned until then. Closed there, it ends there. ``interrupts`` are heeded while they are entered, which is up to the caller.
-        Raises ``ConfigError`` while another call learns, and where another one has learned since this one yielded.
+        Raises ``ConfigError`` while another call learns, or if another call has learned since this one yielded.
         """
         turn, reporter = _Turn(self), reporter or _Noting(self.warnings)
         try:
@@ -335,14 +335,14 @@ class PPO:
 
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment of the same spaces from now on: an id, or an object as ``PPO`` takes it. Raises ``ConfigError`` where
-        the spaces are others. What was learned stays; episodes and memories begin anew, and randomness goes on where it stood."""
+        the spaces are others. The learned parameters stay. New episodes begin with empty memories, and the stream of random numbers continues."""
         turn = _Turn(self)
         try:
-            return self._with_env(*_with_env(self.config, env, env_settings))
+            return self._switch_to(*_with_env(self.config, env, env_settings))
         finally:
             turn.busy = False
 
-    def _with_env(self, made: JaxEnvironment | HostEnvironment, config: Config) -> PPO:
+    def _switch_to(self, made: JaxEnvironment | HostEnvironment, config: Config) -> PPO:
         for role in ("observation", "action"):
             ours, theirs = (from_any(getattr(e, f"{role}_space"), role) for e in (self._env, made))
             alike = _unbounded(ours) == _unbounded(theirs) if role == "observation" else ours == theirs
@@ -352,9 +352,9 @@ class PPO:
         self.warnings = quick_check(made, config.env.id)
         if self._state is not None:
             program = make_program(config, made, stacked=False)
-            self._state = program.begin_anew(self._state)
+            self._state = program.with_new_episodes(self._state)
             program.close()
-        self._env, self.config, self._evaluation = made, config, None  # the last one was on the other environment
+        self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
         return self
 
     def save(self, folder: str | Path) -> Path:

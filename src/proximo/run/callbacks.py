@@ -180,4 +180,6 @@ def _state(callback: Any) -> Any:
     try:
         return read_json(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"callbacks: {type(callback).__name__}.state_dict() gives what JSON cannot hold ({error}).") from error
+        raise ConfigError(
+            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite numbers, booleans or None."
+        ) from error

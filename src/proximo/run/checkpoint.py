@@ -110,7 +110,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     meta = _render({**content, "sha256": _hash(_render(content))})
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
-        folder.mkdir(exist_ok=True)  # without parents: a run folder that is gone is not made anew
+        folder.mkdir(exist_ok=True)  # without parents: a removed run folder is not created again
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_synced(temporary / STATE, data)
@@ -187,7 +187,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if not _is_described(content):
         raise _foreign(path, f"{META} does not describe its leaves and {STATE}")
     if path.name.isdecimal() and content["step"] != int(path.name):
-        raise _damaged(path, f"it was saved as step {content['step']}, and its folder was renamed since")
+        raise _damaged(path, f"it was saved as step {content['step']}, and its folder was renamed: restore the name")
     elsewhere = [name for name in content["files"] if name != STATE]
     if elsewhere:  # a checkpoint that comes from others must not have this process read what it likes
         raise _foreign(path, f"{META} names {shown(elsewhere[0])}, expected {STATE} alone")
@@ -232,8 +232,15 @@ def verify(path: Path) -> dict[str, Any]:
 
 
 def read_summary(path: Path, name: str) -> dict[str, Any] | None:
-    """The summary of an evaluation that a checkpoint has for ``name`` (``best`` or ``evaluation``); None before the first one. Raises
-    ``CheckpointError``, also for what is no such summary."""
+    """The summary of an evaluation in a checkpoint; None before the first evaluation.
+
+    Args:
+        path: folder of the checkpoint.
+        name: ``best`` or ``evaluation`` (the last one).
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or the entry is not a summary of an evaluation.
+    """
     summary = verify(path)["info"].get(name)
     if summary is not None and not (
         isinstance(summary, dict)
@@ -241,7 +248,7 @@ def read_summary(path: Path, name: str) -> dict[str, Any] | None:
         and 0 <= summary["step"] < 2**63
         and isinstance(summary.get("mean_return", ""), int | float if name == "best" else int | float | None)  # None: NaN
     ):
-        raise _foreign(path, f"its {name} is {shown(summary)}, expected the figures of an evaluation")
+        raise _foreign(path, f"its {name} is {shown(summary)}, expected the summary of an evaluation")
     return summary
 
 

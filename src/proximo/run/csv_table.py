@@ -33,7 +33,7 @@ class CsvTable(Sink):
             self._stands = self._attempt(lambda: self._append(row))
         else:
             rows = read_rows(self._source)
-            # On a full disk the newest row may wait in memory still: then the table is written again with the next one.
+            # On a full disk the newest row may still be in memory: then the next row writes the table again.
             complete = bool(rows) and rows[-1].keys() == {"step", *values} and rows[-1]["step"] == step
             self._stands = self._attempt(lambda: self._rewrite(rows)) and complete
 

@@ -34,7 +34,7 @@ PUBLISHED = "proximo.json"
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
-_CONFIG_HAS_END = "# The last line says that the file is whole.\n"
+_CONFIG_HAS_END = "# The last line marks the end of the file.\n"
 _CONFIG_END = "# end of config.yaml\n"
 
 
@@ -86,8 +86,15 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
 
 
 def place_of(run_dir: Path, folder: os.stat_result) -> Path | None:
-    """Where the folder of a run that this process has locked is now: ``run_dir``; another path after a rename, which Linux tells by the open
-    lock file; None where it was removed, or that is unknown."""
+    """Current path of the folder of a run that this process has locked.
+
+    Args:
+        run_dir: path of the folder when the training started.
+        folder: ``stat`` of the folder at that time.
+
+    Returns:
+        ``run_dir``, or the new path after a rename (on Linux, from the open lock file). None if the folder was removed or cannot be found.
+    """
 
     def is_it(path: Path) -> bool:
         try:
@@ -156,7 +163,7 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     run), with ``@best``, ``@last`` or ``@STEP`` behind it. Raises ``CheckpointError`` when nothing or too much fits.
     """
     base, which = _split(text)
-    hold_plain(text)
+    check_plain(text)
     known = sorted(path for path in runs_dir.glob("*/[!.]*") if is_plain(str(path)) and _is_run(path))
     if base == "last":
         if not known:
@@ -182,10 +189,10 @@ def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
     )
 
 
-def hold_plain(text: str) -> None:
-    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would obey."""
+def check_plain(text: str) -> None:
+    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would execute."""
     if not is_plain(text):
-        raise CheckpointError(f"{shown(text, most=300)} has control characters in it: rename the folder.")
+        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
 
 
 def resolve_one(text: str, runs_dir: Path) -> tuple[Path, Which]:
@@ -225,7 +232,9 @@ class RunLock:
             write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
         except OSError as error:
             self._lock.release()
-            raise RunDirectoryError(f"Cannot write into {self.run_dir} ({error.strerror}).") from error
+            raise RunDirectoryError(
+                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -310,10 +319,10 @@ def _read_config(run_dir: Path) -> Config:
         raise CheckpointError(f"{run_dir} is a published policy: `{command('proximo', 'pull', run_dir)}` makes a run of it.")
     try:
         content = path.read_bytes()
-        # Without its end it would be read with defaults for what is missing. Older files, and ones that a user wrote, have no such end.
+        # A truncated file would be read with defaults for the missing settings. Older files and files of users have no end mark.
         if _CONFIG_HAS_END.encode() in content and _CONFIG_END.encode() not in content:
             raise CheckpointError(
-                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy."
+                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
             )
         return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 EVALUATIONS = 2**30
-"""The keys of evaluations are children of the seed's key from this number on; the first ones belong to the training."""
+"""Evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the training."""
 MOST_STEPS = 100_000
 MOST_EPISODES = 10**6
 
@@ -69,15 +69,15 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean without the lowest and the highest quarter, rounded down to whole entries: a float, or an array along ``axis``. NaN where
-    any entry is NaN.
+    """The mean without the lowest and the highest quarter, rounded down to whole entries: a float, or an array along ``axis``. It is NaN
+    if any entry is NaN.
 
     As ``scipy.stats.trim_mean(x, 0.25)``, which takes longer to import than a report to write.
     """
     ordered = np.sort(x, axis=axis)
     cut = ordered.shape[axis or 0] // 4
     kept = np.take(ordered, range(cut, ordered.shape[axis or 0] - cut), axis=axis or 0)
-    # NaN is sorted last, and would be left out as if it were the best.
+    # NaN is sorted last and would be trimmed as if it were the highest.
     mean = np.where(np.isnan(np.take(ordered, -1, axis=axis or 0)), np.nan, kept.mean(axis=axis))
     return float(mean) if axis is None else mean
 

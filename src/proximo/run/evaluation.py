@@ -85,7 +85,7 @@ class Evaluator:
     def _play_together(
         self, policy: ActorCritic, carried: Carried, key: Key[Array, ""], stochastic: bool = False
     ) -> tuple[Carried, PyTree]:
-        """An episode of each environment; the memory and the previous action and reward after it."""
+        """Play an episode in each environment. Returns the memory with the previous action and reward, and the results."""
         env, batch, (memory, previous) = self.env, self.together, carried
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(key)
@@ -129,7 +129,7 @@ class Evaluator:
             return t + 1, after
 
         _, end = jax.lax.while_loop(running, play, (jnp.int32(0), start))
-        if not self.ends:  # an episode that is cut has not ended, and is no success
+        if not self.ends:  # an episode that is cut off counts as no success
             end["success"] &= end["done"]
         told = ("episode_return", "length", "done", *(("success",) if vector.tells_success(env) else ()))
         levels = {"level": jax.vmap(env.level)(keys_reset)} if isinstance(env, LevelsJax) else {}

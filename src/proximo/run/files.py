@@ -46,9 +46,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 class AppendedFile:
-    """A file that grows by whole records. A write that fails warns once; the record then waits in memory for the next write.
+    """A file to which whole records are appended. If a write fails, the record stays in memory until the next write, with one warning.
 
-    No method raises ``OSError``: a full disk neither stops a training nor leaves a part of a record.
+    No method raises ``OSError``: a full disk does not stop a training, and the file never contains a partial record.
     """
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
@@ -58,7 +58,7 @@ class AppendedFile:
         self._lock = threading.Lock()
 
     def append(self, record: bytes) -> None:
-        """Write ``record`` after those that wait. Records are dropped when more than ``MAX_WAITING_BYTES`` wait."""
+        """Write ``record`` after the waiting records. If more than ``MAX_WAITING_BYTES`` are waiting, they are dropped."""
         with self._lock:
             self._waiting += record
             self._attempt(self._write)
@@ -66,7 +66,7 @@ class AppendedFile:
                 self._waiting = b""
 
     def sync(self) -> None:
-        """Write what waits, and wait until the disk has all records."""
+        """Write the waiting records, and return when the disk has all records."""
         with self._lock:
             if self._waiting:
                 self._attempt(self._write)
@@ -74,20 +74,20 @@ class AppendedFile:
                 self._attempt(self._sync)
 
     def close(self) -> None:
-        """Write what waits; warn when the file still does not take it."""
+        """Write the waiting records. Warns if that still fails."""
         self.sync()
         if self._waiting:
-            self._warned(f"The last rows of {self.path} are lost: it still cannot be written.")
+            self._warned(f"The last rows of {self.path} are lost: the file still cannot be written. Free some space on its disk.")
 
     def _write(self) -> None:
-        # Opened for each record: a file that stays open would be the old one after write_atomic has replaced it.
+        # Opened for each record: write_atomic may replace the file, and an open one would still be the old one.
         with open(self.path, "ab", buffering=0) as file:
             end, left = file.seek(0, os.SEEK_END), memoryview(self._waiting)
             try:
                 while left:
                     left = left[file.write(left) :]
             except OSError:
-                file.truncate(end)  # the disk may have taken a part of a record
+                file.truncate(end)  # the disk may have stored a part of a record
                 raise
         self._waiting, self._unsynced = b"", True
 
@@ -103,7 +103,9 @@ class AppendedFile:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                self._warned(f"Cannot write {self.path} ({error.strerror}): its rows wait in memory until it can be written.")
+                self._warned(
+                    f"Cannot write {self.path} ({error.strerror}): its rows stay in memory until it can be written. Free some space on its disk."
+                )
 
 
 def plain(value: Any) -> Any:

@@ -40,7 +40,7 @@ class HostEvaluator:
         self._step = jax.jit(self._act)
 
     def _act(self, policy: ActorCritic, memory, previous, step, observation, first, filler, key, t):
-        """``step``: the sampled action, the reward and ``filler`` of the last step; None before the first."""
+        """``step``: the sampled action, the reward and ``filler`` of the last step; None before the first step."""
         key = None if key is None else jax.random.fold_in(key, t)
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             if step is not None:

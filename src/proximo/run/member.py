@@ -99,7 +99,7 @@ class RunMember(Member):
         self._warned = warned
         self._folder = run_dir.stat()
         self._late: list[tuple[int, dict[str, float]]] = []
-        """Rows that came when the folder was not in its place any more."""
+        """Rows that were written after the run folder was renamed or removed."""
         (run_dir / FAILURE).unlink(missing_ok=True)
         # First, because others read what they have missed from these files.
         self.sinks: list[Sink] = [JsonLines(run_dir / METRICS, run_dir / HISTOGRAMS, warned)]
@@ -111,7 +111,7 @@ class RunMember(Member):
         kept = checkpoint.steps(self.checkpoints)
         stands = f"the checkpoint of step {kept[-1]} stands" if kept else "no checkpoint was saved yet"
         self.failure = TrainingError(f"{reason} Training has stopped; {stands}.")
-        with contextlib.suppress(OSError):  # a full disk; the reason is reported in any case
+        with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
             write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
 
     def write(self, step: int, row: dict[str, float]) -> None:
@@ -127,7 +127,7 @@ class RunMember(Member):
         self._each("write_clip", step, gif, size)
 
     def _each(self, method: str, *arguments: Any) -> None:
-        """Call ``method`` of every sink. One that raises is dropped with a warning: no sink may stop a training."""
+        """Call ``method`` of every sink. A sink that raises is removed with a warning, because no sink may stop a training."""
         for sink in tuple(self.sinks):
             try:
                 getattr(sink, method)(*arguments)
@@ -135,17 +135,21 @@ class RunMember(Member):
                 self.sinks = [other for other in self.sinks if other is not sink]
                 what = " ".join(str(error).split()) or "no reason given"
                 self._warned(
-                    f"{type(sink).__name__} has failed ({type(error).__name__}: {what}): it gets nothing more, the training goes on."
+                    f"{type(sink).__name__} has failed ({type(error).__name__}: {what}): it receives no more rows, and the training continues."
                 )
 
     def save(self, step: int, state: TrainState) -> None:
-        """Checkpoint, note the best one, drop the old ones. Raises ``CheckpointError`` where the disk does not take it, and
-        ``RunDirectoryError`` where the folder was renamed (the checkpoint is there then) or removed."""
+        """Save a checkpoint, mark the best one and remove old ones.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be written.
+            RunDirectoryError: the run folder was renamed (the checkpoint is saved in the renamed one) or removed.
+        """
         place = directory.place_of(self.run_dir, self._folder)
         if place is None:
             raise self._moved(None)
         if place == self.run_dir:
-            self._each("flush")  # what a resume goes on from must be told of everywhere
+            self._each("flush")  # a resume continues from this step, so every sink must have its rows
         else:
             lines = JsonLines(place / METRICS)
             while self._late:
@@ -162,19 +166,19 @@ class RunMember(Member):
                 retention.mark_best(place, step)
             retention.prune(checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
         except OSError as error:
-            raise CheckpointError(f"Cannot write into {place} ({error.strerror}).") from error
+            raise CheckpointError(f"Cannot write into {place} ({error.strerror}): check its disk and its permissions.") from error
         if place != self.run_dir:
             raise self._moved(place)
 
     def _moved(self, place: Path | None) -> RunDirectoryError:
-        """The error for a run folder that is not in its place any more."""
+        """The error for a run folder that was renamed to ``place``, or was removed (None)."""
         if place is None:
             return RunDirectoryError(
-                f"The run folder {self.run_dir} is gone: it was removed or renamed while it was trained, and nothing more can be "
-                "saved. Where it was renamed, its last checkpoint stands there, and --resume with its new name goes on."
+                f"The run folder {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
+                "If it was renamed, continue from its last checkpoint: use --resume with the new name."
             )
         return RunDirectoryError(
-            f"The run folder {self.run_dir} was renamed to {place} while it was trained: what was learned is saved there. "
+            f"The run folder {self.run_dir} was renamed to {place} during the training, and the training is saved there. "
             f"Go on with: {command('proximo', 'train', '--resume', place)}"
         )
 
@@ -202,11 +206,13 @@ def locked(run_dirs: list[Path]):
 
 @contextlib.contextmanager
 def writable(run_dir: Path):
-    """Raise ``RunDirectoryError`` where the disk does not let us write into ``run_dir``, as one that is full."""
+    """Turn an ``OSError`` into a ``RunDirectoryError``: ``run_dir`` cannot be written, for example because the disk is full."""
     try:
         yield
     except OSError as error:
-        raise RunDirectoryError(f"Cannot write into {run_dir} ({error.strerror}): nothing was trained.") from error
+        raise RunDirectoryError(
+            f"Cannot write into {run_dir} ({error.strerror}), so the training has not started: check its disk and its permissions."
+        ) from error
 
 
 @contextlib.contextmanager

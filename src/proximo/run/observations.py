@@ -68,7 +68,7 @@ def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
                 x = x.astype(kept.dtype)
         if not np.isfinite(x).all():
             raise ConfigError(
-                f"{where} has {x[~np.isfinite(x)].flat[0]}: expected finite numbers; look where the environment makes it."
+                f"{where} has {x[~np.isfinite(x)].flat[0]}: expected finite numbers. Check the code of the environment that computes it."
             )
         return x
     with np.errstate(invalid="ignore"):

@@ -31,7 +31,7 @@ class Row:
     ended: str = ""
     """``terminated``, ``truncated``, or ``cut`` by us; nothing while the episode goes on."""
     success: bool | None = None
-    """In the row that ends an episode, where the environment reports it; not where the player has cut it."""
+    """In the last row of an episode, if the environment reports it. None if the player cut the episode off."""
 
 
 class Agent(Protocol):
@@ -73,7 +73,7 @@ def random_agent(env: JaxEnvironment | HostEnvironment, seed: int) -> RandomAgen
 
 def play(stage: Stage, agent: Agent, episodes: int, most_steps: int) -> Iterator[Row]:
     """Rows of ``episodes`` episodes, one more than each has steps; an episode is cut after ``most_steps``."""
-    reward = 0.0  # of the last action, also in the episode before: a policy whose memory is carried over episodes observes it
+    reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
     for episode in range(episodes):
         observation, first, reached, step = stage.reset(episode), True, 0.0, 0
         yield Row(episode, step, stage.picture(), reached)

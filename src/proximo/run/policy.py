@@ -70,7 +70,7 @@ class Policy:
 
         ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins; the
         memory begins anew there, unless it was trained to be carried over (``reset_memory: false``). ``reward``: N rewards of the last actions,
-        needed by policies with ``observe_reward`` and by no others; if the memory is carried over, in the first row of an episode too.
+        needed only by policies with ``observe_reward``; if the memory is kept across episodes, also in the first row of an episode.
         ``key``, as ``jax.random.key(0)``, samples the actions; without, they are the most probable ones. Raises ``ConfigError`` where shapes do not fit.
         """
         key = None if key is None else _held_key(key)
@@ -88,7 +88,7 @@ class Policy:
                 given = "was not given" if reward is None else f"has the shape {np.shape(reward)}"
                 raise ConfigError(f"reward {given}: this policy observes it (observe_reward); expected one for each environment.")
             if not np.isfinite(np.asarray(reward, float)).all():
-                raise ConfigError(f"reward is {reward}: expected finite numbers.")
+                raise ConfigError(f"reward is {reward}: expected finite numbers. Check the rewards of the environment.")
             assert memory.previous is not None
             memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
         try:
@@ -104,7 +104,7 @@ class Policy:
         return memory, np.asarray(action)
 
     def _needs_reward(self, memory: Carried, first: np.ndarray, reward: Any) -> bool:
-        """Whether a reward is observed now. With a memory that is carried over episodes only ``init_memory`` goes without one."""
+        """Whether this call needs ``reward``. A policy that keeps its memory across episodes needs none only directly after ``init_memory``."""
         if self.network.reset_memory:
             return not first.all()
         if reward is not None:
@@ -159,14 +159,16 @@ def _hold_rows(observation: Observation, expected: Any) -> None:
 
 
 def check_finite(path: Path, policy: Any, config: Config) -> None:
-    """Raise ``CheckpointError`` where the ``policy`` of the checkpoint ``path`` has NaN among its numbers. Infinity is allowed in networks of the
-    user's, which may mask by it."""
+    """Raise ``CheckpointError`` if the ``policy`` of the checkpoint ``path`` has NaN or infinity in its arrays.
+
+    Infinity is allowed in policies with custom code, which may use it as a mask.
+    """
     wrong = np.isnan if own_code(config) else lambda x: ~np.isfinite(x)
     for name, leaf in checkpoint.flatten(policy).items():
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and wrong(np.asarray(leaf)).any():
             raise CheckpointError(
-                f"Checkpoint {path} has NaN or infinity in {name}, so that its policy cannot act: it was not written by a training. "
-                "Take another checkpoint (@STEP) or another source."
+                f"Checkpoint {path} has NaN or infinity in {name}, so its policy cannot act. A training never saves such a checkpoint: "
+                "load another one (@STEP), or get a new copy of the run."
             )
 
 

@@ -36,7 +36,7 @@ class _Compiled:
         self.env = env  # the key holds its id, which must not go to another object
         self.driver = DeviceDriver(config, env, seeds_axis=stacked)
         self.start = jax.jit(self.driver.init_seeds if stacked else self.driver.init)
-        self.begin_anew = jax.jit(self.driver.begin_anew)
+        self.with_new_episodes = jax.jit(self.driver.with_new_episodes)
         self.advance: dict[int, Any] = {}
         before, behind = self.driver.look_before, self.driver.look_behind
         axis: dict[str, Any] = {"axis_name": SEEDS_AXIS}
@@ -84,9 +84,9 @@ class Program:
         self.compile_seconds += time.monotonic() - started
         return state
 
-    def begin_anew(self, state: TrainState) -> TrainState:
-        """``state``, perhaps of another environment, with new episodes of this one, drawn by what follows in its stream of keys."""
-        return self._compiled.begin_anew(state.learner, state.collector.key)
+    def with_new_episodes(self, state: TrainState) -> TrainState:
+        """The training state with new episodes of this program's environment, drawn with the next keys of ``state``."""
+        return self._compiled.with_new_episodes(state.learner, state.collector.key)
 
     def compile(self, state: TrainState) -> None:
         """Compile ``advance``, unless it was already."""
@@ -177,9 +177,9 @@ class HostProgram:
         self.compile_seconds += time.monotonic() - started
         return state
 
-    def begin_anew(self, state: TrainState) -> TrainState:
-        """``state``, perhaps of another environment, with new episodes of this one, seeded by what follows in its stream of keys."""
-        return self.driver.begin_anew(state.learner, state.collector.key)
+    def with_new_episodes(self, state: TrainState) -> TrainState:
+        """The training state with new episodes of this program's environment, seeded with the next keys of ``state``."""
+        return self.driver.with_new_episodes(state.learner, state.collector.key)
 
     def compile(self, state: TrainState) -> None:
         """Start the environments, and compile what acts and learns."""

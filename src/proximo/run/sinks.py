@@ -112,13 +112,13 @@ class JsonLines(Sink):
             self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
 
     def flush(self) -> None:
-        """Wait until the disk has all rows: a checkpoint whose rows are lost by a power failure would leave a gap."""
+        """Return when the disk has all rows. Otherwise a power failure could lose rows from before a saved checkpoint."""
         self._rows.sync()
         if self._histograms is not None:
             self._histograms.sync()
 
     def close(self) -> None:
-        """Write the rows that wait for a full disk."""
+        """Write the rows that are still in memory."""
         self._rows.close()
         if self._histograms is not None:
             self._histograms.close()
@@ -129,10 +129,10 @@ class JsonLines(Sink):
 
 
 class TensorBoard(Sink):
-    """TensorBoard events in ``run_dir``. ``purge_step``: on resume, what stands at this step and beyond is hidden.
+    """TensorBoard events in ``run_dir``. ``purge_step``: on resume, events from this step on are hidden.
 
-    Events are encoded by tensorboardX and written here: the thread that its writer has dies at a full disk, and every later write then
-    waits for ever.
+    Only the encoding is tensorboardX's. The thread of its writer ends when the disk is full, and every later write then blocks
+    forever.
     """
 
     def __init__(self, run_dir: Path, purge_step: int | None = None, warned: Callable[[str], None] = lambda message: None):
@@ -164,11 +164,11 @@ class TensorBoard(Sink):
         self._add_values(step, [{"tag": "videos/episode", "image": image}])
 
     def flush(self) -> None:
-        """Wait until the disk has all events."""
+        """Return when the disk has all events."""
         self._file.sync()
 
     def close(self) -> None:
-        """Write the events that wait for a full disk."""
+        """Write the events that are still in memory."""
         self._file.close()
 
     def _add_values(self, step: int, values: list[dict[str, Any]]) -> None:
@@ -188,7 +188,7 @@ class TensorBoard(Sink):
 
 
 def _new_events_file(run_dir: Path) -> Path:
-    """A file that TensorBoard reads after all others, because it sorts them by name; also where the clock was set back."""
+    """A path that sorts after all other event files, even if the clock was set back. TensorBoard reads the files by name."""
     stamps = [re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in run_dir.glob("events.*")]
     latest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
     return run_dir / f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}"

@@ -30,7 +30,7 @@ CALL_SECONDS = 1.0
 SNAPSHOT_SECONDS = 3.0
 LOOK_GRACE_SECONDS = 1.0
 SAVE_SECONDS, SAVE_PAUSE_SECONDS = 10.0, 0.2
-"""How long a checkpoint that cannot be written is tried again, and the pause in between."""
+"""How long saving is retried if a checkpoint cannot be written, and the pause between attempts."""
 
 
 class Training:
@@ -56,7 +56,7 @@ class Training:
         self.saved_at = -1
         self.unsaved_evaluation = False
         self.unwritable_since: float | None = None
-        """When the first attempt to save failed; None after one that succeeded."""
+        """Time of the first failed attempt to save; None after a successful one."""
         self.warned_of_unfinished = False
         self._moment = -1
         """The update whose state callbacks may take the policy from."""
@@ -323,7 +323,7 @@ class Training:
             member.last_evaluation = {"step": step, **summary}
             names = ("mean_return", "std_return", "iqm_return", "mean_length", "success_rate")
             member.write(step, {f"eval/{n}": summary[n] for n in names if summary[n] is not None})
-            # NaN is never the best: no later evaluation would compare as better than it.
+            # NaN is never the best: no later evaluation would compare as better.
             reached = summary["mean_return"]
             if math.isfinite(reached) and (member.best is None or reached >= member.best["mean_return"]):
                 member.best = {"step": step, "mean_return": reached}
@@ -341,14 +341,14 @@ class Training:
         for i, member in self.going:
             try:
                 self._save_member(member, update * self.config.batch_size, self.program.member(state, i))
-            except (CheckpointError, RunDirectoryError) as error:  # the other seeds are saved all the same
+            except (CheckpointError, RunDirectoryError) as error:  # the other seeds are still saved
                 failures.append(error)
         if failures:
             raise failures[0]
         self.saved_at, self.unsaved_evaluation = update, False
 
     def _save_member(self, member: Member, step: int, state: TrainState) -> None:
-        """Save, again and again for some seconds where the disk does not take it: it may be full for a moment only."""
+        """Save, and retry for ``SAVE_SECONDS`` if the checkpoint cannot be written: the disk may be full only briefly. Raises ``CheckpointError``."""
         while True:
             try:
                 member.save(step, state)
@@ -356,7 +356,7 @@ class Training:
                 if self.unwritable_since is None:
                     self.unwritable_since = time.monotonic()
                     with contextlib.suppress(OSError):
-                        self.reporter.warned(f"{error} It is tried again for {SAVE_SECONDS:.0f} s.")
+                        self.reporter.warned(f"{error} Retrying for {SAVE_SECONDS:.0f} s.")
                 if time.monotonic() - self.unwritable_since > SAVE_SECONDS:
                     raise
                 time.sleep(SAVE_PAUSE_SECONDS)
@@ -365,7 +365,7 @@ class Training:
                 return
 
     def _rescue(self, standing: tuple[TrainState, int], failure: BaseException | None = None) -> bool:
-        """Save what stands after ``failure``; whether that has succeeded. Where it fails too, it warns, and does not hide the first one."""
+        """Save the last good state after ``failure``, and return whether that succeeded. If it fails, warn instead of raising a second error."""
         try:
             self._save(*standing)
         except (ProximoError, OSError) as error:

@@ -69,11 +69,11 @@ def hold_name(name: str) -> None:
     length = len(name.encode(errors="replace"))
     if length > MAX_NAME_BYTES:
         raise ConfigError(
-            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, as file systems allow."
+            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, because file systems limit names. Choose a shorter name."
         )
     if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
-            f"name = {shown(name)}: expected a plain name without '/', '\\', '@' or control characters that does not begin with '.', and not 'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not 'last' or 'seed-1'."
         )
 
 

@@ -83,7 +83,9 @@ class Mp4:
         if process.wait():
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
-            reason = next((line for line in words if "No space left" in line), words[-1])  # its last line does not name that
+            reason = next(
+                (line for line in words if "No space left" in line), words[-1]
+            )  # the last line does not name a full disk
             raise VideoError(f"Cannot write {self.path}: ffmpeg has failed ({reason}).")
 
     def close(self) -> None:

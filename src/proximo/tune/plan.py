@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, shown
-from proximo.run.directory import hold_plain
+from proximo.run.directory import check_plain
 from proximo.run.files import write_atomic
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.tune.space import Space, read_space
@@ -64,7 +64,7 @@ class StudyPlan:
 
     @property
     def test_seeds(self) -> list[int]:
-        """As many as the final round's, by which nothing is chosen: the winner is trained and evaluated on them once more."""
+        """As many seeds as in the final round. The winner is trained on them once more, and no choice depends on the result."""
         first = self.final_seeds[-1] + 1
         return [first + i for i in range(len(self.final_seeds))]
 
@@ -98,7 +98,7 @@ def read_plan(folder: Path) -> StudyPlan:
 
 def find_study(text: str, tune_dir: Path) -> Path:
     """The folder that ``text`` means: a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError``."""
-    hold_plain(text)
+    check_plain(text)
     known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}") if is_plain(str(path)))
     if text == "last":
         if not known:

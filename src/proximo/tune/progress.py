@@ -29,7 +29,7 @@ class Reporter:
         """A finalist is trained anew on other seeds."""
 
     def test(self, trial: Record, seeds: int) -> None:
-        """The winner is trained anew on seeds by which nothing was chosen."""
+        """The winner is trained again, on ``seeds`` test seeds."""
 
     def warned(self, message: str) -> None:
         """Something is odd but the study goes on."""

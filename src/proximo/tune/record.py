@@ -23,9 +23,9 @@ from proximo.tune.plan import JOURNAL
 
 STUDY_NAME = "proximo"
 FINAL = "final/"
-"""A final round's scores by seed stand in the study's attributes under this and the trial's number; none where a seed failed."""
+"""Prefix of the attribute of the study with the scores of a trial in the final round, by seed; an empty list if a seed failed."""
 TEST = "test/"
-"""So do the scores of the winner's test."""
+"""Prefix of the attribute with the scores of the winner on the test seeds."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Record:
     final_failed: bool = False
     """Whether a seed failed in the final round."""
     test: list[float] = field(default_factory=list)
-    """Scores of the winner on seeds by which nothing was chosen."""
+    """Scores of the winner on the test seeds."""
     test_failed: bool = False
 
     @property
@@ -132,8 +132,10 @@ def tell(trial: optuna.Trial, record: Record, in_space: bool) -> None:
 
 
 def best_of(trials: list[Record]) -> Record | None:
-    """The trial that was best in the final round, if any but the base was in it; else that with the best score. Of equals the first. Never
-    one that failed in the final round."""
+    """The best trial of the final round, if a trial other than the base took part; otherwise the trial with the best score.
+
+    Of equal trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left.
+    """
     done = [t for t in trials if t.state == "done" and not t.final_failed]
     if any(t.final and t.number for t in done):
         return max((t for t in done if t.final), key=lambda t: t.final_score or 0.0)
@@ -142,7 +144,7 @@ def best_of(trials: list[Record]) -> Record | None:
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
     """Who is in the final round: the ``count`` best trials, and behind them the base, unless even its best seed is below what the best of
-    them reaches on the mean (of the final round, where it has been there). The next best takes the place of one that failed there."""
+    them reaches on the mean (of the final round, where it has been there). A trial that failed there is replaced by the next best."""
     done = [t for t in trials if t.state == "done" and t.number and not t.final_failed]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":

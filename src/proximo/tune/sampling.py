@@ -93,15 +93,15 @@ def shared_part(
 
 
 class HalvingPruner(optuna.pruners.BasePruner):
-    """Asynchronous successive halving (Li et al. 2018, arXiv:1810.05934): at evaluations 1, 2, 4 … a trial goes on if it is in the better
-    half of all trials that were evaluated there.
+    """Asynchronous successive halving (Li et al. 2018, arXiv:1810.05934): at evaluations 1, 2, 4 … a trial continues if it is in the better
+    half of all trials that have reached this evaluation.
 
-    Optuna's ``SuccessiveHalvingPruner`` notes a value only when it is asked about its trial. The trials of a batch would each be compared
-    with those asked about before alone, and not with all that were reported.
+    Optuna's ``SuccessiveHalvingPruner`` records a value only when it is asked about the trial. It would compare each trial of a batch
+    only with the trials that it was asked about before.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
-        """Whether the trial ends at its last evaluation."""
+        """Whether to prune the trial at its last evaluation."""
         step = trial.last_step
         if step is None or step & (step - 1):
             return False
@@ -111,7 +111,7 @@ class HalvingPruner(optuna.pruners.BasePruner):
 
 
 def make_pruner(kind: str) -> optuna.pruners.BasePruner:
-    """The median of the trials before, or successive halving."""
+    """The pruner for ``median`` (of earlier trials), ``halving`` or ``none``."""
     if kind == "halving":
         return HalvingPruner()
     if kind == "none":

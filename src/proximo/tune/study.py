@@ -70,7 +70,7 @@ class Study:
 
     def final_round(self) -> None:
         """Train the best trials anew on seeds that the search has not used, and the base where it may still be better; the best of
-        these wins. Then train the winner on test seeds: the score by which it was chosen is the highest of several and too high."""
+        these wins. Then train the winner on test seeds, because its score in the final round is the highest of several and too high on average."""
         tried: set[int] = set()
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
@@ -103,7 +103,7 @@ class Study:
         return f"{TEST}{trial.number}" in self.study.user_attrs
 
     def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
-        """The trial's scores by seed; none where NaN ended one of them."""
+        """The scores of the trial by seed; an empty list if a seed ended with NaN."""
         found: list[Reached] = []
 
         def judge(number: int, now: dict[int, Reached]) -> Collection[int]:

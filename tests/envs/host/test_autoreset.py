@@ -124,7 +124,7 @@ def test_a_termination_at_the_limit_is_a_termination(mode):
 
 
 def _batched(space, finals):
-    """What ``finals`` holds for each environment, in the form that ``space`` has when it is batched."""
+    """The observations in ``finals`` as one batch of ``space``."""
     given = next(one for one in finals if one is not None)
     rows = [given if one is None else one for one in finals]
     if isinstance(space, gym.spaces.Dict):
@@ -167,7 +167,7 @@ class Paired(gym_toys.InfoMask):
 @pytest.mark.parametrize("make", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
 @pytest.mark.parametrize("form", FORMS)
 def test_final_observations_are_read_in_every_form(make, form):
-    """The observation has the number of the step, and so the final one the length of the episode."""
+    """The observation is the step number, so the final observation is the length of the episode."""
     env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
     pool = env.open(3, 40, PoolOptions())
     names = [leaf.path[-1] for leaf in leaves(env.observation_space)]
@@ -199,9 +199,9 @@ def test_final_observations_of_a_tuple_are_read_in_every_form(form):
 
 
 @pytest.mark.parametrize("mode", [*MODES, "in process"])
-def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode, monkeypatch):
+def test_empty_mask_raises_until_the_episode_ends(mode, monkeypatch):
     for module in (vector, block):
-        monkeypatch.setattr(module, "STRICT_STEPS", 2)  # it is refused after the strict steps too
+        monkeypatch.setattr(module, "STRICT_STEPS", 2)  # it also raises after the strict steps
 
     class Empty(gym_toys.InfoMask):
         def __init__(self, at):
@@ -214,7 +214,7 @@ def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode, monkeypatch):
         def step(self, action):
             *result, over, cut, info = super().step(action)
             if over or cut:
-                info = {"action_mask": np.zeros(4, np.int8)}  # nobody acts on it
+                info = {"action_mask": np.zeros(4, np.int8)}  # no action follows
             return *result, over, cut, info
 
     def played(at):
@@ -234,7 +234,7 @@ def test_an_empty_mask_is_refused_while_the_episode_goes_on(mode, monkeypatch):
 
 
 class Forgetful(gym.vector.SyncVectorEnv):
-    """A partial reset gives zeros for the environments that it leaves alone."""
+    """A partial reset returns zeros for the environments that it does not reset."""
 
     def __init__(self, num_envs):
         super().__init__([still_walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
@@ -245,7 +245,7 @@ class Forgetful(gym.vector.SyncVectorEnv):
         return observation if which is None else np.where(which[:, None], observation, 0), info
 
 
-def test_a_partial_reset_changes_nothing_of_the_others(reference):
+def test_partial_reset_leaves_other_environments_unchanged(reference):
     env = from_vector(Forgetful, "toy", Preprocessing())
     theirs, _ = play(env.open(3, 120, PoolOptions()), 120)
     for lane, other in zip(reference[0], theirs, strict=True):
@@ -299,7 +299,7 @@ class Late(gym.vector.VectorEnv):
         (3, np.array([0, 1]), r"truncated = .*0"),
     ],
 )
-def test_a_vectorised_environment_is_checked_after_the_strict_steps_too(place, value, sentence, monkeypatch):
+def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):
     monkeypatch.setattr(vector, "STRICT_STEPS", 2)
     env = types.SimpleNamespace(observation_space=Late.single_observation_space, action_space=Late.single_action_space)
     pool = vector.VectorPool(

@@ -121,7 +121,7 @@ def test_an_environment_that_raises_is_named_with_seed_step_and_its_own_tracebac
 
 
 class Gives(gym_toys.Walk):
-    """Gives ``observation`` or ``rest`` (reward, terminated, truncated) of its own in its fifth step, or in the reset after it."""
+    """Returns the given ``observation`` or ``rest`` (reward, terminated, truncated) in its fifth step or in the reset after it."""
 
     def __init__(self, space, usual, wrong=None, rest=(1.0, False, False), call="step"):
         super().__init__()
@@ -161,7 +161,7 @@ WRONG = {
 
 @pytest.mark.parametrize("call", ["step", "end", "reset"])
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_observation_is_refused_after_the_strict_steps_too(what, call, monkeypatch):
+def test_wrong_observation_raises_after_the_strict_steps(what, call, monkeypatch):
     monkeypatch.setattr(block, "STRICT_STEPS", 2)
     *values, sentence = WRONG[what]
     pool = in_process(functools.partial(Gives, *values, call=call), num_envs=1, num_steps=5)
@@ -182,7 +182,7 @@ def test_a_wrong_observation_is_refused_after_the_strict_steps_too(what, call, m
         ((1.0, False, 1), r"truncated = 1"),
     ],
 )
-def test_a_wrong_reward_or_flag_is_refused_after_the_strict_steps_too(rest, sentence, monkeypatch):
+def test_wrong_reward_or_flag_raises_after_the_strict_steps(rest, sentence, monkeypatch):
     monkeypatch.setattr(block, "STRICT_STEPS", 2)
     pool = in_process(functools.partial(Gives, FLOATS, np.zeros(3), None, rest), num_envs=1, num_steps=5)
     with pytest.raises(EnvError, match=sentence):
@@ -196,7 +196,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_the_quick_check_accepts_only_what_the_strict_one_does(space):
+def test_quick_check_accepts_only_what_full_check_accepts(space):
     expected = leaves(from_any(space, "observation"))
     fits, rng = make_quick_check(expected), np.random.default_rng(0)
     assert all(fits(space.sample()) for _ in range(20)), "what Gymnasium draws goes the quick way"

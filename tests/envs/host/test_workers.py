@@ -316,7 +316,7 @@ def test_construction_and_resets_may_take_longer_than_a_step(pool_of):
     assert pool.restarts == 0
 
 
-def test_a_step_that_hangs_after_a_slow_reset_is_ended_after_step_timeout(pool_of):
+def test_step_hanging_after_slow_reset_ends_at_step_timeout(pool_of):
     options = {"step_timeout": 0.3, "reset_timeout": 60.0}
     pool = pool_of(
         functools.partial(HangsBesideResets, 0.5), 1, num_envs=2, num_steps=2, env=gym_toys.Countdown(), options=options
@@ -328,7 +328,7 @@ def test_a_step_that_hangs_after_a_slow_reset_is_ended_after_step_timeout(pool_o
 
 
 class HangsBesideResets(Slow):
-    """The first environment of a process resets slowly in its second step, in which the second one hangs."""
+    """In the second step, the first environment of a process resets slowly, and the second one hangs."""
 
     made = 0
 
@@ -343,13 +343,13 @@ class HangsBesideResets(Slow):
         return super().step(action)
 
 
-def test_an_environment_that_is_not_made_in_its_time_is_a_sentence(pool_of):
+def test_slow_environment_construction_raises_at_reset_timeout(pool_of):
     with pytest.raises(EnvError, match=r"0 … 1 of toy took more than 0\.5 s .*reset_timeout"):
         pool_of(functools.partial(Slow, ("constructor",), 3600.0), 1, 2, env=gym_toys.Countdown(), options={"reset_timeout": 0.5})
 
 
 @pytest.mark.slow
-def test_a_reset_that_hangs_again_and_again_ends_the_training_soon(pool_of):
+def test_repeatedly_hanging_reset_stops_the_training(pool_of):
     told = []
     options = {"reset_timeout": 3.0, "notify": told.append}
     pool = pool_of(functools.partial(Slow, ("reset",), 3600.0), 1, 2, env=gym_toys.Countdown(), options=options)
@@ -424,7 +424,7 @@ def parent(*what, wait=True):
     return process, [int(word) for word in process.stdout.readline().split()] if wait else []
 
 
-def test_workers_die_with_a_parent_that_is_killed_while_they_make_their_environments(tmp_path):
+def test_workers_die_if_parent_is_killed_during_environment_construction(tmp_path):
     process, _ = parent("start", "", str(tmp_path), wait=False)
     deadline = time.monotonic() + 60.0
     while len(list(tmp_path.iterdir())) < 4 and time.monotonic() < deadline:
@@ -480,14 +480,14 @@ def test_a_worker_imports_no_library_from_the_working_folder(pool_of, tmp_path, 
     mine = __import__("toy_of_mine").Mine
     assert mine.place == "here"
     for ran in here.glob("*.ran"):
-        ran.unlink()  # this process imports its modules in Python's own order
+        ran.unlink()  # this process uses Python's import order
     pool = pool_of(functools.partial(Placed, mine), 1, num_envs=2, num_steps=3, env=gym_toys.Countdown())
     assert rollout(pool, np.zeros((3, 2), np.int64)).reward[0].tolist() == [4.0, 4.0]
     assert list(here.glob("*.ran")) == []
 
 
 class Placed(gym_toys.Countdown):
-    """The reward is the number of letters of the folder that a module of the user's was imported from."""
+    """The reward is the length of the path of the folder from which a user module was imported."""
 
     def __init__(self, cls):
         super().__init__()

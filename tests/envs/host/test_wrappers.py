@@ -53,7 +53,7 @@ def test_an_action_is_repeated_until_the_episode_ends_and_its_rewards_are_added(
 
 
 class Tiring(gym_toys.Walk):
-    """The mask forbids all parts of an action that was taken twice in a row; a forbidden action is an error."""
+    """The mask forbids all components of an action that was taken twice in a row. A forbidden action raises."""
 
     where = "info"
 
@@ -88,7 +88,7 @@ KINDS = {
 @pytest.mark.parametrize("where", ["info", "observation"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
-    """The environment raises at a forbidden action; each is allowed twice in a row."""
+    """The environment raises for a forbidden action. Each action is allowed twice in a row."""
 
     class Toy(Tiring):
         action_space, entries, offsets = KINDS[kind]

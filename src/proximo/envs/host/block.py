@@ -54,7 +54,7 @@ class Block:
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
         self.envs = [make() for _ in columns]
         self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
-        """The full check takes longer than a step of a small environment: thousands of them would pay for minutes."""
+        """Number of steps with the full check. It is lower for many environments: a check takes longer than a step of a small one."""
         self.lengths = [0] * len(columns)
         self.limits = [NO_LIMIT] * len(columns)
         self.lives = [0] * len(columns)
@@ -135,7 +135,7 @@ class Block:
                 hold_mask(observation, self.leaves, self._where(k, "step"))
             if self.rules.life_loss:
                 self._count_lives(slab, t, k, info)
-            if self.single:  # here and not in _write: small environments notice the call
+            if self.single:  # inlined: for small environments a call of _write takes noticeable time
                 slab.observation[0][t + 1, column] = observation
             else:
                 self._write(slab.observation, t + 1, k, observation)

@@ -44,7 +44,7 @@ def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
 
 
 def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
-    """The final observation of environment ``number`` in a vector environment's ``info``; None where it has none.
+    """The final observation of environment ``number`` in a vector environment's ``info``; None if there is none.
 
     ``info["final_obs"]`` is an array or a list with an observation for each environment, as Gymnasium's own vector environments
     give it, or a batch: one array, or a dictionary or tuple of arrays.
@@ -106,8 +106,10 @@ _FEW = 64
 
 
 def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
-    """A function that says in a fraction of a microsecond, for every step of a training, whether an observation may be stored as it
-    is. Where it says no, ``hold_observation`` finds what is wrong, if anything is."""
+    """Return a function that checks in a fraction of a microsecond whether an observation may be stored as it is.
+
+    The function may return False for a valid observation: then call ``hold_observation``, which raises if something is wrong.
+    """
     checks = [(leaf, _quick_check(leaf)) for leaf in expected]
     if len(checks) == 1 and not expected[0].path:
         return checks[0][1]
@@ -149,7 +151,7 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
         try:
             dtype = value.dtype
             return value.shape == shape and (dtype is usual or dtype in sound or (dtype.kind in "iub" and inside(value)))
-        except AttributeError:  # no array
+        except AttributeError:  # not an array
             return False
 
     return fits
@@ -160,7 +162,7 @@ def _always(value: np.ndarray) -> bool:
 
 
 def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """Whether integers lie between two arrays, both included. Python is quicker than NumPy at few."""
+    """Return a function that checks ``low <= value <= high``. For few integers Python is faster than NumPy."""
     if low.size > _FEW:
         return lambda value: bool(((value >= low) & (value <= high)).all())
     ranges = [range(a, b + 1) for a, b in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
@@ -257,7 +259,7 @@ def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.
 
 
 def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
-    """Whether the flat ``mask`` allows ``action``; also where it does not fit ``space``, which is reported elsewhere."""
+    """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
     flat = np.reshape(action, -1)
     if isinstance(space, Discrete):
         size, chosen = space.n, flat - space.start

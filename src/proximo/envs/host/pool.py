@@ -48,8 +48,10 @@ class Pool(Protocol):
 
 
 def environment_seeds(num_envs: int, *source: int) -> list[int]:
-    """Different seeds for ``num_envs`` environments, equal for equal ``source``, and independent of how environments are spread
-    over processes. 31 bits: some libraries take no more. More environments have the seeds of fewer, and others."""
+    """Distinct seeds for ``num_envs`` environments, which depend on ``source`` only and not on the number of processes.
+
+    They have 31 bits, because some libraries accept no more. A larger ``num_envs`` keeps these seeds and adds others.
+    """
     drawn = num_envs
     while True:
         seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))

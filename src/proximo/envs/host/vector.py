@@ -75,7 +75,7 @@ class VectorPool:
         self._write(self.slabs[slab], 0, observation)
         self.slabs[slab].first[0] = True
         self.slabs[slab].filler[0] = self.any_filler = False
-        self._hold_masks(self.slabs[slab], 0, "reset")
+        self._check_masks(self.slabs[slab], 0, "reset")
         self.lives[:] = info.get("lives", 0)
 
     def send(self, slab: int, t: int, group: int) -> None:
@@ -97,7 +97,7 @@ class VectorPool:
                 self._hold_rest(reward, terminated, truncated, info)
             self.steps += 1
             cut = self._store(rows, t, observation, reward, terminated, truncated, info)
-            self._hold_masks(rows, t + 1, "step")
+            self._check_masks(rows, t + 1, "step")
             return cut
         except (Exception, SystemExit) as error:
             raise self._fault("step", error) from error
@@ -126,14 +126,14 @@ class VectorPool:
         return any_done and bool(truncated.any())
 
     def _close_episodes(self, rows: Slab, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]) -> None:
-        """Store the true final observations of truncated episodes; with autoreset disabled, reset what has ended."""
+        """Store the true final observations of truncated episodes. With autoreset disabled, reset the environments whose episode ended."""
         places = np.flatnonzero(truncated)
         if self.mode == "same_step":
             for i in places:
                 final = final_observation(info, i)
                 if final is None:
                     raise EnvError(
-                        f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated.'
+                        f'{self.rules.env_id} declares same-step autoreset and gave no info["final_obs"] for an episode that it truncated: expected its last observation.'
                     )
                 if not self.fits_one(final):
                     hold_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
@@ -149,7 +149,7 @@ class VectorPool:
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
             if self.steps <= STRICT_STEPS or not self.fits(fresh):
                 self._hold(fresh, "reset")
-            # Only what was reset: the others go on from the observation of their step.
+            # Only of the environments that were reset: the others keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         if self.rules.life_loss:
@@ -188,8 +188,8 @@ class VectorPool:
             for i in range(self.num_envs):
                 hold_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
-    def _hold_masks(self, rows: Slab, row: int, call: str) -> None:
-        """Raise ``EnvError`` where the mask of an environment allows nothing; a final observation, on which nobody acts, may."""
+    def _check_masks(self, rows: Slab, row: int, call: str) -> None:
+        """Raise ``EnvError`` if a mask allows no action. Masks of final observations are not checked, because no action follows them."""
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             if leaf.path == (ACTION_MASK,):
                 allows = array[row].reshape(self.num_envs, -1).any(axis=1)

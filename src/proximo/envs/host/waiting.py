@@ -1,4 +1,4 @@
-"""A message now and then while environments start."""
+"""Messages while environments start slowly."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ FIRST_SECONDS = 10.0
 
 @contextlib.contextmanager
 def reports_waiting(notify: Callable[[str], None], num_envs: int, env_id: str, limit: float = 0.0) -> Iterator[None]:
-    """Calls ``notify``, from a thread, when the environments have not started after 10, 20, 40, … seconds. ``limit``: seconds that
-    they may take; 0: any number."""
+    """Call ``notify`` from a thread if the environments have not started after 10, 20, 40, … seconds.
+
+    Args:
+        notify: receives each message.
+        num_envs: number of environments, for the message.
+        env_id: id of the environment, for the message.
+        limit: seconds until the start is aborted, for the message; 0 if there is no limit.
+    """
     started = threading.Event()
 
     def report() -> None:
@@ -20,7 +26,7 @@ def reports_waiting(notify: Callable[[str], None], num_envs: int, env_id: str, l
         while not started.wait(pause):
             environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
             until = f"; limit {limit:g} s (reset_timeout)" if limit else ""
-            with contextlib.suppress(Warning):  # where the user has made errors of them
+            with contextlib.suppress(Warning):  # if the user turns warnings into errors
                 notify(f"Still waiting for {environments} of {env_id} to start ({elapsed:g} s{until}).")
             pause, elapsed = elapsed, 2 * elapsed
 

@@ -31,7 +31,7 @@ class Setup:
     layout: Layout
     memory: Handle
     path: tuple[str, ...]
-    """``sys.path`` for the user's modules, set when our own are imported."""
+    """``sys.path`` for the user's modules, set after proximo's modules are imported."""
 
 
 def main(lifeline: int) -> None:
@@ -111,8 +111,8 @@ def _claim_pipes() -> tuple[int, int]:
 def _die_with_parent(lifeline: int) -> None:
     """``lifeline`` is a pipe that ends when the parent does, in whatever way.
 
-    On Linux the kernel kills the process group then, with all that an environment has started, also where one hangs in native
-    code that holds Python's lock. Elsewhere a thread does, which such a one stops.
+    On Linux the kernel then kills the process group, with all processes that an environment has started. This works even if an
+    environment hangs in native code that holds the GIL. On other systems a thread does it, which such a hang blocks.
     """
     if lifeline < 0:  # Windows
         return
@@ -120,7 +120,7 @@ def _die_with_parent(lifeline: int) -> None:
         import fcntl
 
         if hasattr(fcntl, "F_SETSIG"):
-            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # instead of SIGIO, which a simulator may ignore
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # not SIGIO, which a simulator may ignore
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 

@@ -32,7 +32,7 @@ CLOSE_SECONDS = 1.0
 MOST_FAILURES = 3
 """A constructor that fails so often, one time after the other, will not succeed."""
 # A fresh interpreter, not a fork: safe beside JAX's threads, and the user's script is not run once more in it.
-# With -P, and with a path that has the working folder last: a json.py that lies there is not run.
+# -P, and the working folder last in the path: a json.py in it is not imported.
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.host import gymnasium, worker; "
     "worker.main(int(sys.argv[1]))"
@@ -65,12 +65,12 @@ class Process:
         self.waited_since: float | None = None
         """When the command was sent whose reply has not come yet."""
         self.task = (wire.RESET, 0, 0)
-        """That command."""
+        """The last command."""
         self.progress: tuple[Any, ...] = ()
-        """What was last seen of its work, at ``progress_at``."""
+        """Its progress in that command, as observed at ``progress_at``."""
         self.progress_at = 0.0
         self.hung = ""
-        """Why it was ended by us, in words."""
+        """Why proximo killed it; empty if it did not."""
 
     def begin(self, setup: Setup) -> None:
         """Send what it needs to make its environments; it replies when they are made."""
@@ -156,9 +156,9 @@ class Process:
 class Workers:
     """``num_workers`` processes, as many for each group, each with a contiguous block of the group's columns.
 
-    A worker that ends, or takes longer than ``step_timeout`` seconds for a step or ``reset_timeout`` seconds to make or reset its
-    environments, is made anew with new seeds: the row is a filler, marked ``cut``, and ``notify`` is told. After ``max_restarts``
-    of them ``EnvironmentFault`` is raised.
+    A worker is restarted with new seeds if it ends, takes longer than ``step_timeout`` seconds for a step, or takes longer than
+    ``reset_timeout`` seconds to make or reset its environments. The lost row is then marked ``filler`` and ``cut``, and ``notify``
+    receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
     """
 
     def __init__(
@@ -198,7 +198,9 @@ class Workers:
                 for w, process in enumerate(group):
                     while process.reply() == wire.LOST:
                         if process.hung:
-                            raise EnvError(f"{self._name(g, w)} of {rules.env_id} {process.hung}.")
+                            raise EnvError(
+                                f"{self._name(g, w)} of {rules.env_id} {process.hung}: give a larger reset_timeout, or find the call that hangs."
+                            )
                         process = self._renew(g, w, process.why_lost())
         except BaseException:
             self._end()
@@ -281,7 +283,7 @@ class Workers:
                 reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
                 raise EnvironmentFault(
                     f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].rules.env_id} were lost "
-                    f"(their worker {lost}), and making them again failed {MOST_FAILURES} times: {reason}"
+                    f"(their worker {lost}), and creating them again failed {MOST_FAILURES} times: {reason}"
                 ) from error
 
     def _name(self, group: int, w: int) -> str:
@@ -307,8 +309,8 @@ class Workers:
         return process
 
     def _overdue(self, process: Process, setup: Setup) -> str:
-        """Why ``process`` is not waited for any longer, or nothing. Within a step each reset, and the steps after it, have a time of their
-        own."""
+        """Why ``process`` has exceeded its time limit; empty if it has not. Within a step, the time starts again at each reset, and
+        after it."""
         since, (what, slab, row), now = process.waited_since, process.task, time.monotonic()
         if since is None:
             return ""
@@ -323,7 +325,7 @@ class Workers:
         if what == wire.STEP and ended <= begun:
             return f"hung for more than {self.step_timeout:g} s (step_timeout)" if elapsed > self.step_timeout else ""
         return (
-            f"took more than {self.reset_timeout:g} s to make or to reset its environments (reset_timeout)"
+            f"took more than {self.reset_timeout:g} s to make or reset its environments (reset_timeout)"
             if elapsed > self.reset_timeout
             else ""
         )
@@ -345,7 +347,7 @@ def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
 
 
 def _search_path() -> tuple[str, ...]:
-    """``sys.path`` with the standard library first: a ``types.py`` of the user's takes the place of no module of Python's."""
+    """``sys.path`` with the standard library first, so that a user's ``types.py`` cannot replace Python's module."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
     return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
 
@@ -379,7 +381,7 @@ def _watch(of: weakref.ref[Workers]) -> None:
         pool = of()
         if pool is None or not pool._end.alive:
             return
-        for group, setups in zip(list(pool._processes), pool._setups, strict=False):  # none yet, or none any more
+        for group, setups in zip(list(pool._processes), pool._setups, strict=False):  # empty before the start and after the end
             for process, setup in zip(list(group), setups, strict=True):
                 why = pool._overdue(process, setup)
                 if why and not process.has_replied():

@@ -49,8 +49,8 @@ class Levels(gym.Wrapper):
 
 
 class ActionRepeat(gym.Wrapper):
-    """Every action ``times`` times; the rewards are added up. The end of the episode cuts it short, and so does a mask that forbids the
-    action: the policy chooses another one."""
+    """Takes each action ``times`` times and adds up the rewards. It stops early if the episode ends or the mask forbids the action; the
+    policy then chooses another one."""
 
     def __init__(self, env: Any, times: int):
         super().__init__(env)
@@ -167,8 +167,8 @@ class MaskedVector:
         return {**parts, ACTION_MASK: mask}
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """The first observations, with their masks. After a partial reset (``options["reset_mask"]``) the others keep the masks of
-        their last step: ``info`` has only those of what was reset."""
+        """The first observations, with their masks. After a partial reset (``options["reset_mask"]``), ``info`` only has the masks of
+        the environments that were reset; the others keep the mask of their last step."""
         which = (arguments.get("options") or {}).get("reset_mask", ...)
         observation, info = self.env.reset(**arguments)
         masks = mask_rows(info)
@@ -197,8 +197,11 @@ class MaskedVector:
 
 
 def mask_rows(info: dict[str, Any]) -> np.ndarray:
-    """A flat mask for each environment of a vectorised one: masks of parts are tuples of arrays, or an array of tuples. Where an
-    environment gave none, Gymnasium leaves zeros, or None in an array of tuples: zeros too."""
+    """One flat mask for each environment of a vector environment.
+
+    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
+    array of tuples) gets zeros. Raises ``EnvError`` if ``info`` has no masks.
+    """
     if ACTION_MASK not in info:
         raise EnvError("gave no action_mask in its info, as its first reset did: expected one at every reset and step.")
     mask = info[ACTION_MASK]

@@ -14,7 +14,7 @@ from proximo.networks.memory.memory import MemoryCell
 from proximo.networks.memory.recurrence import hidden, recur, recur_step
 
 HORIZON = 2**31
-"""The child of a cell's key that draws how long units remember; ``fold_in(key, i)`` is ``split(key, n)[i]``, and those draw the weights."""
+"""``fold_in`` data of the key that draws the time scales of units. ``fold_in(key, i)`` equals ``split(key, n)[i]``, and small ``i`` draw weights."""
 
 
 class Recurrent(MemoryCell):
