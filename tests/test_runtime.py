@@ -86,7 +86,7 @@ def test_unwritable_cache_folder_warns_once(tmp_path):
     (tmp_path / "file").touch()
     out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path / "file" / "cache"))
     assert out == ""
-    assert "set PROXIMO_CACHE_DIR to a folder that is yours to write to" in err
+    assert "set PROXIMO_CACHE_DIR to a folder that you can write to" in err
     assert err.count("Warning") == 1, err
 
 

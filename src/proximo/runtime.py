@@ -97,15 +97,16 @@ def _replace_damaged_entries() -> None:
     from jax._src import compilation_cache
 
     read = getattr(compilation_cache, "get_executable_and_time", None)
-    if read is None or hasattr(
-        read, "replaces_damaged"
-    ):  # if JAX has no such function, damaged entries stay, which only costs time
+    # If JAX has no such function, damaged entries stay, which only costs time.
+    if read is None or hasattr(read, "replaces_damaged"):
         return
 
     @functools.wraps(read)
     def reading(cache_key: str, *arguments: Any, **options: Any) -> Any:
         try:
             return read(cache_key, *arguments, **options)
+        except (OSError, MemoryError):
+            raise  # the entry itself may be whole
         except Exception:
             with contextlib.suppress(OSError):
                 (Path(jax.config.values["jax_compilation_cache_dir"] or "") / f"{cache_key}-cache").unlink()

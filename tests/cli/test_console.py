@@ -100,7 +100,7 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
         "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s of compiling)",
         "Next:  proximo watch runs/e/r",
         "       proximo eval runs/e/r --episodes 100",
-        "       tensorboard --logdir runs/e/r   (after `pip install tensorboard`)",
+        "       tensorboard --logdir runs/e/r   # after: pip install tensorboard",
     ]
 
 

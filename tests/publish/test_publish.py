@@ -251,9 +251,8 @@ def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, 
 def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys):
     rewritten(folder, name="$(touch harm); [red]r")
     assert main(["pull", str(folder), "--runs-dir", str(tmp_path / "my runs")]) == 0
-    run_dir, proposed = capsys.readouterr().out.splitlines()
-    watch, evaluate = proposed.removeprefix("Now:").split("   or   ")
-    assert shlex.split(watch) == ["proximo", "watch", run_dir]
+    run_dir, watch, evaluate = capsys.readouterr().out.splitlines()
+    assert shlex.split(watch.removeprefix("Next:")) == ["proximo", "watch", run_dir]
     assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
 
 

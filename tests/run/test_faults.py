@@ -95,7 +95,7 @@ def test_error_while_the_disk_is_full_is_reported_and_saving_retried(tmp_path, m
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == (2 if lasting else 3) * BATCH
     said = heard.warnings if lasting else heard.stops
     assert any(
-        ("/96 (File too large): the ones before" if lasting else "Stopped at step 96, saved") in message for message in said
+        ("/96 (File too large): earlier checkpoints" if lasting else "Stopped at step 96, saved") in message for message in said
     )
 
 
@@ -104,7 +104,9 @@ def test_disk_that_stays_full_stops_training_with_an_error(tmp_path, monkeypatch
     started, run_dir = [], tmp_path / "toys-RandomEnds" / "r"
     with contextlib.ExitStack() as stack:
         fill = At(3 * BATCH, lambda _: (started.append(time.monotonic()), stack.enter_context(full_disk())))
-        with pytest.raises(CheckpointError, match=r"Cannot write checkpoint .*/128 \(File too large\): the ones before it stand"):
+        with pytest.raises(
+            CheckpointError, match=r"Cannot write checkpoint .*/128 \(File too large\): earlier checkpoints are intact"
+        ):
             train(tmp_path, "r", fill)
         assert time.monotonic() - started[0] < 3
     assert checkpoint.steps(run_dir / "checkpoints") == [2 * BATCH]

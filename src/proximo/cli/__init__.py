@@ -10,7 +10,9 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from proximo import __version__
@@ -95,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a user's own `module:Class` lies where he stands
     try:
-        with _ends_at_once("--json" in arguments):
+        with _ends_at_once("--json" in arguments), _short_warnings():
             return _dispatch(arguments)
     except ProximoError as error:
         _tell(arguments, str(error))
@@ -142,6 +144,24 @@ def _ends_at_once(as_json: bool) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if answer is not None:
             os.close(answer)
+
+
+@contextlib.contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Print Python warnings of proximo as one line, without the line of source that raised them."""
+    usual, ours = warnings.showwarning, str(Path(__file__).parents[1])
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *arguments: Any) -> None:
+        if filename.startswith(ours):
+            print(f"warning: {printable(str(message))}", file=sys.stderr, flush=True)
+        else:
+            usual(message, category, filename, *arguments)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 def _tell(arguments: list[str], message: str) -> None:

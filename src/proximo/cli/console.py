@@ -35,6 +35,7 @@ def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Ite
     console = Console(
         file=sys.stderr if quiet else stream,
         highlight=False,
+        emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,
         force_jupyter=False,  # there each line would become an element of the page
         force_terminal=True if live else None,
@@ -92,7 +93,7 @@ class LineReporter(QuietReporter):
     def __init__(self, console: Console, answer: int | None = None):
         super().__init__(console, answer)
         self.total = self.steps = 0
-        self.where = Path()
+        self.where, self.home = Path(), Path.cwd()
         self.group = ""
         """Which seed trains, where they train one after the other."""
         self.seeds_together = self.seeds_left = 1
@@ -107,7 +108,7 @@ class LineReporter(QuietReporter):
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         self.total, self.seeds, self.seeds_left = config.total_updates * config.batch_size, len(run_dirs), len(run_dirs)
         self.tensorboard = config.run.tensorboard
-        self.where = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
+        self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
         seeds = f", {len(run_dirs)} seeds ({facts['seeds_mode']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
         asked = config.ppo.total_steps
@@ -169,6 +170,10 @@ class LineReporter(QuietReporter):
         steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
         return steps / self.speed if self.speed else 0.0
 
+    def _from_home(self, path: Path) -> Path:
+        """``path`` as the user types it: from the folder where the command was started."""
+        return path.relative_to(self.home) if path.is_relative_to(self.home) else path
+
     def stopping(self) -> None:
         self.console.print("stopping: the running update is finished and saved first (Ctrl-C again: at once)")
 
@@ -176,7 +181,8 @@ class LineReporter(QuietReporter):
         if not results or any(r.interrupted for r in results):
             return
         for r in results:
-            text = f"{r.run_dir}: " if len(results) > 1 else ""
+            run_dir = self._from_home(r.run_dir)
+            text = f"{run_dir}: " if len(results) > 1 else ""
             self.console.print(
                 f"{text}mean return {_number(r.mean_return)} after {r.steps:,} steps in {duration(r.seconds)} "
                 f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s of compiling)",
@@ -184,7 +190,7 @@ class LineReporter(QuietReporter):
             )
             if r.best is not None and r.mean_return is not None and r.best["mean_return"] > r.mean_return:
                 best = f"{_number(r.best['mean_return'])} at step {r.best['step']:,.0f}"
-                self.console.print(f"{text}best: {best} ({r.run_dir}@best)", markup=False)
+                self.console.print(f"{text}best: {best} ({run_dir}@best)", markup=False)
         returns = [r.mean_return for r in results if r.mean_return is not None]
         failed = self.seeds - len(results)
         if returns and self.seeds > 1:
@@ -198,7 +204,7 @@ class LineReporter(QuietReporter):
         self.console.print(f"Next:  {command('proximo', 'watch', self.where)}", markup=False)
         self.console.print(f"       {command('proximo', 'eval', self.where, '--episodes', 100)}", markup=False)
         if self.tensorboard:
-            missing = "" if importlib.util.find_spec("tensorboard") else "   (after `pip install tensorboard`)"
+            missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
             self.console.print(f"       {command('tensorboard', '--logdir', self.where)}{missing}", markup=False)
 
 

@@ -38,5 +38,7 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({"run": str(run_dir)}))
         return 0
-    print(f"{printable(str(run_dir))}\nNow:  {command('proximo', 'watch', run_dir)}   or   {command('proximo', 'eval', run_dir)}")
+    print(
+        f"{printable(str(run_dir))}\nNext:  {command('proximo', 'watch', run_dir)}\n       {command('proximo', 'eval', run_dir)}"
+    )
     return 0

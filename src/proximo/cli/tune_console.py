@@ -30,7 +30,7 @@ from proximo.tune.result import TABLE, changes
 def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
     """A reporter for ``stream``: live on a terminal, else plain lines; when ``quiet`` silent, but for warnings on stderr. ``answer`` is the
     file (its number) that gets a JSON object where the process ends with a call still running."""
-    console = Console(file=sys.stderr if quiet else stream, highlight=False, soft_wrap=True)
+    console = Console(file=sys.stderr if quiet else stream, highlight=False, emoji=False, soft_wrap=True)
     if quiet:
         yield QuietReporter(console, answer)
     elif console.is_terminal:

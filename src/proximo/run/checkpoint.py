@@ -120,7 +120,10 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or error
-        raise CheckpointError(f"Cannot write checkpoint {final} ({reason}): the ones before it stand.") from error
+        kept = "earlier checkpoints are intact" if steps(folder) else "there is no earlier one"
+        raise CheckpointError(
+            f"Cannot write checkpoint {final} ({reason}): {kept}. Free space, or check the permissions of the folder."
+        ) from error
     return final
 
 

@@ -56,6 +56,11 @@ class Member:
         """Whether a callback has ended it."""
 
     @property
+    def place(self) -> Path | None:
+        """Current path of its run folder, also after a rename; None if it has none."""
+        return self.run_dir
+
+    @property
     def goes_on(self) -> bool:
         """Whether neither NaN or infinity nor a callback has ended it."""
         return self.failure is None and not self.stopped
@@ -114,8 +119,12 @@ class RunMember(Member):
         with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
             write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
 
+    @property
+    def place(self) -> Path | None:
+        return directory.place_of(self.run_dir, self._folder)
+
     def write(self, step: int, row: dict[str, float]) -> None:
-        if directory.place_of(self.run_dir, self._folder) == self.run_dir:
+        if self.place == self.run_dir:
             self._each("write", step, row)
         else:
             self._late.append((step, row))
@@ -145,7 +154,7 @@ class RunMember(Member):
             CheckpointError: the checkpoint cannot be written.
             RunDirectoryError: the run folder was renamed (the checkpoint is saved in the renamed one) or removed.
         """
-        place = directory.place_of(self.run_dir, self._folder)
+        place = self.place
         if place is None:
             raise self._moved(None)
         if place == self.run_dir:

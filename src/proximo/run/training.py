@@ -380,9 +380,10 @@ class Training:
         step = f"at step {update * self.config.batch_size:,}{last}"
         if self.path is None:
             return f"Stopped {step}."
+        place = self.members[0].place if len(self.members) == 1 else None  # the folder may have been renamed
         return (
             f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: "
-            f"{command('proximo', 'train', '--resume', self.path)}"
+            f"{command('proximo', 'train', '--resume', place or self.path)}"
         )
 
     def _leave(self, update: int) -> NoReturn:

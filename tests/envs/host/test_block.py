@@ -150,6 +150,7 @@ WRONG = {
     "-1 in bytes": (BYTES, [0, 0, 0], [0, -1, 0], r"does not fit into uint8"),
     "-1 of int8 in bytes": (BYTES, np.zeros(3, np.int8), np.array([0, -1, 0], np.int8), r"does not fit into uint8"),
     "200 in int8": (Box(-9, 9, (1,), np.int8), np.zeros(1, np.int8), np.array([200], np.uint8), r"does not fit into int8"),
+    "2 in a binary space": (MultiBinary(2), np.zeros(2, np.int8), np.array([0, 2], np.int8), r"does not fit into bool"),
     "2**40 in int64": (Box(-(2**50), 2**50, (2,), np.int64), np.zeros(2, int), np.full(2, 2**40), r"does not fit into int32"),
     "one for three": (FLOATS, np.zeros(3, np.float32), np.zeros(1, np.float32), r"of shape \(1,\): .* expected \(3,\)"),
     "number for three": (FLOATS, np.zeros(3), 0.5, r"of shape \(\): .* expected \(3,\)"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.errors import EnvError
+from proximo.errors import EnvError, shown
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, zeros
 
 
@@ -101,7 +101,7 @@ NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code 
 FLAGS = frozenset({bool, np.bool_})
 _INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
 _BINARY = ("bool", "int8", "uint8")
-"""Types whose numbers are stored in a ``MultiBinary`` space as they are: what is not 0 is 1."""
+"""Types of an action mask that is ``MultiBinary``, stored as they are: what is not 0 is 1."""
 _FEW = 64
 
 
@@ -139,7 +139,8 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
     elif np.issubdtype(leaf.dtype, np.floating):
         sound = frozenset(np.dtype(kind) for kind in NUMBERS)
     elif isinstance(space, MultiBinary):
-        sound, inside = frozenset(map(np.dtype, _BINARY)), _within(np.zeros(shape, int), np.ones(shape, int))
+        sound = frozenset(map(np.dtype, _BINARY if leaf.path == (ACTION_MASK,) else ("bool",)))
+        inside = _within(np.zeros(shape, int), np.ones(shape, int))
     else:
         sound = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
         info = np.iinfo(leaf.dtype)
@@ -193,7 +194,11 @@ def _hold_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
         start, n = (leaf.space.start, leaf.space.n) if isinstance(leaf.space, Discrete) else _choices(leaf.space)
         if not ((value >= start) & (value < np.add(start, n))).all():
             raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
-    elif floating or np.can_cast(value.dtype, leaf.dtype) or (leaf.dtype == bool and value.dtype in _BINARY):
+    elif (
+        floating
+        or np.can_cast(value.dtype, leaf.dtype)
+        or (leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY)
+    ):
         return
     elif not (value.astype(leaf.dtype) == value).all():
         raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type of its space {leaf.space}.")
@@ -216,12 +221,12 @@ def _shortened(value: np.ndarray) -> str:
 def hold_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
     """Raise ``EnvError`` when the rest of a step is not a finite number, two truth values and a dict."""
     if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0:
-        raise EnvError(f"{where} returned the reward {reward!r}: expected a single number.")
+        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.")
     if not _finite(np.asarray(reward)):
-        raise EnvError(f"{where} returned the reward {reward!r}: expected a finite number (of float32).")
+        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (of float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            raise EnvError(f"{where} returned {name} = {flag!r}: expected True or False.")
+            raise EnvError(f"{where} returned {name} = {shown(flag)}: expected True or False.")
     if not isinstance(info, dict):
         raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
 
