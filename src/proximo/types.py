@@ -141,7 +141,7 @@ class TrainState(eqx.Module):
     """False from the first update with a NaN or an infinity on; the rest of the state then stays as it was before it."""
 
 
-def add_steps(steps: UInt32[Array, "2"], count: int | UInt32[Array, ""]) -> UInt32[Array, "2"]:
+def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
     """64-bit step counter as (low, high) words: int32 overflows at 2.1e9 steps."""
     low = steps[0] + jnp.uint32(count)
     carry = (low < steps[0]).astype(jnp.uint32)

@@ -158,9 +158,7 @@ def test_console_script_imports_environments_but_no_libraries_from_working_folde
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["run_dir"] in [
-        str(path) for path in tmp_path.glob("runs/mine-RandomEnds/*")
-    ]
+    assert json.loads(ended.stdout)["run_dir"] in [str(path) for path in tmp_path.glob("runs/mine-RandomEnds/*")]
     assert list(tmp_path.glob("*.ran")) == []
 
 

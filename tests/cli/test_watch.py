@@ -74,7 +74,7 @@ def test_a_line_for_each_episode_and_the_file(runs, capsys):
     assert lines[0].startswith(f"{runs}/proximo-PocMemory/r on proximo:PocMemory at step ")
     assert lines[0].endswith(", greedy")
     assert lines[1].startswith("episode 1: return ")
-    assert all(line.endswith(", length 3, no success, cut after 3 steps") for line in lines[1:3])
+    assert all(line.endswith(", length 3, cut after 3 steps") for line in lines[1:3])
     assert lines[3].endswith(".mp4 (8 frames, 4 a second)")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float
 
-from proximo.types import add_steps, steps_to_float
+WORD = 2.0**23
+"""A low word below it and as many new samples add up to at most 2^24: exactly, in float32."""
 
 
 class RunningStatistics(eqx.Module):
@@ -17,34 +18,36 @@ class RunningStatistics(eqx.Module):
     the same sign in each merge: it loses 6 % of the variance in ten million merges.
     """
 
-    count: UInt32[Array, "*batch 2"]
-    """Samples, as low and high word: float32 cannot count beyond 2^24."""
+    count: Float[Array, "*batch 2"]
+    """Samples, as low and high word in units of 1 and ``WORD``: one float32 cannot count beyond 2^24. Floating-point words keep all
+    parameters of a policy in one kind, for ``jax.grad`` and for sending them as one vector."""
     mean: Float[Array, "..."]
     variance: Float[Array, "..."]
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...]) -> RunningStatistics:
         """Statistics of no samples: mean 0 and variance 1, so that normalizing with them changes nothing."""
-        return cls(jnp.zeros(2, jnp.uint32), jnp.zeros(shape), jnp.ones(shape))
+        return cls(jnp.zeros(2), jnp.zeros(shape), jnp.ones(shape))
 
     def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
         """Statistics that include the valid ``samples``, whose leading axes are those of ``valid``."""
         axes = tuple(range(valid.ndim))
         weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
-        added = jnp.sum(valid, dtype=jnp.uint32)
-        safe = jnp.maximum(added.astype(self.mean.dtype), 1.0)
+        added = jnp.sum(valid).astype(self.mean.dtype)
+        safe = jnp.maximum(added, 1.0)
         samples = samples.astype(self.mean.dtype)
         mean = jnp.sum(jnp.where(weight, samples, 0.0), axes) / safe
         variance = jnp.sum(jnp.where(weight, jnp.square(samples - mean), 0.0), axes) / safe
         return self.merged_moments(added, mean, variance)
 
     def merged_moments(
-        self, added: UInt32[Array, ""], mean: Float[Array, "..."], variance: Float[Array, "..."]
+        self, added: Float[Array, ""], mean: Float[Array, "..."], variance: Float[Array, "..."]
     ) -> RunningStatistics:
         """Statistics that include ``added`` samples of this ``mean`` and ``variance`` (divided by their number)."""
-        count = add_steps(self.count, added)
-        total = steps_to_float(count)
-        share = added.astype(self.mean.dtype) / jnp.maximum(total, 1.0).astype(self.mean.dtype)
+        low, high = self.count[0] + added, self.count[1]
+        carry = jnp.floor(low / WORD)
+        count = jnp.stack([low - carry * WORD, high + carry])
+        share = added / jnp.maximum(count[1] * WORD + count[0], 1.0)
         shift = mean - self.mean
         change = share * (variance - self.variance + (1.0 - share) * jnp.square(shift))
         # The first samples replace the variance: 1 + (v - 1) would lose a small v.
