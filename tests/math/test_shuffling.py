@@ -35,9 +35,8 @@ def test_one_key_gives_one_order():
     assert jnp.array_equal(permutation(jax.random.key(3), 512), permutation(jax.random.key(3), 512))
 
 
-@pytest.mark.parametrize("n", [100, 512])
-def test_every_row_comes_first_equally_often(n):
-    count = 40 * n
+@pytest.mark.parametrize(("n", "count"), [(100, 4000), (512, 5120)])
+def test_every_row_comes_first_equally_often(n, count):
     first = jax.jit(jax.vmap(lambda key: permutation(key, n)[jnp.array([0, n // 2])]))(jax.random.split(jax.random.key(1), count))
     for position in np.asarray(first).T:
         assert stats.chisquare(np.bincount(position, minlength=n)).pvalue > 1e-3
