@@ -104,19 +104,18 @@ def small_policy(
 
 
 def shaken(tree: Any, scale: float = 0.3) -> Any:
-    """``tree`` with random numbers added to all its floating-point leaves (shrunk for wide ones); variances stay positive."""
-    leaves, structure = jax.tree.flatten(tree)
+    """``tree`` with random numbers added to all its floating-point leaves (shrunk for wide ones) but the counts of statistics; variances stay
+    positive."""
     rng = np.random.default_rng(0)
 
-    def shake(x: Any) -> Any:
+    def shake(path: Any, x: Any) -> Any:
         if not (isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)):
             return x
         width = int(np.prod(x.shape[:-1])) or 1
-        return x + (
-            scale * np.abs(rng.normal(size=x.shape)) ** 0.5 * rng.choice([-1, 1], x.shape) / max(1, width / 8) ** 0.5
-        ).astype(x.dtype)
+        noise = scale * np.abs(rng.normal(size=x.shape)) ** 0.5 * rng.choice([-1, 1], x.shape) / max(1, width / 8) ** 0.5
+        return x if jax.tree_util.keystr(path).endswith(".count") else x + noise.astype(x.dtype)
 
-    return jax.tree.unflatten(structure, [shake(x) for x in leaves])
+    return jax.tree_util.tree_map_with_path(shake, tree)
 
 
 def cast(tree: Any, dtype: str) -> Any:
