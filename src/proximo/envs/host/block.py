@@ -131,7 +131,7 @@ class Block:
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
-            if self.masked:
+            if self.masked and not np.any(observation[ACTION_MASK]):
                 hold_mask(observation, self.leaves, self._where(k, "step"))
             if self.rules.life_loss:
                 self._count_lives(slab, t, k, info)
