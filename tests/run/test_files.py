@@ -6,6 +6,7 @@ import re
 import pytest
 
 from disks import full_disk
+from proximo.run import files
 from proximo.run.files import AppendedFile, write_atomic
 
 
@@ -50,6 +51,19 @@ def test_rows_that_never_find_room_are_reported_lost_at_the_end(tmp_path):
         file.append(b"row\n")
         file.close()
     assert "last rows" in warnings[1]
+    assert "are lost" in warnings[1]
+
+
+def test_rows_that_wait_for_too_long_are_reported_lost_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_WAITING_BYTES", 10)
+    warnings = []
+    file = AppendedFile(tmp_path / "rows", warnings.append)
+    with full_disk():
+        for _ in range(9):
+            file.append(b"row\n")
+    file.append(b"last\n")
+    assert (tmp_path / "rows").read_bytes() == b"last\n"
+    assert len(warnings) == 2
     assert "are lost" in warnings[1]
 
 
