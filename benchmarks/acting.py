@@ -4,7 +4,7 @@
     python benchmarks/acting.py --asynchronous   # as JAX starts by itself
 
 Microseconds until the result is readable by NumPy; the ways take turns, medians of --rounds rounds of --calls calls.
-docs/decisions/0006-host-driver.md draws the consequence.
+docs/decisions/0006-gymnasium-collector.md draws the consequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from proximo import runtime
+from proximo import jax_setup
 from proximo.config import NetworkConfig
 from proximo.networks import ActorCritic, make_policy
 from proximo.spaces import Box, Discrete
@@ -29,8 +29,8 @@ NUM_ENVS = 8
 
 def step(policy: ActorCritic, observation, noise) -> tuple:
     """Action, log-probability and value."""
-    first = jnp.zeros(NUM_ENVS, bool)
-    _, action, log_prob, value = policy.act(policy.init_memory(NUM_ENVS), observation, first, ~first, noise)
+    episode_start = jnp.zeros(NUM_ENVS, bool)
+    _, action, log_prob, value = policy.act(policy.init_memory(NUM_ENVS), observation, episode_start, ~episode_start, noise)
     return policy.to_space(action), log_prob, value
 
 
@@ -69,9 +69,9 @@ def ways() -> dict[str, Callable[[], object]]:
     vector, unravel = ravel_pytree(policy)
     module = jax.jit(step)
     by_leaves = jax.jit(lambda o, n, *leaves: packed(step(jax.tree.unflatten(tree, leaves), o, n)))
-    flat = runtime.compile_lowered(by_leaves.lower(observation, noise, *leaves))
-    one = runtime.compile_lowered(jax.jit(lambda v, o, n: packed(step(unravel(v), o, n))).lower(vector, observation, noise))
-    nothing = runtime.compile_lowered(jax.jit(lambda x: x + 1).lower(observation))
+    flat = jax_setup.compile_lowered(by_leaves.lower(observation, noise, *leaves))
+    one = jax_setup.compile_lowered(jax.jit(lambda v, o, n: packed(step(unravel(v), o, n))).lower(vector, observation, noise))
+    nothing = jax_setup.compile_lowered(jax.jit(lambda x: x + 1).lower(observation))
     return {
         "jit of the policy as a module, three results read": lambda: [np.asarray(x) for x in module(policy, observation, noise)],
         "its arrays as flat arguments, compiled ahead, one result": lambda: np.asarray(flat(observation, noise, *leaves)),
@@ -94,13 +94,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--calls", type=int, default=1000)
     options = parser.parse_args()
-    runtime.prepare_jax()
+    jax_setup.prepare_jax()
     if options.asynchronous:
         jax.config.update("jax_cpu_enable_async_dispatch", True)
     calls = ways()
-    first, *others = (call() for name, call in calls.items() if "empty" not in name)
+    episode_start, *others = (call() for name, call in calls.items() if "empty" not in name)
     for other in others:
-        np.testing.assert_allclose(np.asarray(other, np.float32), np.asarray(first, np.float32), atol=1e-5)
+        np.testing.assert_allclose(np.asarray(other, np.float32), np.asarray(episode_start, np.float32), atol=1e-5)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(options.rounds + 1):  # the first round compiles
         for name, call in calls.items():

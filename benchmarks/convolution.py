@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import proximo  # before JAX starts: it sets the remedy against the deadlock on few cores
+from proximo.jax_setup import compile_lowered, cores
 from proximo.networks import convolution
 from proximo.networks.encoders import NatureCNN
-from proximo.runtime import compile_lowered, cores
 
 WAYS = {"XLA": convolution.by_xla, "products": convolution.convolve}
 FORWARD_WAYS = {"XLA": convolution.by_xla, "products": convolution.by_products}

@@ -1,10 +1,10 @@
-"""What a step of an exported policy takes beside JAX: `policy(memory, observation, first)`, ONNX Runtime, the NumPy runtime.
+"""Time of a step of a policy: `Policy.predict` in JAX, ONNX Runtime, and the NumPy runtime.
 
     python benchmarks/export_latency.py            # writes benchmarks/results/export_latency.json
 
-Fresh policies (what they have learned does not change the time): an MLP of 64-64, a GRU of 128 units behind it, the Nature CNN on
-4 × 84 × 84 bytes; with 1 and with 64 environments. The ways take turns; microseconds, the median of --rounds medians. ONNX Runtime and
-NumPy have one thread.
+The policies are untrained, which does not change the time: an MLP of 64-64, the same with a GRU of 128 units, and the Nature CNN on
+4 × 84 × 84 bytes, for 1 and for 64 environments. Figures are in microseconds: the median of --rounds medians, with the runtimes in turn. ONNX
+Runtime and NumPy use one thread.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from proximo import runtime
+from proximo import jax_setup
 from proximo.config import Config, override
 from proximo.export import export
-from proximo.export.acting import Acting
+from proximo.export.policy_function import PolicyFunction
 from proximo.export.folder import FILES, runners
 from proximo.export.latency import SIZES, measure
 from proximo.networks import make_policy
-from proximo.run.policy import Policy
-from proximo.run.system import system_info
+from proximo.evaluation.policy import Policy
+from proximo.storage.system_info import system_info
 from proximo.spaces import from_any
 
 RESULT = Path(__file__).parent / "results" / "export_latency.json"
@@ -47,7 +47,7 @@ POLICIES = {
 
 
 class Spaces:
-    """An environment as far as a policy asks: its spaces."""
+    """The spaces of an environment, which are all that a policy reads of it."""
 
     def __init__(self, observation_space: gym.Space, num_actions: int):
         self.observation_space, self.action_space = observation_space, gym.spaces.Discrete(num_actions)
@@ -57,22 +57,22 @@ def fresh(space: gym.Space, num_actions: int, settings: dict) -> Policy:
     env = Spaces(space, num_actions)
     config = override(Config(), {"id": "fresh", "normalize_observation": True, **settings})
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-    network = make_policy(jax.random.key(0), *spaces, config.network, True)
-    return Policy(network, env, config, step=0)  # pyright: ignore[reportArgumentType]
+    actor_critic = make_policy(jax.random.key(0), *spaces, config.network, True)
+    return Policy(actor_critic, env, config, step=0)  # pyright: ignore[reportArgumentType]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    runtime.prepare_jax()
+    jax_setup.prepare_jax()
     results: dict[str, dict] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, recipe in POLICIES.items():
-            acting = Acting(fresh(*recipe), stochastic=False)
-            done = export(acting.policy, Path(folder) / name.replace(" ", "-"))
-            ways = runners(done.folder, [file for file in FILES if (done.folder / file).exists()])
-            rounds = [measure(acting, ways) for _ in range(options.rounds)]
+            policy_function = PolicyFunction(fresh(*recipe))
+            done = export(policy_function.policy, Path(folder) / name.replace(" ", "-"))
+            found = runners(done.folder, [file for file in FILES if (done.folder / file).exists()])
+            rounds = [measure(policy_function, found) for _ in range(options.rounds)]
             medians = {
                 str(n): {way: round(statistics.median(r[str(n)][way] for r in rounds), 1) for way in rounds[0][str(n)]}
                 for n in SIZES

@@ -102,7 +102,7 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
         name: bench.measure(name, peer_command(row, arguments, options.seconds, options.sb3_python))
         for name, arguments in row.peers.items()
     }
-    hold_versions(first, modes)
+    check_versions(first, modes)
     candidates = {name: speed_of(line) for name, line in modes.items() if not row.stepping or name.startswith("Async")}
     close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values())]
     programs = {name: peer_command(row, row.peers[name], options.seconds, options.sb3_python) for name in close}
@@ -142,7 +142,7 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
     }
 
 
-def hold_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
+def check_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
     """End where the two sides do not step the same environments."""
     mine = next(iter(ours.values()))["versions"]
     for name, line in peers.items():
@@ -180,7 +180,7 @@ def variant_record(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -
         "steps_per_second": [speed_of(line) for line in lines],
         "ratio": round(statistics.median(ratios), 2),
         "ratios": [round(ratio, 2) for ratio in ratios],
-        "mean_return_last": [line["mean_return_last"] for line in lines if line.get("mean_return_last") is not None],
+        "return_mean_last": [line["return_mean_last"] for line in lines if line.get("return_mean_last") is not None],
         **kept(lines[0], "versions", "settings", "parameters", "num_workers"),
     }
     if "peak_megabytes" in lines[0]:

@@ -19,12 +19,13 @@ from typing import Any
 
 import proximo
 from identity_envs import BATCH_SIZE, EPISODES, KINDS, MARK, NUM_EPOCHS, NUM_STEPS, SETTINGS
-from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds, train
+from learning import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from proximo.backends import make_backend
+from proximo.collect.program_cache import environment
 from proximo.errors import ProximoError
-from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
-from proximo.run.program import HostProgram
-from proximo.run.reuse import environment
-from proximo.runtime import prepare_jax
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.jax_setup import prepare_jax
 
 HERE = Path(__file__).parent
 
@@ -45,13 +46,13 @@ def measure(kind: str, seeds: list[int]) -> dict[str, Any]:
     }
     config = proximo.make_config(f"identity_envs:{KINDS[kind].__name__}", settings, preset=False)
     env = environment(config)
-    program = HostProgram(config, env)
-    evaluate = make_evaluator(env, config, EPISODES, stochastic=False)
+    program = make_backend(config, env)
+    evaluate = make_evaluator(env, config, EPISODES)
     program.compile(program.start(seeds[:1]))
     scores = {}
     for seed in seeds:
         policy = train(program, seed).learner.policy
-        scores[seed] = float(evaluate(policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()["mean_return"])
+        scores[seed] = float(evaluate(policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM).summary()["return_mean"])
     program.close()
     evaluate.close()
     return {"settings": settings, "scores": scores}

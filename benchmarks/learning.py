@@ -31,17 +31,17 @@ from filelock import FileLock
 import proximo
 from learning_report import plot, table
 from proximo import config as settings
-from proximo import presets
-from proximo.config import Config
-from proximo.run import make_config
-from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
-from proximo.run.program import HostProgram, Program, make_program
-from proximo.run.reuse import environment
-from proximo.runtime import prepare_jax
+from proximo.backends import Backend, make_backend
+from proximo.collect.program_cache import environment
+from proximo.config import Config, presets
+from proximo.config.loading import make_config
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.jax_setup import prepare_jax
 from proximo.types import TrainState
 
-JUDGEMENT_SEEDS = 1_000_000
-"""Seed s is judged on the environment seeds of JUDGEMENT_SEEDS + s: no training and no tuning begins there."""
+EVALUATION_SEEDS = 1_000_000
+"""Seed s is judged on the environment seeds of EVALUATION_SEEDS + s: no training and no tuning begins there."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Task:
 
     must: Mark | None
     aim: Mark | None
-    metric: str = "mean_return"
+    metric: str = "return_mean"
     stochastic: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     """Beside the preset's, for a variant: what stands behind the comma of its name."""
@@ -142,17 +142,17 @@ def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str])
     """Train and judge every seed; the record that the results file keeps."""
     task, config, about = prepare(env_id, episodes, given)
     env = environment(config)
-    program = make_program(config, env, stacked=False)
+    program = make_backend(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
     judged_on = settings.override(config, {"env_settings": task.unseen}) if task.unseen else config
-    evaluate = make_evaluator(environment(judged_on), judged_on, episodes, task.stochastic)
+    evaluate = make_evaluator(environment(judged_on), judged_on, episodes)
     rows = []
     for seed in seeds:
         start = time.perf_counter()
         state = train(program, seed)
         seconds = time.perf_counter() - start
-        judged = evaluate(state.learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()
+        judged = evaluate(state.learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM, not task.stochastic).summary()
         row = {"seed": seed, "score": judged[task.metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
         rows.append({**row, "evaluation": judged})
         print(f"  {env_id} seed {seed}: {task.metric} {judged[task.metric]:.4g}, {seconds:.1f} s", flush=True)
@@ -209,7 +209,7 @@ def differences(held: dict[str, Any], record: dict[str, Any]) -> list[str]:
     return [name for name in ALIKE if held.get(name) != json.loads(json.dumps(record[name]))]
 
 
-def train(program: Program | HostProgram, seed: int) -> TrainState:
+def train(program: Backend, seed: int) -> TrainState:
     """The state after the last update: bit for bit that of `proximo train --seed`, however the updates are split into calls.
 
     ``make_train`` would differ from it by rounding, and with that, after enough updates, by its policy.

@@ -46,7 +46,7 @@ def suggested(env: str, preset: bool, steps: int, seed: int) -> float | None:
 def final(env: str, preset: bool, steps: int, rate: float) -> list[float]:
     """The returns of whole trainings at one rate."""
     agents = [proximo.PPO(env, preset=preset, seed=s, eval_episodes=0, learning_rate=rate).learn(steps) for s in SEEDS]
-    return [round(agent.evaluate(100).summary()["mean_return"], 1) for agent in agents]
+    return [round(agent.evaluate(100).summary()["return_mean"], 1) for agent in agents]
 
 
 def measure(env: str, preset: bool, steps: int) -> dict[str, Any]:

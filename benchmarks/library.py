@@ -30,7 +30,7 @@ import proximo
 import jax
 import jax.numpy as jnp
 
-from proximo.drivers.vector import SEEDS_AXIS
+from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.ppo import make_hyperparameters
 
 ENV = "gymnax:CartPole-v1"
@@ -218,13 +218,13 @@ def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     def single(rate, key):
         return one(key, with_rate(rate))[1]["rollout/return_mean"]
 
-    def member(rate, key):
+    def seed_run(rate, key):
         return many(key, with_rate(rate))[1]["rollout/return_mean"]
 
     pairs = list(itertools.product(RATES, range(SEEDS)))
     rates = jnp.array([rate for rate, _ in pairs])
     keys = jax.vmap(jax.random.key)(np.array([seed for _, seed in pairs]))
-    together, alone = jax.jit(jax.vmap(member, axis_name=SEEDS_AXIS)), jax.jit(single)
+    together, alone = jax.jit(jax.vmap(seed_run, axis_name=SEEDS_AXIS)), jax.jit(single)
     started = time.perf_counter()
     returns = jax.block_until_ready(together(rates, keys))
     first_call = time.perf_counter() - started
@@ -237,8 +237,8 @@ def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     row["first_call_with_compiling"] = round(first_call, 1)
     alone_seconds = statistics.median(seconds for _, seconds in measured)
     started = time.perf_counter()
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda pair: jax.block_until_ready(alone(*pair)), zip(rates, keys, strict=True)))
+    with ThreadPoolExecutor(2) as vector_env:
+        list(vector_env.map(lambda pair: jax.block_until_ready(alone(*pair)), zip(rates, keys, strict=True)))
     row["one_by_one_in_two_threads"] = round(time.perf_counter() - started, 1)
     row["steps_per_second_one_by_one"] = round(len(pairs) * config.total_updates * config.batch_size / alone_seconds)
     last = np.asarray(returns)[:, -10:].mean(axis=1).reshape(len(RATES), SEEDS).mean(axis=1)

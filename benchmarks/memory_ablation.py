@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds
+from learning import EVALUATION_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
-from proximo.run import make_config
-from proximo.run.episodes import bootstrap_interval, interquartile_mean
-from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
-from proximo.run.program import make_program
-from proximo.run.reuse import environment
-from proximo.runtime import prepare_jax
+from proximo.backends import make_backend
+from proximo.collect.program_cache import environment
+from proximo.config.loading import make_config
+from proximo.evaluation.episodes import EVALUATION_STREAM, bootstrap_interval, interquartile_mean
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.jax_setup import prepare_jax
 
 HERE = Path(__file__).parent
 ENV = "gymnax:PendulumNoVel-v1"
@@ -46,7 +46,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     """All seeds of a variant: curves of the training returns, the final policies judged, and the memory's metrics."""
     config = make_config(ENV, {**BASE, **changed})
     env = environment(config)
-    program = make_program(config, env, stacked=True)
+    program = make_backend(config, env, stacked=True)
     state = program.start(seeds)
     program.compile(state)
     left, returns, staleness = config.total_updates, [], []
@@ -56,9 +56,9 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
         returns.append(np.where(metrics["rollout/episodes"] > 0, metrics["rollout/return_mean"], np.nan))
         staleness.append(metrics["memory/staleness"])
         left -= count
-    evaluate = make_evaluator(env, config, episodes, False)
+    evaluate = make_evaluator(env, config, episodes)
     judged = [
-        evaluate(program.member(state, i).learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()["mean_return"]
+        evaluate(program.seed_state(state, i).learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM).summary()["return_mean"]
         for i, seed in enumerate(seeds)
     ]
     curves = np.concatenate(returns, axis=1)

@@ -19,8 +19,8 @@ import proximo
 import jax
 import numpy as np
 
-from proximo import runtime
-from proximo.drivers.vector import SEEDS_AXIS
+from proximo import jax_setup
+from proximo.collect.jax_vector import SEEDS_AXIS
 
 SETTING = {
     "num_steps": 128,
@@ -48,7 +48,7 @@ def compiled(config: proximo.Config, seeds: int, mode: str):
     program = jax.jit(jax.vmap(train, axis_name=SEEDS_AXIS) if stacked else train)
     keys = jax.vmap(jax.random.key)(np.arange(seeds))
     started = time.perf_counter()
-    executable = runtime.compile_lowered(program.lower(keys if stacked else keys[0]))
+    executable = jax_setup.compile_lowered(program.lower(keys if stacked else keys[0]))
     seconds = time.perf_counter() - started
 
     def run(first: int):
@@ -85,10 +85,10 @@ def main() -> None:
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in ("jax", "equinox", "gymnax")}
         | {"python": platform.python_version()},
-        "settings": {**settings, "seeds": options.seeds, "cpu_count": os.cpu_count(), "threads": runtime.threads()},
+        "settings": {**settings, "seeds": options.seeds, "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
         "compile_seconds": round(compile_seconds, 2),
         "steps_per_second": rates,
-        "mean_return_last": float(np.asarray(metrics["rollout/return_mean"])[..., -1].mean()),
+        "return_mean_last": float(np.asarray(metrics["rollout/return_mean"])[..., -1].mean()),
     }
     print(json.dumps(line), flush=True)
 

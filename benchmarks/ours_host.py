@@ -65,21 +65,19 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of training, and where the time went."""
     import jax
 
-    from proximo.run.program import HostProgram
-    from proximo.run.reuse import environment
+    from proximo.backends.gymnasium_backend import GymnasiumBackend
+    from proximo.collect.program_cache import environment
 
     started = time.perf_counter()
-    program = HostProgram(config, environment(config))
+    program = GymnasiumBackend(config, environment(config))
     state = program.start([options.seed])
     program.compile(state)
     compile_seconds = time.perf_counter() - started
-    driver = program.driver
 
     def update(state):
         state, metrics = program.advance(state, 1)
-        # With learner_lag this is the rollout after the one that was learned: over many updates it is the same count.
-        filler = driver.open().slabs[driver._place].filler[:-1]
-        return state, filler.size - int(filler.sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
+        padding = program.trainer.last_rollout.padding[:-1]
+        return state, padding.size - int(padding.sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
 
     for _ in range(WARM_UP):
         state, _, _ = update(state)
@@ -100,7 +98,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         shares = {name: seconds / whole for name, seconds in spent.items()}
         named = sum(seconds for name, seconds in spent.items() if name != "rest")
         shares["rest"] = max(0.0, 1.0 - named / whole)  # what lies between two updates too
-    workers = driver.open().num_workers
+    workers = collector.open().num_workers
     healthy = bool(state.healthy)
     program.close()
     if not healthy:
@@ -111,7 +109,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         "compile_seconds": round(compile_seconds, 2),
         "steps_per_second": rates,
         "shares": {name: round(value, 4) for name, value in shares.items()},
-        "mean_return_last": sum(returns) / len(returns) if returns else None,
+        "return_mean_last": sum(returns) / len(returns) if returns else None,
     }
 
 
@@ -119,46 +117,46 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of the environments alone, with random actions that were drawn beforehand."""
     import numpy as np
 
-    from proximo.drivers.host import pool_options
-    from proximo.envs.host.observations import random_actions
-    from proximo.run.reuse import environment
+    from proximo.collect.gymnasium_collector import vector_options
+    from proximo.collect.program_cache import environment
+    from proximo.envs.gymnasium.actions import random_actions
 
     env = environment(config)
-    pool = env.open(options.num_envs, options.num_steps, pool_options(config))
+    vector_env = env.open(options.num_envs, options.num_steps, vector_options(config))
     rng = np.random.default_rng(options.seed)
-    pool.reset(0, options.seed)
-    for slab in pool.slabs:
-        for row in slab.action:
+    vector_env.reset(0, options.seed)
+    for buffer in vector_env.buffers:
+        for row in buffer.action:
             row[...] = random_actions(env.action_space, rng, options.num_envs)
     at, rates = 0, []
     for repeat in range(options.repeats + 1):  # the first one warms up
         begun, steps = time.perf_counter(), 0
         limit = options.seconds if repeat else min(1.0, options.seconds)
         while time.perf_counter() - begun < limit:
-            slab = pool.slabs[at]
-            _step_through(pool, at, options.num_steps)
-            steps += slab.filler[:-1].size - int(slab.filler[:-1].sum())
-            at = (at + 1) % len(pool.slabs)
-            pool.slabs[at].begin_after(slab)
-            pool.slabs[at].clear()
+            buffer = vector_env.buffers[at]
+            _step_through(vector_env, at, options.num_steps)
+            steps += buffer.padding[:-1].size - int(buffer.padding[:-1].sum())
+            at = (at + 1) % len(vector_env.buffers)
+            vector_env.buffers[at].begin_after(buffer)
+            vector_env.buffers[at].clear()
         rates.append(round(steps / (time.perf_counter() - begun), 1))
-    workers = pool.num_workers
-    pool.close()
+    workers = vector_env.num_workers
+    vector_env.close()
     return {"num_workers": workers, "steps_per_second": rates[1:]}
 
 
-def _step_through(pool, slab: int, num_steps: int) -> None:
+def _step_through(vector_env, buffer: int, num_steps: int) -> None:
     """A slab of steps, each group at its own pace, as the driver does it."""
-    at = [0] * len(pool.groups)
+    at = [0] * len(vector_env.groups)
     for group in range(len(at)):
-        pool.send(slab, 0, group)
+        vector_env.send(buffer, 0, group)
     running = list(range(len(at)))
     while running:
-        group = pool.ready(running)
-        pool.receive(slab, at[group], group)
+        group = vector_env.ready(running)
+        vector_env.receive(buffer, at[group], group)
         at[group] += 1
         if at[group] < num_steps:
-            pool.send(slab, at[group], group)
+            vector_env.send(buffer, at[group], group)
         else:
             running.remove(group)
 
@@ -168,16 +166,16 @@ def main() -> None:
     memory = PeakMemory()
     if options.memory:
         memory.start()
-    from proximo import runtime
+    from proximo import jax_setup
 
-    runtime.prepare_jax()
+    jax_setup.prepare_jax()
     config = make_config(options)
     told = stepped(options, config) if options.stepping else trained(options, config)
     packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool")
     line = {
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
-        "settings": {**vars(options), "cpu_count": os.cpu_count(), "threads": runtime.threads()},
+        "settings": {**vars(options), "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
         **told,
         **memory.stop(),
     }

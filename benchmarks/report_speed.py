@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from proximo.config import Config, override
-from proximo.run.directory import write_start_files
+from proximo.storage.run_directory import write_start_files
 
 BATCH, UPDATES, EVALUATIONS = 1024, 976, 40
 CURVES = {("gymnax:CartPole-v1", "gru"): (20, 500, 0.2), ("gymnax:CartPole-v1", "lstm"): (20, 430, 0.4)} | {
@@ -62,7 +62,7 @@ def rows(rng: np.random.Generator, first: float, last: float, takes: float, seco
         }
         found.append({"step": step, **row})
         if update % (UPDATES // EVALUATIONS) == 0 or update == UPDATES:
-            found.append({"step": step, "eval/mean_return": level + 0.3 * noise, "eval/std_return": abs(noise)})
+            found.append({"step": step, "eval/return_mean": level + 0.3 * noise, "eval/return_std": abs(noise)})
     return found
 
 

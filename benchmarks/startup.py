@@ -19,7 +19,7 @@ import time
 
 PARTS = """
 import time, sys; t = [time.perf_counter()]
-import proximo, proximo.run, proximo.cli.console; t.append(time.perf_counter())
+import proximo, proximo.training, proximo.cli.training_reporters; t.append(time.perf_counter())
 import gymnax; t.append(time.perf_counter())
 print("PARTS", t[1] - t[0], t[2] - t[1], file=sys.stderr)
 """
@@ -37,7 +37,7 @@ def start(folder: str) -> dict:
     wall = time.perf_counter() - started
     scale = 1 if sys.platform == "darwin" else 1024
     said = json.loads(output.strip().splitlines()[-1])
-    kept = {name: said[name] for name in ("seconds", "compile_seconds", "steps", "mean_return")}
+    kept = {name: said[name] for name in ("seconds", "compile_seconds", "steps", "return_mean")}
     return {"wall_seconds": wall, "peak_megabytes": usage.ru_maxrss * scale / 1e6, **kept}
 
 

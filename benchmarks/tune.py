@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import proximo
-from proximo.run import make_config
-from proximo.run.system import system_info
+from proximo.config.loading import make_config
+from proximo.storage.system_info import system_info
 
 HERE = Path(__file__).parent
 ENV, BAD, MARK = "gymnax:Acrobot-v1", HERE / "tune_acrobot.yaml", -90.0
@@ -49,7 +49,7 @@ def judged(file: Path, folder: Path, preset: bool) -> list[float]:
     """The mean return of each seed's final policy."""
     config = make_config(ENV, {"seeds": SEEDS, "seed": 0, "runs_dir": str(folder)}, file, preset=preset)
     results = proximo.train(config=config)
-    return [proximo.evaluate(str(r.run_dir), EPISODES, runs_dir=str(folder)).summary()["mean_return"] for r in results]
+    return [proximo.evaluate(str(r.run_dir), EPISODES, runs_dir=str(folder)).summary()["return_mean"] for r in results]
 
 
 def main() -> None:

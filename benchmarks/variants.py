@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from learning import JUDGEMENT_SEEDS, circumstances, parse_seeds
+from learning import EVALUATION_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
-from proximo.run import make_config
-from proximo.run.evaluation import JUDGEMENT_STREAM, make_evaluator
-from proximo.run.program import make_program
-from proximo.run.reuse import environment
-from proximo.runtime import prepare_jax
+from proximo.backends import make_backend
+from proximo.collect.program_cache import environment
+from proximo.config.loading import make_config
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.jax_setup import prepare_jax
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "examples"))  # the worked examples of docs/own-losses.md
+sys.path.append(str(HERE.parent / "examples"))  # the worked examples of docs/custom-losses.md
 PENDULUM = {"id": "gymnax:Pendulum-v1", "total_steps": "128000"}
 CARTPOLE = {"id": "gymnax:CartPole-v1", "total_steps": "61440"}
 PARTS = {
@@ -47,9 +48,13 @@ VARIANTS: dict[str, dict[str, str]] = {
     "pole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
     "pole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
     "pole: critic's rate twice": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
-    "pole: SPO": {**CARTPOLE, "objective": "own_losses:spo"},
-    "pole: own encoder": {**CARTPOLE, "encoder": "own_losses:Encoder"},
-    "pole: own encoder, reconstruction": {**CARTPOLE, "encoder": "own_losses:Encoder", "extra_loss": "own_losses:reconstruction"},
+    "pole: SPO": {**CARTPOLE, "objective": "custom_losses:spo"},
+    "pole: own encoder": {**CARTPOLE, "encoder": "custom_losses:Encoder"},
+    "pole: own encoder, reconstruction": {
+        **CARTPOLE,
+        "encoder": "custom_losses:Encoder",
+        "extra_loss": "custom_losses:reconstruction",
+    },
     "pole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
     "pole without velocities, GRU: critic sees them": {**PARTS, "privileged": "velocities"},
 }
@@ -59,7 +64,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     """All seeds of a variant: the final policies judged, the training returns, and the metrics of the last updates."""
     config = make_config(changed["id"], {"eval_episodes": "0", **{k: v for k, v in changed.items() if k != "id"}})
     env = environment(config)
-    program = make_program(config, env, stacked=True)
+    program = make_backend(config, env, stacked=True)
     state = program.start(seeds)
     program.compile(state)
     left, began, rows = config.total_updates, time.perf_counter(), []
@@ -70,9 +75,9 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
         left -= count
     seconds = time.perf_counter() - began
     metrics = {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
-    evaluate = make_evaluator(env, config, episodes, False)
+    evaluate = make_evaluator(env, config, episodes)
     judged = [
-        evaluate(program.member(state, i).learner.policy, JUDGEMENT_SEEDS + seed, JUDGEMENT_STREAM).summary()["mean_return"]
+        evaluate(program.seed_state(state, i).learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM).summary()["return_mean"]
         for i, seed in enumerate(seeds)
     ]
     returns = np.where(metrics["rollout/episodes"] > 0, metrics["rollout/return_mean"], np.nan)

@@ -1,12 +1,12 @@
-"""Curiosity, made of the pieces of a training: Random Network Distillation (Burda et al. 2018, arXiv:1810.12894).
+"""Add curiosity to a training loop: Random Network Distillation (Burda et al. 2018, arXiv:1810.12894).
 
-A predictor learns what a random network makes of observations; where it is still wrong, nobody has been. Its error is paid beside the
-reward, which on MountainCar is -1 a step until a flag that chance does not reach.
+A predictor learns the output of a random network. Its error is large for observations that are new, and is added to the reward. On
+MountainCar the reward is -1 at each step until the flag, which random actions do not reach.
 
 python examples/curiosity.py
 """
 
-import proximo  # before the first JAX computation: it sets a remedy against a deadlock on few cores
+import proximo  # before the first JAX computation: it prevents a deadlock on few cores
 import dataclasses
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from proximo.math.statistics import RunningStatistics
+from proximo.math.running_statistics import RunningStatistics
 from proximo.networks.layers import MLP
 
 OPTIMIZER = optax.adam(1e-3)
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class Curiosity(NamedTuple):
-    """What is carried from update to update beside the learner."""
+    """State of the curiosity: both networks, the optimizer and the statistics of the errors."""
 
     target: MLP
     predictor: MLP
@@ -38,32 +38,40 @@ class Curiosity(NamedTuple):
 
 
 def start(key, size: int) -> Curiosity:
-    """Two random networks; the first stays as it is."""
+    """Make two random networks. The target network is never trained."""
     target, predictor = (MLP.create(k, size, (64, 64), "tanh") for k in jax.random.split(key))
     return Curiosity(target, predictor, OPTIMIZER.init(predictor), RunningStatistics.of_shape(()))
 
 
-def wrong(predictor: MLP, target: MLP, x: jax.Array) -> jax.Array:
-    """The predictor's squared error at each row."""
+def prediction_error(predictor: MLP, target: MLP, x: jax.Array) -> jax.Array:
+    """Return the mean squared error of the predictor for each observation."""
     return jnp.mean(jnp.square(predictor(x) - jax.lax.stop_gradient(target(x))), axis=-1)
 
 
-def look(curiosity: Curiosity, policy, rollout) -> tuple[Curiosity, jax.Array]:
-    """The reward for what each step has led to, in standard deviations; and a predictor that knows it better."""
+def explore(curiosity: Curiosity, policy, rollout) -> tuple[Curiosity, jax.Array]:
+    """Train the predictor on a rollout.
+
+    Returns:
+        The new state, and the intrinsic reward of each step: the error for the next observation, in standard deviations.
+    """
     reached = jnp.concatenate([rollout.observation[1:], rollout.last_observation[None]])
-    x = policy.normalized(reached)
+    x = policy.normalize(reached)
     target, predictor, optimizer, errors = curiosity
-    error = wrong(predictor, target, x)
+    error = prediction_error(predictor, target, x)
     errors = errors.merged(error, rollout.valid)
     for _ in range(4):
-        gradient = jax.grad(lambda p: jnp.mean(wrong(p, target, x)))(predictor)
+        gradient = jax.grad(lambda p: jnp.mean(prediction_error(p, target, x)))(predictor)
         updates, optimizer = OPTIMIZER.update(gradient, optimizer)
         predictor = optax.apply_updates(predictor, updates)
     return Curiosity(target, predictor, optimizer, errors), error / jnp.sqrt(errors.variance + 1e-8)
 
 
 def main(total_steps: int = 200_000, seeds: int = 3) -> dict[float, jax.Array]:
-    """Train with and without curiosity; by its weight, the mean return of each seed in the last tenth of the training (without the pay)."""
+    """Train with and without curiosity.
+
+    Returns:
+        For each weight of the curiosity, the mean return of each seed in the last tenth of the training, without intrinsic rewards.
+    """
     config = proximo.make_config("gymnax:MountainCar-v0", {**SETTINGS, "total_steps": total_steps}, preset=False)
     init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
 
@@ -71,7 +79,7 @@ def main(total_steps: int = 200_000, seeds: int = 3) -> dict[float, jax.Array]:
         def step(carry, _):
             state, curiosity = carry
             state, rollout, episodes = collect(state)
-            curiosity, intrinsic = look(curiosity, state.learner.policy, rollout)
+            curiosity, intrinsic = explore(curiosity, state.learner.policy, rollout)
             state, _ = update(state, dataclasses.replace(rollout, reward=rollout.reward + weight * intrinsic))
             return (state, curiosity), (episodes["rollout/return_mean"], episodes["rollout/episodes"])
 

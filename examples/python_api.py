@@ -1,4 +1,4 @@
-"""The three levels of the Python API on one page, with the types that a strict type checker asks for.
+"""The three levels of the Python API: an agent, a run, and pure functions. The types satisfy a strict type checker.
 
 python examples/python_api.py
 """
@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-import proximo  # before the first JAX computation: it sets a remedy against a deadlock on few cores
+import proximo  # before the first JAX computation: it prevents a deadlock on few cores
 import jax
 
 from proximo.callbacks import BestModel, EarlyStopping, Info
@@ -18,37 +18,37 @@ from proximo.types import Metrics, TrainState
 
 
 class Entropy:
-    """A callback: ends a training that has become certain."""
+    """A callback that stops a training when the entropy of the policy is low."""
 
     every = 5
 
     def on_update(self, info: Info) -> bool:
-        """True ends it."""
+        """Return True to stop."""
         return info.metrics["train/entropy"] < 0.02
 
 
 def an_agent(steps: int, folder: Path) -> float:
-    """An object that learns, acts, is judged and saved."""
+    """Use an agent object: learn, act, save, load, evaluate."""
     agent = proximo.PPO("gymnax:CartPole-v1", seed=1).learn(steps)
     action, memory = agent.predict(np.zeros(4, np.float32))
     action, memory = agent.predict(np.zeros(4, np.float32), memory)
     print(agent, "would push", "right" if action else "left")
     again = proximo.load(agent.save(folder / "agent"))
-    return again.evaluate(100).summary()["mean_return"]
+    return again.evaluate(100).summary()["return_mean"]
 
 
 def a_run(steps: int, folder: Path) -> float | None:
-    """What `proximo train` does."""
+    """Write a run directory, as ``proximo train`` does."""
     callbacks = [Entropy(), EarlyStopping(at=475), BestModel(folder / "best")]
     [result] = proximo.train("gymnax:CartPole-v1", callbacks=callbacks, total_steps=steps, runs_dir=str(folder / "runs"))
     policy = proximo.load_policy(result.run_dir)
-    _, actions = policy(policy.init_memory(2), np.zeros((2, 4), np.float32), np.array([True, True]))
+    actions, _ = policy.predict(np.zeros((2, 4), np.float32))
     print(policy, "would do", actions.tolist())
-    return result.mean_return
+    return result.return_mean
 
 
 def functions(steps: int) -> float:
-    """A loop of one's own, of pure functions."""
+    """Write a training loop of pure functions."""
     config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": steps})
     init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
 
@@ -62,7 +62,7 @@ def functions(steps: int) -> float:
 
 
 def main(steps: int = 50_000) -> tuple[float, float | None, float]:
-    """All three; their returns."""
+    """Run all three levels. Returns their mean returns."""
     with TemporaryDirectory() as folder:
         returns = an_agent(steps, Path(folder)), a_run(steps, Path(folder)), functions(steps)
     print("returns:", *returns)

@@ -1,11 +1,11 @@
-"""Several learning rates and seeds in one compiled program: a whole training is a pure function.
+"""Train with several learning rates and seeds in one compiled program: a training is a pure function.
 
 python examples/sweep.py
 """
 
 import dataclasses
 
-import proximo  # before the first JAX computation: it sets a remedy against a deadlock on few cores
+import proximo  # before the first JAX computation: it prevents a deadlock on few cores
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +13,11 @@ from proximo.ppo import make_hyperparameters
 
 
 def main(total_steps: int = 20_000) -> dict[float, float]:
-    """Train CartPole with three learning rates, two seeds each; the mean return of the last ten updates by rate."""
+    """Train CartPole with three learning rates and two seeds each.
+
+    Returns:
+        For each learning rate, the mean return of the last ten updates.
+    """
     config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": total_steps, "num_epochs": 4})
     train = proximo.make_train(config, proximo.make_env(config.env.id))
     hyperparameters = make_hyperparameters(config.ppo)

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.checks.in_jax import action_of
-from proximo.drivers import vector
+from proximo.checks.random_action import action_of
+from proximo.collect import jax_vector
 
-from helpers import small_driver
+from helpers import small_collector
 
 LEGACY = jax.random.key_data
 
@@ -36,9 +36,9 @@ def same(one, other):
 
 def trained(env, updates=3, **settings):
     """Metrics of some small updates on the device; holds that all is finite and that something was learned."""
-    driver = small_driver(env, **settings)
-    before = driver.init(jax.random.key(0))
-    after, metrics = jax.jit(driver.advance, static_argnums=2)(before, jnp.int32(updates), updates)
+    collector = small_collector(env, **settings)
+    before = collector.init(jax.random.key(0))
+    after, metrics = jax.jit(collector.advance, static_argnums=2)(before, jnp.int32(updates), updates)
     assert bool(after.healthy)
     weights = [state.learner.policy.critic.output.weight for state in (before, after)]
     assert not np.array_equal(*weights)
@@ -50,4 +50,4 @@ def traceable(ids, make):
     """Hold every environment against its spaces, without running it: `check_env` raises where one breaks them."""
     assert len(ids) > 0
     for env_id in ids:
-        vector.check_env(make(env_id), env_id)
+        jax_vector.check_env(make(env_id), env_id)

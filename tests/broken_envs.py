@@ -1,4 +1,4 @@
-"""Environments with one fault each, in Gymnasium's interface, vectorised, and in JAX; and the sound ones that they are made of."""
+"""Gymnasium, vector and JAX environments with one fault each, and the correct ones that they derive from."""
 
 import gymnasium as gym
 import jax
@@ -11,7 +11,7 @@ import toys
 
 
 class Walk(gym.Env):
-    """Sound: a walk in two dimensions that ends at random, by a termination or a truncation."""
+    """Correct: a walk in two dimensions that terminates or is truncated at random."""
 
     def __init__(self):
         self.observation_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)
@@ -29,8 +29,7 @@ class Walk(gym.Env):
 
 
 def changed(**parts):
-    """A ``Walk`` whose step gives other values: ``observation``, ``reward``, ``terminated``, ``truncated`` or ``info`` made anew from
-    what it gave."""
+    """Make a ``Walk`` whose step passes results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
 
     class Changed(Walk):
         def step(self, action):
@@ -53,7 +52,7 @@ Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 
 class SmallImages(Walk):
-    """Sound, but for pictures that the convolutions of ``nature_cnn`` leave nothing of."""
+    """Correct, but its images are too small for the convolutions of ``nature_cnn``."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +70,7 @@ class SmallImages(Walk):
 
 
 class FourValues(Walk):
-    """The step of old Gym."""
+    """Its step returns four values, as in old Gym."""
 
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
@@ -79,21 +78,21 @@ class FourValues(Walk):
 
 
 class Raises(Walk):
-    """Its code fails."""
+    """Its step raises."""
 
     def step(self, action):
         return [][3]
 
 
 class SeedIgnored(Walk):
-    """Draws from a generator that nobody seeds."""
+    """Draws from a generator without a seed."""
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=np.random.SeedSequence().entropy % 2**31 if seed is not None else None)
 
 
 class Outlives(Walk):
-    """Something is left over when it is reset."""
+    """A part of its state is not reset."""
 
     resets = 0
 
@@ -113,7 +112,7 @@ class Fixed(Walk):
 
 
 class Shared(Walk):
-    """All instances walk in the same place."""
+    """All instances share their position."""
 
     places = np.zeros(2, np.float32)
 
@@ -129,7 +128,7 @@ class Shared(Walk):
 
 
 class LimitAsTermination(Walk):
-    """A time limit of 25 steps, told as a failure."""
+    """Reports its time limit of 25 steps as a termination."""
 
     def reset(self, *, seed=None, options=None):
         self.time = 0
@@ -142,7 +141,7 @@ class LimitAsTermination(Walk):
 
 
 class OldLimit(LimitAsTermination):
-    """The same, with old Gym's entry."""
+    """``LimitAsTermination`` with old Gym's ``TimeLimit.truncated`` in ``info``."""
 
     def step(self, action):
         observation, reward, terminated, truncated, _ = super().step(action)
@@ -150,7 +149,7 @@ class OldLimit(LimitAsTermination):
 
 
 class Masked(Walk):
-    """Sound: a mask in ``info``, which forbids one action at random."""
+    """Correct: a mask in ``info`` forbids one action at random."""
 
     entries = 2
 
@@ -167,28 +166,28 @@ class Masked(Walk):
 
 
 class MaskedToTheEnd(Masked):
-    """Sound: nothing is allowed in the last observation, behind which no action comes."""
+    """Correct: the mask of a final observation allows nothing; no action follows."""
 
     def step(self, action):
-        *row, info = super().step(action)
-        return *row, {"action_mask": info["action_mask"] * (not (row[2] or row[3]))}
+        *transition, info = super().step(action)
+        return *transition, {"action_mask": info["action_mask"] * (not (transition[2] or transition[3]))}
 
 
 class NothingAllowed(Masked):
-    """All zeros."""
+    """Its mask allows no action."""
 
     def mask(self):
         return np.zeros(2, np.int8)
 
 
 class MaskTooLong(Masked):
-    """Three entries for two actions."""
+    """Its mask has three entries for two actions."""
 
     entries = 3
 
 
 class Reused(Walk):
-    """One array for all observations."""
+    """Returns the same array for all observations."""
 
     def reset(self, *, seed=None, options=None):
         observation, info = super().reset(seed=seed)
@@ -202,12 +201,12 @@ class Reused(Walk):
 
 
 def factory():
-    """Sound: no class."""
+    """Correct: a function that makes an environment."""
     return Walk()
 
 
 class Vector(VectorEnv):
-    """Sound: ``Walk``s side by side, with next-step autoreset."""
+    """Correct: a ``VectorEnv`` of ``Walk`` with next-step autoreset."""
 
     mode = AutoresetMode.NEXT_STEP
 
@@ -239,7 +238,7 @@ class Vector(VectorEnv):
 
 
 class Early(Vector):
-    """Declares next-step autoreset, resets in the same step, and tells it."""
+    """Declares next-step autoreset, but resets in the same step and reports final observations."""
 
     def step(self, actions):
         observation, reward, terminated, truncated, _ = super().step(actions)
@@ -247,32 +246,32 @@ class Early(Vector):
         for i in np.flatnonzero(self.ended):
             finals[i] = observation[i].copy()
             observation[i] = self.envs[i].reset()[0]
-        told = {"final_obs": finals} if self.ended.any() else {}
+        info = {"final_obs": finals} if self.ended.any() else {}
         self.ended = np.zeros(self.num_envs, bool)
-        return observation, reward, terminated, truncated, told
+        return observation, reward, terminated, truncated, info
 
 
 class SameStep(Early):
-    """Sound."""
+    """Correct: same-step autoreset."""
 
     mode = AutoresetMode.SAME_STEP
 
 
 class EarlyInSilence(Early):
-    """Declares next-step autoreset, resets in the same step, and keeps it for itself."""
+    """Declares next-step autoreset, but resets in the same step and does not report final observations."""
 
     def step(self, actions):
         return *super().step(actions)[:4], {}
 
 
 class LateButSameStep(Vector):
-    """Declares same-step autoreset, and resets in the next step."""
+    """Declares same-step autoreset, but resets in the next step."""
 
     mode = AutoresetMode.SAME_STEP
 
 
 class FinalIsObservation(SameStep):
-    """Tells the final observation, and gives it once more as the first of the next episode."""
+    """Returns the final observation also as the first observation of the next episode."""
 
     def step(self, actions):
         observation, reward, terminated, truncated, info = super().step(actions)
@@ -282,7 +281,7 @@ class FinalIsObservation(SameStep):
 
 
 class Disabled(Vector):
-    """Sound: resets what the mask names."""
+    """Correct: autoreset is disabled, and ``reset`` follows the mask."""
 
     mode = AutoresetMode.DISABLED
 
@@ -305,14 +304,14 @@ class MaskedDisabled(SyncVectorEnv):
 
 
 class ResetsAll(Disabled):
-    """Takes no notice of the mask."""
+    """Its ``reset`` ignores the mask."""
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)
 
 
 class VectorShape(Vector):
-    """Rewards with an axis too many."""
+    """Its rewards have an extra axis."""
 
     def step(self, actions):
         observation, reward, *rest = super().step(actions)
@@ -320,21 +319,21 @@ class VectorShape(Vector):
 
 
 class OneSeed(Vector):
-    """The same seed for all."""
+    """All its environments have the same seed."""
 
     def seeds(self, seed):
         return [seed] * self.num_envs
 
 
 class VectorSeedIgnored(Vector):
-    """Seeds from elsewhere."""
+    """Ignores its seed."""
 
     def seeds(self, seed):
         return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
 
 
 class JaxBranch(toys.RandomEnds):
-    """A Python branch on a traced value."""
+    """Branches on a traced value in Python."""
 
     def step(self, key, state, action, params):
         if action > 0:
@@ -343,7 +342,7 @@ class JaxBranch(toys.RandomEnds):
 
 
 class JaxKeyIgnored(toys.RandomEnds):
-    """Every key gives the same episode."""
+    """Ignores its keys, so that all episodes are equal."""
 
     def reset(self, key, params):
         return super().reset(jax.random.key(0), params)
@@ -353,7 +352,7 @@ class JaxKeyIgnored(toys.RandomEnds):
 
 
 class JaxNumpyNoise(toys.RandomEnds):
-    """Draws from numpy, which is frozen while it is traced."""
+    """Draws from NumPy, which becomes a constant when it is traced."""
 
     def reset(self, key, params):
         state, observation = super().reset(key, params)
@@ -372,7 +371,7 @@ class JaxKeeps(toys.RandomEnds):
 
 
 class JaxFrozen(toys.RandomEnds):
-    """Gives another reward where it is traced."""
+    """Returns another reward when it is traced."""
 
     def step(self, key, state, action, params):
         result = super().step(key, state, action, params)
@@ -381,7 +380,7 @@ class JaxFrozen(toys.RandomEnds):
 
 
 class JaxCallback(toys.RandomEnds):
-    """Calls back into Python, where the first of a batch is given to all."""
+    """Calls back into Python, where the mean of a batch is given to all."""
 
     def step(self, key, state, action, params):
         result = super().step(key, state, action, params)
@@ -400,7 +399,7 @@ class JaxEndless(toys.RandomEnds):
 
 
 class JaxNan(toys.RandomEnds):
-    """A reward that is not finite once in a while."""
+    """Some of its rewards are NaN."""
 
     def step(self, key, state, action, params):
         result = super().step(key, state, action, params)
@@ -408,7 +407,7 @@ class JaxNan(toys.RandomEnds):
 
 
 class JaxMasked(toys.RandomEnds):
-    """Sound: a mask in the observation, that allows the second action only."""
+    """Correct: a mask in the observation allows only the second action."""
 
     observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
     mask = (0, 1)
@@ -425,7 +424,7 @@ class JaxMasked(toys.RandomEnds):
 
 
 class JaxMaskedToTheEnd(JaxMasked):
-    """Sound: nothing is allowed in the last observation, behind which no action comes."""
+    """Correct: the mask of a final observation allows nothing; no action follows."""
 
     def step(self, key, state, action, params):
         state, observation, reward, terminated, truncated, info = super().step(key, state, action, params)
@@ -434,7 +433,7 @@ class JaxMaskedToTheEnd(JaxMasked):
 
 
 class JaxNothingAllowed(JaxMasked):
-    """All zeros."""
+    """Its mask allows no action."""
 
     mask = (0, 0)
 
@@ -444,7 +443,7 @@ class JaxNothingAllowed(JaxMasked):
 
 
 class Unseeded(gym.Env):
-    """The interface before reset took a seed."""
+    """Its ``reset`` does not accept a seed, as in old Gym."""
 
     observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
 
@@ -453,7 +452,7 @@ class Unseeded(gym.Env):
 
 
 class UnseededWrapper(gym.Wrapper):
-    """A seed does not come through."""
+    """A wrapper whose ``reset`` does not accept a seed."""
 
     def __init__(self):
         super().__init__(Walk())
@@ -463,7 +462,7 @@ class UnseededWrapper(gym.Wrapper):
 
 
 class Stranger:
-    """Not of Gymnasium's base class, and without a seed."""
+    """Has no base class, and its ``reset`` does not accept a seed."""
 
     observation_space, action_space = Unseeded.observation_space, Unseeded.action_space
 

@@ -17,11 +17,11 @@ if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
 # Where the annotations have shapes; the files above them handle no arrays of their own.
-SHAPED = ("math", "distributions", "networks", "envs", "ppo", "drivers", "types")
+SHAPED = ("math", "distributions", "networks", "envs", "ppo", "collect", "types")
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
-from proximo.runtime import prepare_jax  # noqa: E402
+from proximo.jax_setup import prepare_jax  # noqa: E402
 
 prepare_jax()
 
@@ -30,12 +30,12 @@ prepare_jax()
 LONGEST = (
     "test_code_of_the_pages.py",
     "test_interrupts.py",
-    "test_host_training.py",
+    "test_gymnasium_training.py",
     "test_resume.py",
     "test_training.py",
     "test_callbacks.py",
     "test_agent.py",
-    "test_host.py",
+    "test_gymnasium_collector.py",
     "test_examples.py",
 )
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments for tests: what they give is known, and each misbehaves in one way at most."""
+"""Gymnasium environments with known transitions for tests. Each has at most one fault."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 
 class Walk(gym.Env):
-    """Random observations from the environment's own stream; episodes end or are cut at random after some steps.
+    """Episodes terminate or are truncated at random, and rewards are random, all from the environment's generator.
 
-    The observation tells [episode number, step, seed's first draw, action taken last]; the reward is a draw of the stream.
+    The observation is [episode number, step, first draw of the episode, last action].
     """
 
     observation_space = Box(-np.inf, np.inf, (4,), np.float32)
     action_space = Discrete(3)
 
-    def __init__(self, end: float = 0.15, cut: float = 0.1, action_matters: bool = True):
-        self.end, self.cut, self.action_matters = end, cut, action_matters
+    def __init__(self, terminate: float = 0.15, truncate: float = 0.1, action_matters: bool = True):
+        self.terminate, self.truncate, self.action_matters = terminate, truncate, action_matters
         self.episode = self.now = 0
         self.mark = 0.0
 
@@ -39,18 +39,18 @@ class Walk(gym.Env):
     def step(self, action):
         self.now += 1
         u = self.np_random.random()
-        terminated, truncated = u < self.end, self.end <= u < self.end + self.cut
-        info = {"success": bool(u < self.end / 2)} if terminated or truncated else {}
+        terminated, truncated = u < self.terminate, self.terminate <= u < self.terminate + self.truncate
+        info = {"success": bool(u < self.terminate / 2)} if terminated or truncated else {}
         return self._observation(action), float(self.np_random.normal()), terminated, truncated, info
 
 
 class DrawnWalk(Walk):
-    """The same with a picture: as many white columns as steps were taken, gray behind the action taken last."""
+    """``Walk`` that draws: one white column for each step; the gray value of the others shows the last action."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None = None, end: float = 0.15):
-        super().__init__(end)
+    def __init__(self, render_mode: str | None = None, terminate: float = 0.15):
+        super().__init__(terminate)
         self.render_mode, self.action = render_mode, -1
 
     def step(self, action):
@@ -65,7 +65,7 @@ class DrawnWalk(Walk):
 
 
 class Countdown(gym.Env):
-    """The reward is 1 for each step; the episode terminates after ``length`` of them, or is cut."""
+    """The reward is 1 for each step. The episode terminates, or is truncated, after ``length`` steps."""
 
     observation_space = Box(0.0, 1.0, (2,), np.float32)
     action_space = Discrete(2)
@@ -86,8 +86,8 @@ class Countdown(gym.Env):
 
 
 class EveryThird(gym.Env):
-    """The reward is the step number, and every third step reports a success. Episodes have 3 to 9 steps. Those of even length terminate;
-    the others are truncated."""
+    """The reward is the step number, and every third step reports a success. Episodes have 3 to 9 steps; those of even length
+    terminate, the others are truncated."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     observation_space = Box(0.0, 9.0, (2,), np.float32)
@@ -112,7 +112,7 @@ class EveryThird(gym.Env):
 
 
 class Misbehaving(Countdown):
-    """Does ``what`` in step ``at`` of its life."""
+    """Has the fault ``what`` in its step number ``at``, counted over all episodes."""
 
     def __init__(self, what: str = "nothing", at: int = 7, number: str = ""):
         super().__init__(5)
@@ -139,7 +139,7 @@ class Misbehaving(Countdown):
         if self.what == "hang":
             time.sleep(3600)
         if self.what == "hold":
-            ctypes.PyDLL(None).sleep(3600)  # native code that never lets go of Python's lock
+            ctypes.PyDLL(None).sleep(3600)  # native code that never releases the GIL
         if self.what == "exit":
             raise SystemExit(0)
         if self.what == "die":
@@ -174,7 +174,7 @@ class LateNaN(Countdown):
 
 
 class Lives(gym.Env):
-    """Three lives; one is lost at every fourth step, and the game is over with the last."""
+    """Three lives. Every fourth step loses one; the episode terminates with the last."""
 
     observation_space = Box(0, 255, (2,), np.uint8)
     action_space = Discrete(2)
@@ -191,7 +191,7 @@ class Lives(gym.Env):
 
 
 class Parts(gym.Env):
-    """A dictionary of everything, with a mask in it; the first component of the action must be allowed."""
+    """A Dict observation of all kinds of spaces, with an action mask that the first component of the action must follow."""
 
     observation_space = Dict(
         {
@@ -256,7 +256,7 @@ class InfoMask(gym.Env):
 
 
 class InfoMaskParts(InfoMask):
-    """The same with two components, whose masks are a tuple in ``info``, and a dictionary as observation."""
+    """``InfoMask`` with two action components, a tuple of masks in ``info`` and a Dict observation."""
 
     observation_space = Dict({"time": Box(0.0, 9.0, (2,), np.float32), "gear": Discrete(3)})
     action_space = MultiDiscrete([4, 2], start=[0, 1])
@@ -273,7 +273,7 @@ class InfoMaskParts(InfoMask):
 
 
 class Unbased:
-    """The methods of Gymnasium without its base class."""
+    """A Gymnasium environment without the base class."""
 
     observation_space = Box(0.0, 1.0, (1,), np.float32)
     action_space = Discrete(2)
@@ -288,28 +288,28 @@ class Unbased:
 
 
 class UnbasedDrawn(Unbased):
-    """One that draws whatever it was made with."""
+    """``Unbased`` that always draws, without ``render_mode``."""
 
     def render(self):
         return np.full((20, 20, 3), 60 * self.now, np.uint8)
 
 
-class OwnVector(gym.vector.SyncVectorEnv):
-    """A user's class that vectorises itself."""
+class CustomVector(gym.vector.SyncVectorEnv):
+    """A custom ``VectorEnv``."""
 
     def __init__(self, num_envs: int, mode: str = "NextStep"):
         super().__init__([Walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
-class MaskedOwnVector(gym.vector.SyncVectorEnv):
-    """The same with masks in its ``info``."""
+class MaskedCustomVector(gym.vector.SyncVectorEnv):
+    """A custom ``VectorEnv`` with masks in its ``info``."""
 
     def __init__(self, num_envs: int, mode: str = "NextStep", of=InfoMask):
         super().__init__([of] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
 class DrawnVector(gym.vector.SyncVectorEnv):
-    """A class that vectorises itself, each of its environments with a picture."""
+    """A custom ``VectorEnv`` whose environments draw."""
 
     def __init__(self, num_envs: int, mode: str = "NextStep"):
         made = [lambda: DrawnWalk("rgb_array")] * num_envs

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from proximo.collect import JaxCollector
 from proximo.config import Config, override
-from proximo.drivers import DeviceDriver
-from proximo.envs.host.workers import Workers
+from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.networks import ActorCritic, make_policy
 from proximo.spaces import ActionSpace, Discrete, Space
 from proximo.types import TrainState
@@ -55,33 +55,33 @@ def small_config(**settings: Any) -> Config:
     return override(Config(), {**SMALL, **settings})
 
 
-def small_driver(env: Any = None, seeds_axis: bool = False, **settings: Any) -> DeviceDriver:
+def small_collector(env: Any = None, seeds_axis: bool = False, **settings: Any) -> JaxCollector:
     """A device driver on a toy environment."""
-    return DeviceDriver(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
+    return JaxCollector(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
 
 
-def kill_first_worker(pool: Workers, calls: Sequence[int]) -> None:
+def kill_first_worker(vector_env: WorkerVectorEnvironment, calls: Sequence[int]) -> None:
     """Kill the first worker of ``pool`` before these steps, counted from now on."""
-    send, numbers = pool.send, itertools.count()
+    send, numbers = vector_env.send, itertools.count()
 
-    def kill_and_send(slab: int, t: int, group: int) -> None:
+    def kill_and_send(buffer: int, t: int, group: int) -> None:
         if next(numbers) in calls:
-            process = pool._processes[0][0].popen.pid
+            process = vector_env._processes[0][0].popen.pid
             os.kill(process, signal.SIGKILL)
             os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-        send(slab, t, group)
+        send(buffer, t, group)
 
-    pool.send = kill_and_send
+    vector_env.send = kill_and_send
 
 
 class Trainer(NamedTuple):
     """A driver with its compiled ``advance(state, num_updates)``, of at most four updates a call."""
 
-    driver: DeviceDriver
+    collector: JaxCollector
     advance: Callable
 
     def init(self, seed: int) -> TrainState:
-        return self.driver.init(jax.random.key(seed))
+        return self.collector.init(jax.random.key(seed))
 
 
 CAPACITY = 4
@@ -90,9 +90,9 @@ CAPACITY = 4
 @functools.cache
 def trainer(memory: str = "none") -> Trainer:
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
-    driver = small_driver(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
-    program = jax.jit(driver.advance, static_argnums=2)
-    return Trainer(driver, lambda state, updates: program(state, jnp.int32(updates), CAPACITY))
+    collector = small_collector(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
+    program = jax.jit(collector.advance, static_argnums=2)
+    return Trainer(collector, lambda state, updates: program(state, jnp.int32(updates), CAPACITY))
 
 
 def small_policy(

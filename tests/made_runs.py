@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config, override
-from proximo.run.directory import write_start_files
+from proximo.storage.run_directory import write_start_files
 
 BATCH = 1024
 SPEED = 5000.0
@@ -42,7 +42,7 @@ def made_rows(updates: int, level: float, seed: int, began: int = 0) -> list[dic
         }
         rows.append(row)
         if update % 5 == 0 or update == updates:
-            rows.append({"step": step, "eval/mean_return": reached + rng.normal(0, 0.02 * level)})
+            rows.append({"step": step, "eval/return_mean": reached + rng.normal(0, 0.02 * level)})
     return rows
 
 

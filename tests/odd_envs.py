@@ -1,4 +1,4 @@
-"""Environments with a fault, or with a brake that a test can pull; and one that tells success."""
+"""JAX environments with a fault, with a brake that a test can use, or with reported successes."""
 
 import os
 import time
@@ -26,7 +26,7 @@ class NanReward(toys.Broken):
 
 
 class Unlucky(toys.RandomEnds):
-    """Some of its episodes, few, begin with a draw that makes all their rewards NaN."""
+    """A few of its rewards are NaN, at random."""
 
     def step(self, key, state, action, params):
         result = super().step(key, state, action, params)
@@ -35,11 +35,11 @@ class Unlucky(toys.RandomEnds):
 
 
 class Endless(toys.Broken):
-    """Never ends, without a fault."""
+    """Never ends and has no fault."""
 
 
 class Braked(toys.RandomEnds):
-    """Each step takes 0.2 s as long as the file ``$BRAKE`` is there; for ever where it says so."""
+    """Each step takes 0.2 s while the file ``$BRAKE`` exists, and does not end while it contains "for ever"."""
 
     def step(self, key, state, action, params):
         def brake(x):
@@ -49,8 +49,8 @@ class Braked(toys.RandomEnds):
             return np.float32(x)
 
         result = super().step(key, state, action, params)
-        held = jax.pure_callback(brake, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="sequential")
-        return (*result[:2], held, *result[3:])
+        reward = jax.pure_callback(brake, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="sequential")
+        return (*result[:2], reward, *result[3:])
 
 
 class Wandering(toys.RandomEnds):
@@ -62,7 +62,7 @@ class Wandering(toys.RandomEnds):
 
 
 class Sized(toys.RandomEnds):
-    """Takes an argument; an episode of ``size`` steps, which is a success when it began with a positive draw."""
+    """Episodes of ``size`` steps, which are successes if they started with a positive draw."""
 
     default_params = {}  # noqa: RUF012
 
@@ -80,7 +80,7 @@ class Sized(toys.RandomEnds):
 
 
 class Mixed(toys.Counting):
-    """Episodes of 1 or 40 steps with equal chance, a reward of 1 a step."""
+    """Episodes of 1 or 40 steps with equal probability, and a reward of 1 at each step."""
 
     default_params = {}  # noqa: RUF012
 
@@ -103,38 +103,38 @@ class NoStep:
 
 
 class FiveValues(toys.RandomEnds):
-    """Forgets the info."""
+    """Its step returns no info."""
 
     def step(self, key, state, action, params):
         return super().step(key, state, action, params)[:5]
 
 
 class WrongShape(toys.RandomEnds):
-    """Gives another observation than its space says."""
+    """Its first observation does not have the shape of its space."""
 
     def reset(self, key, params):
         return {"time": jnp.int32(0)}, jnp.zeros(4)
 
 
 class Dictionary:
-    """A space's class is known by its name."""
+    """A class with the name of a space that does not exist."""
 
 
 class OddSpace(toys.RandomEnds):
-    """A space that no policy serves."""
+    """Its observation space is not supported."""
 
     observation_space = Dictionary()
 
 
 class SwappedReset(toys.RandomEnds):
-    """The observation first, as gymnax has it."""
+    """Its reset returns the observation first, as in gymnax."""
 
     def reset(self, key, params):
         return super().reset(key, params)[::-1]
 
 
 class OneValueReset(toys.RandomEnds):
-    """The observation only."""
+    """Its reset returns only the observation."""
 
     def reset(self, key, params):
         return jnp.zeros(3)

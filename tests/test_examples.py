@@ -1,4 +1,4 @@
-"""What the examples show works as it stands there; the code of the pages: tests/docs."""
+"""The examples run. The code of the documentation pages is tested in tests/docs."""
 
 import ast
 import importlib.util
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Visited(eqx.Module):
-    """Of a rollout what a curious one reads."""
+    """The parts of a rollout that the curiosity example reads."""
 
     observation: jax.Array
     last_observation: jax.Array
@@ -29,9 +29,9 @@ class Visited(eqx.Module):
 
 
 class Plain(eqx.Module):
-    """A policy that reads observations as they are."""
+    """A policy without a normalizer."""
 
-    def normalized(self, x):
+    def normalize(self, x):
         return x
 
 
@@ -52,7 +52,7 @@ def test_sweep_trains_every_learning_rate_in_one_program(capsys):
 
 
 @pytest.mark.learning
-def test_curiosity_pays_for_what_is_new_and_leaves_the_rest_alone(capsys):
+def test_curiosity_rewards_new_observations_only(capsys):
     """On an environment of gymnax."""
     example = _module("curiosity")
     result = example.main(total_steps=10 * 2048, seeds=1)
@@ -61,41 +61,50 @@ def test_curiosity_pays_for_what_is_new_and_leaves_the_rest_alone(capsys):
     assert capsys.readouterr().out.count("curiosity") == 2
     key = jax.random.key(0)
     seen, new = jax.random.normal(key, (8, 16, 2)), 3.0 + jax.random.normal(key, (8, 16, 2))
-    curiosity, look = example.start(key, 2), jax.jit(example.look)
-    paid = []
+    curiosity, explore = example.start(key, 2), jax.jit(example.explore)
+    rewards = []
     for reached in (*[seen] * 40, new):
         rollout = Visited(reached, reached[-1], jnp.ones(reached.shape[:2], bool))
-        curiosity, reward = look(curiosity, Plain(), rollout)
-        paid.append(float(reward.mean()))
-    assert paid[-2] < 0.3 * paid[0]
-    assert paid[-1] > 2 * paid[-2]
+        curiosity, reward = explore(curiosity, Plain(), rollout)
+        rewards.append(float(reward.mean()))
+    assert rewards[-2] < 0.3 * rewards[0]
+    assert rewards[-1] > 2 * rewards[-2]
 
 
 @pytest.mark.learning
-def test_own_gymnasium_environment_is_sound_and_is_learned(tmp_path, monkeypatch, capsys):
+def test_custom_gymnasium_environment_passes_the_checks_and_is_learned(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
-    assert main(["check", "own_gymnasium_environment:Grid"]) == 0
+    assert main(["check", "custom_gymnasium_environment:Grid"]) == 0
     assert "can be trained" in capsys.readouterr().out
-    words = ["train", "own_gymnasium_environment:Grid", "--total-steps", "40000", "--num-workers", "0", "--learning-rate", "1e-3"]
+    words = [
+        "train",
+        "custom_gymnasium_environment:Grid",
+        "--total-steps",
+        "40000",
+        "--num-workers",
+        "0",
+        "--learning-rate",
+        "1e-3",
+    ]
     assert main(words) == 0
     assert main(["eval", "last", "--episodes", "200", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["success_rate"] > 0.98
 
 
 @pytest.mark.learning
-def test_own_environment_trains_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_custom_jax_environment_trains_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "own_environment:Drift", "--smoke", "--env-settings", "wind=0.5"]) == 0
+    assert main(["train", "custom_jax_environment:Drift", "--smoke", "--env-settings", "wind=0.5"]) == 0
     said = capsys.readouterr().out
-    assert "own_environment:Drift: Box(2,) float32 → Box(1,) float32" in said
+    assert "custom_jax_environment:Drift: Box(2,) float32 → Box(1,) float32" in said
     assert main(["eval", "last", "--episodes", "3"]) == 0
     assert "3 episodes each" in capsys.readouterr().out
 
 
-def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "own-jax-environment.md").read_text()
+def test_the_adapter_of_the_page_passes_checks_and_trains(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "custom-jax-environment.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2
     assert len(blocks[1].strip().splitlines()) <= 30
@@ -116,9 +125,9 @@ def test_the_adapter_of_the_page_on_own_environments_is_sound_and_is_trained(tmp
 
 
 @pytest.mark.learning
-def test_the_worked_losses_are_learned_with(capsys):
+def test_the_custom_losses_are_learned_with(capsys):
     """On an environment of gymnax."""
-    returns = _module("own_losses").main(8_192)
+    returns = _module("custom_losses").main(8_192)
     assert list(returns) == ["PPO", "SPO", "PPO with reconstruction"]
     assert min(returns.values()) > 15
     said = capsys.readouterr().out
@@ -126,8 +135,8 @@ def test_the_worked_losses_are_learned_with(capsys):
     assert "'train/reconstruction'" in said
 
 
-def test_the_losses_of_the_page_are_those_of_the_example():
-    """But for types and docstrings."""
+def test_the_page_and_the_example_have_equal_losses():
+    """Apart from types and docstrings."""
 
     def bodies(source):
         functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
@@ -136,9 +145,9 @@ def test_the_losses_of_the_page_are_those_of_the_example():
             f.body = [n for n in f.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
         return {name: [ast.dump(n) for n in f.body] for name, f in keep.items()}
 
-    page = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-losses.md").read_text(), re.DOTALL))
+    page = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "custom-losses.md").read_text(), re.DOTALL))
     assert len(bodies(page)) == 4
-    assert bodies(page) == bodies((ROOT / "examples" / "own_losses.py").read_text())
+    assert bodies(page) == bodies((ROOT / "examples" / "custom_losses.py").read_text())
 
 
 @pytest.mark.learning

@@ -8,43 +8,42 @@ from pathlib import Path
 import pytest
 
 import proximo
+import proximo.envs
 
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
-BASE = {
-    "types",
-    "config",
-    "coercion",
-    "errors",
-    "spaces",
-    "schedule_text",
-    "runtime",
-    "own_code",
-    "users_code",
-    "foreign_names",
-    "signatures",
-    "serialization",
-}
-DISTRIBUTIONS = {"distributions", "math"} | BASE
+BASE = {"types", "errors", "spaces", "jax_setup", "custom_code", "signatures", "serialization", "lazy_exports", "other_libraries"}
+CONFIG = {"config"} | BASE
+STORAGE = {"storage"} | CONFIG
+TRACKING = {"tracking"} | STORAGE
+DISTRIBUTIONS = {"distributions", "math"} | CONFIG
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS
-DRIVERS = {"drivers", "envs"} | PPO
-CHECKS = {"checks"} | DRIVERS
-RUN = {"run", "presets"} | CHECKS
-TOP = {"report", "export", "tune", "publish", "callbacks", "integrations"}
+COLLECT = {"collect", "envs"} | PPO
+EVALUATION = {"evaluation"} | COLLECT | STORAGE
+RENDERING = {"rendering"} | EVALUATION
+BACKENDS = {"backends"} | RENDERING | TRACKING
+TRAINING = {"training", "checks"} | BACKENDS
+SATELLITES = {"report", "export", "tune", "publish", "integrations"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
-    "envs": {"envs", "types", "errors", "spaces", "users_code"},
+    "config": CONFIG,
+    "storage": STORAGE,
+    "tracking": TRACKING,
+    "envs": {"envs", "types", "errors", "spaces", "custom_code", "lazy_exports"},
     "math": DISTRIBUTIONS - {"distributions"},
     "distributions": DISTRIBUTIONS,
     "networks": NETWORKS,
     "ppo": PPO,
-    "drivers": DRIVERS,
-    "checks": CHECKS,
-    "run": RUN,
-    "presets": BASE,
-    **{name: RUN | {name} for name in TOP},
-    "cli": RUN | TOP | {"cli"},
+    "collect": COLLECT,
+    "checks": {"checks"} | COLLECT,
+    "evaluation": EVALUATION,
+    "rendering": RENDERING,
+    "backends": BACKENDS,
+    "training": TRAINING,
+    "callbacks": TRAINING | {"callbacks"},
+    **{name: TRAINING | {name} for name in SATELLITES},
+    "cli": TRAINING | SATELLITES | {"cli"},
     "__main__": {"cli"},
 }
 PURE = ("math", "distributions", "networks", "ppo")
@@ -100,11 +99,11 @@ def test_every_module_has_its_place():
     ("source", "package"),
     [
         ("from proximo.ppo import update", "networks"),
-        ("import proximo.drivers.device", "ppo"),
+        ("import proximo.collect.jax_collector", "ppo"),
         ("from proximo import envs", "ppo"),
-        ("def f():\n    from proximo.run import train", "drivers"),
+        ("def f():\n    from proximo.training import train", "collect"),
         ("from proximo.config import Config", "envs"),
-        ("if True:\n    import proximo.cli", "run"),
+        ("if True:\n    import proximo.cli", "training"),
     ],
 )
 def test_an_upward_import_is_detected(source, package):
@@ -120,8 +119,26 @@ def test_the_bare_package_does_not_import_jax():
     assert run_python("import proximo, sys; print('jax' in sys.modules)") == "False"
 
 
-def test_callbacks_are_found_behind_the_package():
+def test_help_imports_neither_jax_nor_numpy():
+    code = "import sys; from proximo.cli import main; main([]); print([m for m in ('jax', 'numpy', 'ast') if m in sys.modules])"
+    assert run_python(code).endswith("[]")
+
+
+def test_callbacks_are_an_attribute_of_the_package():
     assert run_python("import proximo; print(proximo.callbacks.EarlyStopping.__name__)") == "EarlyStopping"
+
+
+@pytest.mark.parametrize("package", [proximo, proximo.envs])
+def test_every_public_name_is_listed_and_imported_at_its_first_use(package):
+    names = dir(package)
+    assert {"make_env"} <= set(names) == set(package.__all__)
+    assert all(getattr(package, name) is not None for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'frobnicate'"):
+        _ = package.frobnicate
+
+
+def test_star_import_gives_the_public_names():
+    assert run_python("from proximo import *; print(PPO.__name__, make_env.__name__)") == "PPO make_env"
 
 
 def test_the_package_is_the_command():

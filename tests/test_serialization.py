@@ -33,7 +33,7 @@ BOMB = "a: &a [x, x]\n" + "".join(
         (b"\xff\xfe\x00", "codec can't decode"),
     ],
 )
-def test_yaml_beyond_the_limits_is_a_value_error(text, why):
+def test_yaml_beyond_the_limits_raises(text, why):
     begin = time.perf_counter()
     with pytest.raises(ValueError, match=why) as caught:
         read_yaml(text)
@@ -42,7 +42,7 @@ def test_yaml_beyond_the_limits_is_a_value_error(text, why):
     assert str(caught.value).isprintable()
 
 
-def test_any_yaml_gives_a_value_or_a_value_error():
+def test_any_yaml_returns_or_raises_value_error():
     rng, parts = (
         random.Random(0),
         [
@@ -81,12 +81,12 @@ def test_repeated_object_is_written_without_aliases():
 
 
 @pytest.mark.parametrize("text", [b"[" * 10**5, b'{"a":' * 10**5, "[" * 10**5])
-def test_deeply_nested_json_is_a_value_error(text):
+def test_deeply_nested_json_raises(text):
     with pytest.raises(ValueError, match=r"."):
         read_json(text)
 
 
-def test_json_is_read_to_its_greatest_depth():
+def test_json_is_read_up_to_the_maximal_depth():
     def nested(depth):
         return "[" * depth + "1" + "]" * depth
 

@@ -1,4 +1,4 @@
-"""Calls with other arguments are answered, and errors within a function stay what they are."""
+"""A call with wrong arguments raises an error that names the right ones; errors inside a function are unchanged."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def added(one, two=2, **more):
     return one + two
 
 
-def test_a_call_that_fits_is_the_functions_own():
+def test_fitting_call_is_unchanged():
     assert (added(1), added(1, two=3), added.__name__) == (3, 4, "added")
     with pytest.raises(TypeError, match="unsupported operand"):
         added(1, "2")
@@ -27,7 +27,7 @@ def test_a_call_that_fits_is_the_functions_own():
         (lambda: added(1, 2, 3), r"^added: too many positional arguments; it takes one, two, more\.$"),
         (
             lambda: proximo.PPO("MlpPolicy", "CartPole-v1"),
-            r"^PPO: too many positional arguments; .* The environment is the first argument, without 'MlpPolicy': there is none to choose",
+            r"^PPO: too many positional arguments; .* The environment is the first argument, without 'MlpPolicy': proximo has no policy classes",
         ),
         (lambda: proximo.train("gymnax:CartPole-v1", "x"), r"^train: too many positional arguments"),
         (
@@ -44,7 +44,7 @@ def test_a_call_that_fits_is_the_functions_own():
         (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
     ],
 )
-def test_one_that_does_not_is_a_sentence(call, says):
+def test_call_that_does_not_fit_raises_config_error(call, says):
     with pytest.raises(ConfigError, match=says):
         call()
 
@@ -57,15 +57,22 @@ def test_one_that_does_not_is_a_sentence(call, says):
             {"total_timesteps": 1000},
             r"it takes total_steps, callbacks, reporter\. total_timesteps is called total_steps here\.$",
         ),
-        ("learn", {"total_steps": 1, "progress_bar": True}, r" progress_bar: nothing is printed from Python"),
+        ("learn", {"total_steps": 1, "progress_bar": True}, r" progress_bar: Python calls print nothing"),
         ("evaluate", {"n_eval_episodes": 3}, r" n_eval_episodes is called episodes here\.$"),
         (
             "predict",
-            {"observation": 1, "state": None, "episode_start": 0},
-            r" state is called memory here\. episode_start is called first here\.$",
+            {"observation": 1, "state": None, "first": 0},
+            r" state is called memory here\. first is called episode_start here\.$",
         ),
+        ("predict", {"observation": 1, "stochastic": True}, r" stochastic: use deterministic, which is its opposite"),
     ],
 )
-def test_arguments_by_their_names_elsewhere(method, given, says):
+def test_argument_of_another_library_is_answered_with_ours(method, given, says):
     with pytest.raises(ConfigError, match=rf"^PPO\.{method}: .*{says}"):
         getattr(proximo.PPO, method)(None, **given)
+
+
+def test_renamed_class_is_answered_with_its_new_name():
+    with pytest.raises(AttributeError, match=r"has no attribute 'DeviceDriver'; it is called JaxCollector now$"):
+        _ = proximo.DeviceDriver
+    assert proximo.JaxCollector

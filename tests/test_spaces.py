@@ -38,13 +38,13 @@ NESTED = Dict((("b", Tuple((Discrete(2, 3), MultiBinary((4,))))), ("a", IMAGE)))
         (NESTED, NESTED),
     ],
 )
-def test_spaces_of_libraries_are_translated(space, expected):
+def test_spaces_of_gymnasium_are_converted(space, expected):
     got = from_any(space, "observation")
     assert got == expected
     assert hash(got) == hash(expected)
 
 
-def test_spaces_of_gymnax_are_translated():
+def test_spaces_of_gymnax_are_converted():
     from gymnax.environments import spaces
 
     pairs = [
@@ -72,7 +72,7 @@ def test_spaces_of_gymnax_are_translated():
     ],
     ids=str,
 )
-def test_an_action_space_that_is_not_supported_is_named(space):
+def test_unsupported_action_space_raises_with_its_name(space):
     with pytest.raises(
         EnvError, match=r"^The action space .* is not supported: expected Discrete, MultiDiscrete, MultiB"
     ) as error:
@@ -91,7 +91,7 @@ def test_an_action_space_that_is_not_supported_is_named(space):
     ],
     ids=str,
 )
-def test_a_part_of_an_observation_that_is_not_supported_is_named_with_its_place(space, where):
+def test_unsupported_part_of_an_observation_raises_with_its_place(space, where):
     with pytest.raises(EnvError, match=rf"^The observation {where}.* is not supported: expected Box, Discrete, MultiDiscrete"):
         from_any(space, "observation")
 
@@ -110,7 +110,7 @@ def test_images_are_bytes_with_two_to_four_axes():
     assert Box((36, 36, 3)).size == 3888
 
 
-def test_the_parts_of_a_dict_are_in_the_order_of_their_names():
+def test_parts_of_a_dict_are_sorted_by_name():
     assert [name for name, _ in NESTED.spaces] == ["a", "b"]
     assert Dict((("b", Discrete(1)), ("a", Discrete(2)))) == Dict((("a", Discrete(2)), ("b", Discrete(1))))
 
@@ -131,14 +131,14 @@ def test_the_parts_of_a_dict_are_in_the_order_of_their_names():
         (MultiBinary((2, 2)), "bool"),
     ],
 )
-def test_storage_has_the_type_that_observations_are_kept_in(space, dtype):
+def test_zeros_have_the_storage_type_of_observations(space, dtype):
     stored = zeros(space, (5, 2))
     assert stored.dtype == dtype
     assert stored.shape == (5, 2, *space.shape)
     assert not stored.any()
 
 
-def test_storage_has_the_structure_of_observations():
+def test_zeros_have_the_structure_of_observations():
     stored = zeros(NESTED, (5,))
     assert list(stored) == ["a", "b"]
     assert stored["a"].shape == (5, 36, 36, 3)
@@ -147,7 +147,7 @@ def test_storage_has_the_structure_of_observations():
     assert type(zeros(Tuple((Discrete(3),)), ())) is type(observation)
 
 
-def test_spaces_are_written_briefly():
+def test_str_of_a_space_is_short():
     assert str(Box((4,))) == "Box(4,) float32"
     assert str(Discrete(2)) == "Discrete(2)"
     assert str(Discrete(2, 1)) == "Discrete(2, start=1)"

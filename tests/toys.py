@@ -1,4 +1,4 @@
-"""Small JAX environments whose every step is known, for tests of drivers and of the learner."""
+"""Small JAX environments with known transitions, for tests of collectors and of the learner."""
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,12 @@ PARTS = Dict(
 
 
 def masked(space: Dict, entries: int) -> Dict:
-    """``space`` with an action mask."""
+    """Add an action mask to ``space``."""
     return Dict((*space.spaces, (ACTION_MASK, MultiBinary((entries,)))))
 
 
 def draw(key: jax.Array, space: Space):
-    """A random observation of ``space``, far from mean 0 and variance 1."""
+    """Draw an observation of ``space`` whose mean is not 0 and whose variance is not 1."""
     if isinstance(space, Dict):
         return {name: draw(jax.random.fold_in(key, i), part) for i, (name, part) in enumerate(space.spaces)}
     if isinstance(space, Tuple):
@@ -40,7 +40,7 @@ def draw(key: jax.Array, space: Space):
 
 
 class RandomEnds:
-    """Random observations far from mean 0 and variance 1; episodes end at random, by a termination or a truncation."""
+    """Random observations of mean 3 and variance 4. Episodes terminate or are truncated at random."""
 
     observation_space = Box((3,))
     action_space = Discrete(2)
@@ -60,13 +60,13 @@ class RandomEnds:
 
 
 class ContinuousRandomEnds(RandomEnds):
-    """The same with two bounded continuous actions."""
+    """``RandomEnds`` with two bounded continuous actions."""
 
     action_space = Box((2,), -0.5, 0.5)
 
 
 class AnySpaces(RandomEnds):
-    """Random observations and any actions of given spaces."""
+    """``RandomEnds`` with the given observation and action spaces."""
 
     def __init__(self, observation_space: Space, action_space: Space):
         self.observation_space, self.action_space = observation_space, action_space
@@ -81,8 +81,8 @@ class AnySpaces(RandomEnds):
 
 
 class Forbidden:
-    """Pays for the number of the action, 3 … 6; the mask allows 3 and some of the others, and nothing else tells which. A
-    forbidden action costs 100 and is counted as no success."""
+    """Actions 3 … 6; a larger action gives a larger reward. The mask allows 3 and a random part of the others, which nothing else in
+    the observation shows. A forbidden action costs 100 and is not a success."""
 
     observation_space = Dict((("nothing", Box((1,))), (ACTION_MASK, MultiBinary((4,)))))
     action_space = Discrete(4, 3)
@@ -103,8 +103,8 @@ class Forbidden:
 
 
 class Counting:
-    """Observation: steps since the reset, length of the episode. Reward: the number of the step, from 1. Terminates after
-    a length that the reset draws from ``shortest … longest``."""
+    """Observation: steps since the reset, length of the episode. Reward: number of the step, from 1. Terminates after a length that
+    the reset draws from ``shortest … longest``."""
 
     observation_space = Box((2,))
     action_space = Discrete(2)
@@ -123,7 +123,7 @@ class Counting:
 
 
 class Broken:
-    """Never ends; gives NaN as observation, or as reward, at the time that the parameters say (-1: never)."""
+    """Never ends. Returns NaN as observation or as reward at the time in the parameters (-1: never)."""
 
     observation_space = Box((2,))
     action_space = Discrete(2)
@@ -139,7 +139,7 @@ class Broken:
 
 
 class Drawn(RandomEnds):
-    """A picture of the time: as many white columns as steps were taken."""
+    """Draws the time: one white column for each step."""
 
     render_fps = 5
 
@@ -150,7 +150,7 @@ class Drawn(RandomEnds):
 
 
 class BadlyDrawn(RandomEnds):
-    """Its picture is none from the first step on."""
+    """Its ``render`` raises from the first step on."""
 
     def render(self, state, params):
         if state["time"] >= 1:
@@ -159,7 +159,7 @@ class BadlyDrawn(RandomEnds):
 
 
 class DrawnInGray(RandomEnds):
-    """A picture without colours, which is of a wrong shape."""
+    """Its picture has no color axis, which is a wrong shape."""
 
     def render(self, state, params):
         return np.zeros((40, 60), np.uint8)

@@ -143,7 +143,7 @@ def load_program(repo, recurrent):
     return program
 
 
-def mean_return_of(metrics):
+def return_mean_of(metrics):
     """Mean return of the episodes that ended in the last updates; None if none ended."""
     returns = metrics["returned_episode_returns"][-LAST_UPDATES:]
     ended = metrics["returned_episode"][-LAST_UPDATES:]
@@ -178,11 +178,11 @@ def main():
     program = load_program(args.repo, args.recurrent)
     compiled, compile_seconds = compile_train(program.make_train(dict(config)), args.seed)
     rates, output = time_repeats(compiled, total_steps, args.repeats, args.seed)
-    mean_return = mean_return_of(output["metric" if args.recurrent else "metrics"])
+    return_mean = return_mean_of(output["metric" if args.recurrent else "metrics"])
     peer = "purejaxrl-recurrent" if args.recurrent else "purejaxrl"
     versions = versions_of("jax", "jaxlib", "flax", "optax", "gymnax", "distrax")
     versions |= {"purejaxrl": commit_of(args.repo), "distrax": versions["distrax"] or "stand-in"}
-    report(peer, versions, config | {"SEED": args.seed}, compile_seconds, rates, mean_return)
+    report(peer, versions, config | {"SEED": args.seed}, compile_seconds, rates, return_mean)
 
 
 if __name__ == "__main__":

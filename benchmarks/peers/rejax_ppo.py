@@ -8,7 +8,7 @@ removed, so gymnax must be 0.0.9. With that pin it runs unmended on jax 0.10.2 (
 Evaluation costs nothing here: rejax evaluates after every `eval_freq` steps and once before the first, on 128
 environments to the end of their episodes. The initial one is off by its own setting, `eval_freq` is the whole training,
 and `eval_callback`, the field meant for the user's own evaluation, returns nothing while the clock runs. Its original
-callback gives `mean_return_last` afterwards.
+callback gives `return_mean_last` afterwards.
 
 What rejax has no setting for stays as it is: two networks and two optimisers in place of one, a constant learning rate,
 `max_grad_norm` as an element-wise clip, Adam epsilon 1e-8, flax's default initialisers. Its value clip is always on.

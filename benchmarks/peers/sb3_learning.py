@@ -41,7 +41,7 @@ def time_learning(model, options):
         "parameters": sum(p.numel() for p in model.policy.parameters()),
         "first_update_seconds": round(warm, 2),
         "steps_per_second": [round(updates * rows / one, 1) for one in seconds],
-        "mean_return_last": sum(returns) / len(returns) if returns else None,
+        "return_mean_last": sum(returns) / len(returns) if returns else None,
     }
 
 

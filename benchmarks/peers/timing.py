@@ -67,7 +67,7 @@ def versions_of(*packages):
     return versions
 
 
-def report(peer, versions, settings, compile_seconds, rates, mean_return):
+def report(peer, versions, settings, compile_seconds, rates, return_mean):
     """Print the one JSON line that every peer script ends with."""
     machine = {"platform": jax.default_backend(), "cpu_count": os.cpu_count()}
     line = {
@@ -76,6 +76,6 @@ def report(peer, versions, settings, compile_seconds, rates, mean_return):
         "settings": settings | machine,
         "compile_seconds": round(compile_seconds, 2),
         "steps_per_second": [round(rate) for rate in rates],
-        "mean_return_last": mean_return,
+        "return_mean_last": return_mean,
     }
     print(json.dumps(line), flush=True)

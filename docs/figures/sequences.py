@@ -1,11 +1,11 @@
-"""How a rollout is cut into sequences, by the function that does it, and what a plain reshape would give."""
+"""How a rollout is split into sequences, and what a plain reshape would give."""
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from proximo.ppo.batch import cut
+from proximo.ppo.minibatches import split_sequences
 
 STEPS, ENVS, LENGTH = 12, 2, 4
 
@@ -16,23 +16,26 @@ def numbered() -> np.ndarray:
 
 
 def pieces() -> dict[str, np.ndarray]:
-    """The sequences as columns: ours, and those of the shorter-looking reshape."""
+    """The sequences as columns: by proximo, and by a plain reshape."""
     rollout = numbered()
-    return {"cut": np.asarray(cut(jnp.asarray(rollout), LENGTH)), "reshape(L, -1)": rollout.reshape(LENGTH, -1, 2)}
+    return {
+        "split_sequences": np.asarray(split_sequences(jnp.asarray(rollout), LENGTH)),
+        "reshape(L, -1)": rollout.reshape(LENGTH, -1, 2),
+    }
 
 
-def colour(step: int, env: int):
-    """One for each piece."""
+def color(step: int, env: int):
+    """One color for each piece."""
     return colormaps["tab10"]((step // LENGTH + env * STEPS // LENGTH) % 10, alpha=0.45)
 
 
 def grid(axes, cells: np.ndarray, title: str, across: str, down: str) -> None:
-    """Cells with their step in them, coloured by the piece that they belong to."""
+    """Cells with their step in them, colored by the piece that they belong to."""
     rows, columns, _ = cells.shape
     for i in range(rows):
         for j in range(columns):
             step, env = cells[i, j]
-            axes.add_patch(_square(j, i, colour(step, env)))
+            axes.add_patch(_square(j, i, color(step, env)))
             axes.text(j + 0.5, i + 0.5, f"{step}{'ab'[env]}", ha="center", va="center", fontsize=7 if rows > LENGTH else 8)
     axes.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal", xlabel=across, ylabel=down, xticks=[], yticks=[])
     axes.set_title(title, fontsize=9)
@@ -52,6 +55,6 @@ def draw() -> Figure:
     left, right = figure.subfigures(1, 2, width_ratios=[1, 3.4])
     grid(left.subplots(), numbered(), "rollout [T, N]", "environments a, b", "steps, T = 12 ↓")
     for axes, (name, cells) in zip(right.subplots(1, 2), pieces().items(), strict=True):
-        said = "right: rows follow each other" if name == "cut" else "wrong: every third step"
-        grid(axes, cells, f"{name} [L, S]\n{said}", "sequences, S = 6 →", "rows, L = 4 ↓")
+        label = "right: consecutive steps" if name == "split_sequences" else "wrong: every third step"
+        grid(axes, cells, f"{name} [L, S]\n{label}", "sequences, S = 6 →", "steps, L = 4 ↓")
     return figure

@@ -1,4 +1,4 @@
-"""``decisions/*.md`` in the navigation means every page there, in order."""
+"""``decisions/0*.md`` in the navigation means every page of that name, in order."""
 
 from __future__ import annotations
 

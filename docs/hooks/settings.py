@@ -10,11 +10,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-from proximo.coercion import Leaf
-from proximo.config import GROUPS, HOST_ONLY, LEAVES
-from proximo.foreign_names import FOREIGN_NAMES
-from proximo.own_code import choices, takes_own
-from proximo.schedule_text import ScheduleText
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
+from proximo.config.coercion import Leaf
+from proximo.config.custom import choices, takes_custom
+from proximo.config.schedule_text import ScheduleText
+from proximo.other_libraries import FOREIGN_NAMES
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -30,7 +30,7 @@ def _groups() -> Iterator[str]:
         yield "| Setting | Default | Takes | What it is |\n|---|---|---|---|"
         for leaf in LEAVES.values():
             if leaf.group == group:
-                host = " *Host only.*" if leaf.name in HOST_ONLY else ""
+                host = " *Host only.*" if leaf.name in GYMNASIUM_ONLY else ""
                 yield f'| <span id="{leaf.name}"></span>`{leaf.name}` | {_default(leaf)} | {_takes(leaf)} | {_escaped(leaf.help)}.{host} |'
 
 
@@ -52,8 +52,8 @@ def _default(leaf: Leaf) -> str:
 
 def _takes(leaf: Leaf) -> str:
     if words := choices(leaf.type):
-        own = [" [code of your own](own-networks.md)"] if takes_own(leaf.type) else []
-        return ", ".join([*(f"`{word}`" for word in words), *own])
+        custom = [" [custom code](custom-networks.md)"] if takes_custom(leaf.type) else []
+        return ", ".join([*(f"`{word}`" for word in words), *custom])
     if leaf.type is bool:
         return "`true`, `false`"
     if leaf.type is str:

@@ -1,4 +1,4 @@
-"""What can go wrong, by whose hand: every message says what was given, what was expected, and the fix."""
+"""Exceptions, and helpers to format messages. Every message says what was given, what was expected, and the fix."""
 
 import difflib
 import shlex
@@ -8,57 +8,60 @@ from typing import Any, Literal
 
 
 class ProximoError(Exception):
-    """A mistake that a user can mend; the command line prints it as one sentence and exits with 2."""
+    """Base of errors that a user can fix. The command line prints the message and exits with 2."""
 
 
 class ConfigError(ProximoError):
-    """A setting is unknown, of the wrong type, out of range, or at odds with another one."""
+    """A setting or argument is unknown, has the wrong type, is out of range, or contradicts another one."""
 
 
 class EnvError(ProximoError):
-    """An environment is unknown, breaks the protocol, or has a space that no policy here can serve."""
+    """An environment is unknown, violates its protocol, or has a space that no policy supports."""
 
 
 class CheckpointError(ProximoError):
-    """A run or a checkpoint is missing, damaged, or was made by something else."""
+    """A run or a checkpoint is missing, damaged, or has another format."""
 
 
 class RunDirectoryError(ProximoError):
-    """A run directory exists already, or another process is writing into it."""
+    """A run directory already exists, or another process is writing to it."""
 
 
 class TrainingError(Exception):
-    """Training stopped by itself (NaN, infinity, a runtime that hangs); the last good checkpoint stands. Exit 1."""
+    """Training failed (NaN, infinity, a runtime that hangs). The last good checkpoint is kept; the command line exits with 1."""
 
 
 class EnvironmentFault(TrainingError):  # noqa: N818
-    """An environment raised, or was lost too often, while it was trained on; the message ends with its own traceback."""
+    """An environment raised an exception, or its worker died too often, during training. The message ends with its traceback."""
 
 
 MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
-"""Memory Gym's own pins are for an older Gymnasium, so that no extra of proximo's can install it."""
+"""Memory Gym pins an older Gymnasium, so no extra of proximo can install it."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint behind an unknown name: `` (did you mean 'num_envs'?)``, or nothing when no known name is close."""
+    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close."""
     in_lower_case = {one.lower(): one for one in known}
     matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=0.6)
     return f" (did you mean {in_lower_case[matches[0]]!r}?)" if matches else ""
 
 
 def lacking(what: str, extra: str) -> EnvError:
-    """The error for a library that is not installed: ``what`` needs it, ``extra`` of proximo's installs it."""
+    """The error for a library that is not installed. ``what`` needs it, and proximo's ``extra`` installs it."""
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
 
 
 def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:
-    """``value`` for a message: printable, and cut after ``max_length`` characters. ``form="text"`` omits the quotation marks of a string."""
+    """Format ``value`` for a message: printable, and cut after ``max_length`` characters.
+
+    ``form="text"`` omits the quotation marks of a string.
+    """
     text = printable(str(value)) if form == "text" else repr(value)
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal. Control characters, which could move the cursor or hide words, become escapes; newlines and tabs stay."""
+    """Escape control characters in ``text``, which could move the cursor or hide words. Newlines and tabs are kept."""
     if text.isprintable():
         return text
     return "".join(_escaped(c) if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
@@ -77,5 +80,5 @@ def is_plain(text: str) -> bool:
 
 
 def command(*words: Any) -> str:
-    """A command line that can be copied: words that a shell would split or expand are quoted."""
+    """A command line that the user can copy. Words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))

@@ -15,7 +15,7 @@ MAX_YAML_DEPTH = 20
 MAX_YAML_BITS = 1000
 MAX_JSON_DEPTH = 100
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What PyYAML raises for a date that does not exist, a number of thousands of digits, or a tag on text that it does not fit."""
+"""What PyYAML raises for an impossible date, a number of thousands of digits, or a tag that does not fit its text."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         number = super().construct_yaml_int(node)
-        if number.bit_length() > MAX_YAML_BITS:  # Python does not even print a hexadecimal one of thousands of digits
+        if number.bit_length() > MAX_YAML_BITS:  # Python refuses to print integers of thousands of digits
             raise yaml.YAMLError(f"{shown(node.value, 'text')} is too large, expected at most {MAX_YAML_BITS} bits")
         return number
 
@@ -48,7 +48,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # the base class has registered its own
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class
 
 
 def _place(event: Any) -> str:

@@ -1,4 +1,4 @@
-"""Calls that a signature does not take, answered in a sentence."""
+"""Calls that do not fit a function's signature raise a ``ConfigError`` that names the right arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from proximo import foreign_names
+from proximo import other_libraries
 from proximo.errors import ConfigError
 
 P = ParamSpec("P")
@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 def answered(function: Callable[P, T]) -> Callable[P, T]:
-    """``function``, which raises ``ConfigError`` in place of ``TypeError`` where it is called with arguments that it has not."""
+    """Wrap ``function`` so that a call with missing or unknown arguments raises ``ConfigError`` instead of ``TypeError``.
+
+    The message lists the arguments of the function. If an argument has another name in another library, the message gives ours. A
+    ``TypeError`` from inside the function is raised unchanged.
+    """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
 
@@ -28,7 +32,7 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
                 unknown = [name for name in kwargs if name not in names]
-                answer = foreign_names.of_call([*args, *kwargs.values()], unknown)
+                answer = other_libraries.answer_call([*args, *kwargs.values()], unknown)
                 name = function.__qualname__.removesuffix(".__init__")
                 raise ConfigError(f"{name}: {error}; it takes {', '.join(names)}.{answer}") from None
             raise

@@ -1,4 +1,4 @@
-"""The spaces that observations and actions live in: plain, hashable descriptions that need no environment library."""
+"""Spaces of observations and actions: plain, hashable descriptions that need no environment library."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import numpy as np
 from proximo.errors import EnvError
 
 ACTION_MASK = "action_mask"
-"""The reserved entry of an observation's ``Dict`` that says which actions are allowed: other than 0 is allowed."""
+"""Reserved entry of a ``Dict`` observation: a number for each action, other than 0 if the action is allowed."""
 OBSERVATION = "observation"
-"""The name of the environment's own observation beside reserved entries, where it has no names itself."""
+"""Name of the environment's observation beside reserved entries, if it is not a ``Dict`` itself."""
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
-"""The reserved entries that drivers add where the policy observes what it did last and what came of it."""
+"""Reserved entries that collectors add if the policy observes its previous action or reward."""
 Bound = float | tuple[float, ...]
-MOST_WRITTEN = 16
-"""Components of a space that are written out."""
+MAX_WRITTEN = 16
+"""``str(space)`` lists at most so many components."""
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of one shape. ``low`` and ``high`` are one number for all entries, or one for each (row-major)."""
+    """Arrays of one shape.
+
+    ``low`` and ``high`` are one bound for all entries, or one for each entry (row-major).
+    """
 
     shape: tuple[int, ...]
     low: Bound = -math.inf
@@ -39,16 +42,16 @@ class Box:
 
     @property
     def is_float(self) -> bool:
-        """Whether its entries are floating-point numbers."""
+        """Whether the entries are floating-point numbers."""
         return np.issubdtype(np.dtype(self.dtype), np.floating)
 
     @property
     def is_image(self) -> bool:
-        """Bytes with two axes (gray), three (with channels first or last) or four (a stack of such)."""
+        """Whether it may be an image: bytes with two axes (gray), three (channels first or last) or four (a stack)."""
         return self.dtype == "uint8" and len(self.shape) in (2, 3, 4)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bounds, each of shape ``shape``."""
+        """Lower and upper bounds, two float64 arrays of shape ``shape``."""
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
 
@@ -65,7 +68,7 @@ class Discrete:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """A single number."""
+        """``()``: a single number."""
         return ()
 
     def __str__(self) -> str:
@@ -74,8 +77,10 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Arrays of integers, component ``i`` of ``start_i … start_i + nvec_i - 1``. ``nvec`` and ``start`` are row-major; an empty
-    ``start`` is zeros, a shape of ``(-1,)`` one axis."""
+    """Arrays of integers; component ``i`` lies in ``start_i … start_i + nvec_i - 1``.
+
+    ``nvec`` and ``start`` are row-major. An empty ``start`` means zeros; a shape of ``(-1,)`` means one axis.
+    """
 
     nvec: tuple[int, ...]
     start: tuple[int, ...] = ()
@@ -91,7 +96,7 @@ class MultiDiscrete:
         return len(self.nvec)
 
     def __str__(self) -> str:
-        if self.size > MOST_WRITTEN:
+        if self.size > MAX_WRITTEN:
             return f"MultiDiscrete of shape {self.shape}, up to {max(self.nvec)} choices"
         nvec, start = (np.reshape(values, self.shape).tolist() for values in (self.nvec, self.start))
         return f"MultiDiscrete({nvec}, start={start})" if any(self.start) else f"MultiDiscrete({nvec})"
@@ -114,7 +119,7 @@ class MultiBinary:
 
 @dataclass(frozen=True)
 class Dict:
-    """Named parts, kept in the order of their names, which is that of the leaves of a ``dict`` in JAX."""
+    """Named parts, sorted by name: the order of the leaves of a ``dict`` in JAX."""
 
     spaces: tuple[tuple[str, Space], ...]
 
@@ -138,14 +143,22 @@ class Tuple:
 ActionSpace = Box | Discrete | MultiDiscrete | MultiBinary
 LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
 Space = LeafSpace | Dict | Tuple
-_SERVED = {
+_SUPPORTED = {
     "observation": "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these that is not empty",
     "action": "Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers",
 }
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
-    """``function`` of every part without parts of its own, in dicts and tuples as observations of ``space`` are."""
+    """Apply a function to each leaf of a space.
+
+    Args:
+        function: Called with each part that is neither a ``Dict`` nor a ``Tuple``.
+        space: The space.
+
+    Returns:
+        The results in dicts and tuples, in the structure of the observations.
+    """
     if isinstance(space, Dict):
         return {name: tree(function, part) for name, part in space.spaces}
     if isinstance(space, Tuple):
@@ -154,14 +167,20 @@ def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
 
 
 def without(space: Space, names: tuple[str, ...]) -> Space:
-    """``space`` without the entries ``names``, which it has, as a ``Dict``."""
+    """A ``Dict`` space without the entries ``names``; any other space is returned unchanged."""
     return Dict(tuple((name, part) for name, part in space.spaces if name not in names)) if isinstance(space, Dict) else space
 
 
 def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
-    """Storage for observations of ``space``: NumPy arrays of zeros with ``batch_shape`` in front, in dicts and tuples.
+    """Make zeros in the shapes and types in which observations of ``space`` are stored.
 
-    Bytes, small integers and bool keep their type; other integers are int32, floats float32, bits bool.
+    Args:
+        space: Space of the observations.
+        batch_shape: Leading axes.
+
+    Returns:
+        NumPy arrays in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32,
+        bits bool.
     """
 
     def of_leaf(leaf: LeafSpace) -> np.ndarray:
@@ -181,9 +200,17 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Translate a space of Gymnasium or gymnax (known by class name, so that neither is imported), or one of ours.
+    """Convert a space of Gymnasium or gymnax. Spaces are recognized by class name, so neither library is imported.
 
-    Raises ``EnvError`` naming the space, and the part of it, when no policy can serve it in this ``role``.
+    Args:
+        space: A space of Gymnasium, gymnax or proximo.
+        role: ``"observation"`` or ``"action"``.
+
+    Returns:
+        The space as one of proximo.
+
+    Raises:
+        EnvError: No policy supports the space, or a part of it, in this role.
     """
 
     def translate(part: Any, where: str) -> Space:
@@ -195,7 +222,7 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
             raise EnvError(
-                f"The {role} space{place} {_written(part)} is not supported: expected {_SERVED[role]}; change the environment, "
+                f"The {role} space{place} {_described(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
                 "or wrap it so that it offers one."
             )
         return leaf
@@ -204,7 +231,7 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
-    """Key and space of every part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
+    """Key and space of each part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
     kind = type(space).__name__
     if kind not in ("Dict", "Tuple") or not hasattr(space, "spaces"):
         return []
@@ -215,7 +242,7 @@ def _parts(space: Any) -> list[tuple[Any, Any]]:
 
 
 def _leaf(space: Any) -> LeafSpace | None:
-    """The description of a space without parts, None where it is of another kind."""
+    """Convert a space without parts; None if it is not supported."""
     if isinstance(space, LeafSpace):
         return space
     kind = type(space).__name__
@@ -231,7 +258,7 @@ def _leaf(space: Any) -> LeafSpace | None:
         if kind == "Box":
             shape, dtype = tuple(int(n) for n in space.shape), np.dtype(space.dtype)
             return Box(shape, _bound(space.low, shape), _bound(space.high, shape), str(dtype)) if dtype.kind in "fiub" else None
-    except AttributeError:  # a class of that name that is no space
+    except AttributeError:  # a class of that name that is not a space
         pass
     return None
 
@@ -245,5 +272,5 @@ def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))
 
 
-def _written(space: Any) -> str:
+def _described(space: Any) -> str:
     return str(space) if isinstance(space, Space) else repr(space)

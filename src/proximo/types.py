@@ -1,4 +1,4 @@
-"""The pytrees that travel between the drivers, the learner and the run: axes are ``[time, env, ...]``, ``T N``."""
+"""The pytrees that travel between collectors, learner and training. Axes are ``[time, env, ...]``, written ``T N``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
-if TYPE_CHECKING:  # what a strict type checker can follow: it sees nothing in a PyTree
+if TYPE_CHECKING:  # a strict type checker cannot follow a PyTree
     Observation = Any
     Memory = Any
 else:
@@ -17,58 +17,87 @@ else:
 Metrics = dict[str, Float[Array, "..."]]
 
 
-class Warmup(eqx.Module):
-    """Rows that are read to bring the memory up to date, and nothing else: ``B N ...``."""
+class BurnIn(eqx.Module):
+    """The ``B`` steps before a sequence that only update the memory.
+
+    Attributes:
+        observation: B N ...
+        episode_start: B N.
+        valid: B N: False before the very first step of a training.
+    """
 
     observation: Observation
-    first: Bool[Array, "B N"]
+    episode_start: Bool[Array, "B N"]
     valid: Bool[Array, "B N"]
 
 
 class Previous(eqx.Module):
-    """What was done before the row that is to be observed, and what came of it: for policies that observe it."""
+    """The previous action and reward, for policies that observe them.
 
-    action: Float[Array, "*rows n"]
-    """The sampled action in numbers, as ``ActorHead.features`` gives it."""
-    reward: Float[Array, "*rows"]
-    """Raw."""
+    Attributes:
+        action: the sampled action as ``n`` numbers, as ``ActorHead.features`` returns it.
+        reward: unscaled.
+    """
+
+    action: Float[Array, "*batch n"]
+    reward: Float[Array, "*batch"]
 
 
 class Rollout(eqx.Module):
-    """What ``T`` steps of ``N`` environments gave, for either driver. ``value``, ``bootstrap`` and ``last_value`` are in
-    the units of the scaled reward; ``reward`` is raw. The sequences are the ``T / L`` contiguous pieces in time."""
+    """``T`` transitions of each of ``N`` environments, and what follows them. Both collectors return it.
+
+    ``value``, ``bootstrap_value`` and ``last_value`` are in units of the scaled reward; ``reward`` is unscaled. A rollout is learned from
+    in sequences of ``L`` steps: the ``T / L`` contiguous pieces of each environment.
+
+    Attributes:
+        observation: T N ...: as the environment returned it, before normalization.
+        episode_start: T N: the memory is reset before this observation is read.
+        action: T N ...: as the distribution sampled it, before clipping, squashing or scaling to the space.
+        log_prob: T N: logarithm of the action's probability under the policy that acted.
+        value: T N: value by the policy that acted.
+        reward: T N: unscaled.
+        terminated: T N.
+        truncated: T N.
+        bootstrap_value: T N: value of the true final observation, by the memory after the step, where ``truncated & ~terminated``;
+            otherwise 0.
+        valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no statistic, and leaves
+            the memory unchanged.
+        memory: T/L N ...: the memory before the first step of every sequence, or before its burn-in.
+        last_observation: N ...: the observation after the last transition.
+        last_episode_start: N: whether that observation starts an episode.
+        last_memory: N ...: the memory before that observation.
+        last_value: N: value of that observation.
+        burn_in_steps: the last ``B`` steps of the previous rollout, burn-in of the first sequence; not valid at the very start. None
+            without burn-in.
+    """
 
     observation: Observation
-    """T N ...: as the environment gave it, before normalisation."""
-    first: Bool[Array, "T N"]
-    """The memory is reset before this observation is read."""
+    episode_start: Bool[Array, "T N"]
     action: Shaped[Array, "T N ..."]
-    """As the distribution sampled it: before clipping, squashing or scaling to the space."""
     log_prob: Float[Array, "T N"]
-    """Of ``action`` under the policy that acted."""
     value: Float[Array, "T N"]
-    """Under the policy that acted."""
     reward: Float[Array, "T N"]
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
-    bootstrap: Float[Array, "T N"]
-    """Value of the true final observation, read with the memory after the step, where ``truncated & ~terminated``; else 0."""
+    bootstrap_value: Float[Array, "T N"]
     valid: Bool[Array, "T N"]
-    """False on filler rows: they enter no loss and no statistic, and leave the memory unchanged."""
     memory: Memory
-    """T/L N ...: the memory before the first row of every sequence, burn-in included."""
     last_observation: Observation
-    last_first: Bool[Array, " N"]
+    last_episode_start: Bool[Array, " N"]
     last_memory: Memory
     last_value: Float[Array, " N"]
-    warmup: Warmup | None = None
-    """The last rows of the rollout before, which the first sequences burn in on; not valid at the very start. None without
-    burn-in."""
+    burn_in_steps: BurnIn | None = None
 
 
 class Schedule(eqx.Module):
-    """``final + (initial - final) (1 - share) ** power`` with ``share = min(progress / fraction, 1)``; where ``power`` is 0,
-    ``initial ** (1 - share) final ** share``. All four traced."""
+    """How a hyperparameter changes with the progress of the training; ``math.schedules.scheduled`` evaluates it.
+
+    Attributes:
+        initial: value at the start.
+        final: value at the end.
+        power: of the polynomial; 1 is linear, 0 marks an exponential schedule.
+        fraction: share of the training after which ``final`` is reached, in 0 … 1.
+    """
 
     initial: Float[Array, "..."]
     final: Float[Array, "..."]
@@ -77,77 +106,109 @@ class Schedule(eqx.Module):
 
 
 class Hyperparameters(eqx.Module):
-    """The numbers of PPO that may change without a new compilation, and over which training can be vmapped."""
+    """The settings of ``PPOConfig`` that are traced: they may change without a new compilation, and training can be vmapped over them.
+
+    The fields have the names of the settings; ``ppo.make_hyperparameters`` fills them. All are float32. A field that may be None can be
+    switched off by the value 0: ``LearnerState.enabled_hyperparameters`` then has None, so that its code is not compiled.
+    """
 
     learning_rate: Schedule
-    critic_learning_rate: Schedule
+    critic_learning_rate: Schedule | None
     ent_coef: Schedule
     clip_eps: Schedule
     gamma: Float[Array, "..."]
     gae_lambda: Float[Array, "..."]
     vf_coef: Float[Array, "..."]
-    clip_value_eps: Float[Array, "..."]
-    dual_clip: Float[Array, "..."]
+    clip_value_eps: Float[Array, "..."] | None
+    dual_clip: Float[Array, "..."] | None
     kl_target: Float[Array, "..."]
-    desired_kl: Float[Array, "..."]
+    desired_kl: Float[Array, "..."] | None
     max_grad_norm: Float[Array, "..."]
-    target_kl: Float[Array, "..."]
+    target_kl: Float[Array, "..."] | None
     weight_decay: Float[Array, "..."]
     total_steps: Float[Array, "..."]
 
 
 class EpisodeStatistics(eqx.Module):
-    """The episode that each environment is in: raw return and length so far. Partial episodes are not recorded."""
+    """The running episode of each environment.
+
+    Attributes:
+        episode_return: N: sum of the unscaled rewards so far.
+        length: N: steps so far.
+        partial: N: the collector may truncate the running episode (a start out of phase); its return is not recorded.
+    """
 
     episode_return: Float[Array, " N"]
     length: UInt32[Array, " N"]
     partial: Bool[Array, " N"]
-    """The running episode may be cut short by the driver (a start out of phase) and will not be counted."""
 
 
-class CollectorState(eqx.Module):
-    """What a device driver needs to go on collecting."""
+class JaxCollectorState(eqx.Module):
+    """What the collector for JAX environments carries from rollout to rollout.
+
+    Attributes:
+        env_params: parameters of the environment, shared by all ``N``.
+        env_state: N ...: states of the environments.
+        observation: N ...: the next observation.
+        episode_start: N: whether it starts an episode.
+        memory: N ...: the memory before it.
+        episode: the running episodes.
+        step_limit: N: steps after which the running episode is truncated.
+        key: random key of the next rollout.
+        burn_in_steps: the last steps of the previous rollout; None without burn-in.
+        burn_in_memory: N ...: the memory before ``burn_in_steps``; None without burn-in.
+        previous: N ...: the previous action and reward; None unless the policy observes them.
+    """
 
     env_params: PyTree
     env_state: PyTree
     observation: Observation
-    first: Bool[Array, " N"]
+    episode_start: Bool[Array, " N"]
     memory: Memory
     episode: EpisodeStatistics
     step_limit: UInt32[Array, " N"]
-    """The running episode is truncated after so many steps."""
     key: Key[Array, ""]
-    warmup: Warmup | None
-    """With burn-in, the last rows of the rollout before, and the memory before them."""
-    warmup_memory: Memory
+    burn_in_steps: BurnIn | None
+    burn_in_memory: Memory
     previous: Previous | None
-    """None where the policy does not observe it."""
 
 
-class HostCollectorState(eqx.Module):
-    """What a host driver needs to go on collecting: environments cannot be saved, and begin anew with seeds from this key."""
+class GymnasiumCollectorState(eqx.Module):
+    """What the collector for Gymnasium environments carries. Environments cannot be saved: a resumed training restarts them.
+
+    Attributes:
+        key: random key of the seeds of environments, and of actions.
+    """
 
     key: Key[Array, ""]
 
 
 class TrainState(eqx.Module):
-    """All that training carries on: saving it is a checkpoint, loading it continues."""
+    """The whole state of a training. A checkpoint is this state.
+
+    Attributes:
+        learner: ``proximo.ppo.LearnerState``.
+        collector: ``JaxCollectorState`` or ``GymnasiumCollectorState``.
+        healthy: False from the first update with a NaN or an infinity on. The rest of the state then stays as it was before that update.
+    """
 
     learner: Any
-    """``proximo.ppo.LearnerState``: policy with its normaliser, optimizer, hyperparameters, key, step counter."""
     collector: Any
-    """``CollectorState`` of a device driver, ``HostCollectorState`` of a host driver."""
     healthy: Bool[Array, ""]
-    """False from the first update with a NaN or an infinity on; the rest of the state then stays as it was before it."""
 
 
 def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
-    """64-bit step counter as (low, high) words: int32 overflows at 2.1e9 steps."""
+    """Add to a 64-bit counter, because int32 overflows at 2.1e9 steps.
+
+    Args:
+        steps: the counter as low and high word.
+        count: what is added, below 2^32.
+    """
     low = steps[0] + jnp.uint32(count)
     carry = (low < steps[0]).astype(jnp.uint32)
     return jnp.stack([low, steps[1] + carry])
 
 
 def steps_to_float(steps: UInt32[Array, "2"]) -> Float[Array, ""]:
-    """The counter as a floating-point number, for schedules."""
+    """The counter of ``add_steps`` as one floating-point number, for schedules."""
     return steps[1].astype(jnp.float32) * jnp.float32(2.0**32) + steps[0].astype(jnp.float32)

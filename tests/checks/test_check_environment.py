@@ -1,28 +1,25 @@
-"""Every check finds the fault that it is for, says it with its fix, and lets a sound environment pass."""
+"""Every check finds its fault, reports it with the fix, and passes a sound environment."""
 
 import importlib.metadata
 import re
 
 import pytest
 
-import proximo.checks.in_jax as in_jax
-import proximo.checks.plain as plain
-import proximo.checks.vectorised as vectorised
-import proximo.envs.host.environment as environment
-from proximo.checks import check_environment, verdict, worst
+import proximo.envs.gymnasium.environment as environment
+from proximo.checks import check_environment, gymnasium_environment, jax_play, vector_environment, verdict, workers, worst
 from proximo.envs import Preprocessing, make_env
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """No test waits for the ends of what never ends. The import hook of the tests wraps functions in weak references, which cannot
-    be sent anywhere: ``tests/cli/test_check.py`` looks without it."""
-    monkeypatch.setattr(plain.cloudpickle, "dumps", lambda made: b"")
-    monkeypatch.setattr(plain, "MOST_STEPS", 500)
-    monkeypatch.setattr(in_jax, "MOST_CALLS", 2)
+    """Endless episodes are played shortly. The import hook of the tests wraps functions in weak references, which cannot be pickled;
+    ``tests/cli/test_check.py`` checks pickling without the hook."""
+    monkeypatch.setattr(workers.cloudpickle, "dumps", lambda made: b"")
+    monkeypatch.setattr(gymnasium_environment, "MAX_STEPS", 500)
+    monkeypatch.setattr(jax_play, "MAX_CALLS", 2)
     monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.01)
-    monkeypatch.setattr(vectorised, "SPEED_SECONDS", 0.01)
-    monkeypatch.setattr(in_jax, "SPEED_ENVS", 8)
+    monkeypatch.setattr(vector_environment, "SPEED_SECONDS", 0.01)
+    monkeypatch.setattr(jax_play, "SPEED_ENVS", 8)
 
 
 def findings(name, **preprocessing):
@@ -30,8 +27,8 @@ def findings(name, **preprocessing):
     return check_environment(make_env(env_id, {}, Preprocessing(**preprocessing)), env_id, 4)
 
 
-def told(found, level):
-    return [f"{f.check}: {f.says}" for f in found if f.level == level]
+def messages(found, level):
+    return [f"{f.check}: {f.message}" for f in found if f.level == level]
 
 
 # Gymnasium's own checker warns from 1.4 on of observations that share an array.
@@ -44,18 +41,18 @@ SOUND = [
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_a_sound_environment_gives_no_warning_and_no_error(name):
+def test_sound_environment_has_only_ok_findings(name):
     found = findings(name)
     if name == "Reused" and NEW_CHECKER:
         found = [f for f in found if f.check != "Gymnasium"]
     assert [f for f in found if f.level != "ok"] == []
     assert worst(found) == "ok"
-    assert "nothing was found against it" in verdict(name, found)
+    assert "no problem was found" in verdict(name, found)
     assert len({f.check for f in found}) == len(found)
 
 
 ERRORS = {
-    "WrongShape": r"observations: .*step \(row 1 of a random play\) returned observation of shape \(1, 2\): .*expected \(2,\)\. Return what the space says",
+    "WrongShape": r"observations: .*step \(transition 1 of a random play\) returned observation of shape \(1, 2\): .*expected \(2,\)\. Return what the space declares",
     "NanObservation": r"observations: .* with NaN or infinity",
     "RewardWithAxis": r"rewards: .*returned the reward array\(\[.\.\]\): expected a single number\. Return float\(reward\)",
     "NanReward": r"rewards: .*returned the reward nan: expected a finite number",
@@ -63,56 +60,56 @@ ERRORS = {
     "NoInfo": r"info: .*returned NoneType as info: expected a dict\. Return \{\}",
     "FourValues": r"steps: .*step returned 4 values: expected \(observation, reward, terminated, truncated, info\)",
     "Raises": r"steps: .*step raised IndexError: list index out of range \(broken_envs.py, line \d+\)",
-    "Shared": r"side by side: .*beside others in the same process than alone.*Keep all state in self",
-    "NothingAllowed": r"action mask: .*allowed no action in \d+ of \d+ rows: expected at least one",
+    "Shared": r"side by side: .*alone than beside others in the same process.*Keep all state in self",
+    "NothingAllowed": r"action mask: .*allowed no action in \d+ of \d+ observations: expected at least one",
     "MaskTooLong": r"action mask: The action mask has 3 entries: expected 2, one for each choice of Discrete\(2\)",
     "VectorShape": r"steps: .*returned reward of shape \(3, 1\): expected \(3,\)",
-    "OneSeed": r"vectorised seeding: Environments 0 and 1 gave the same 200 steps.*a generator of its own",
-    "Early": r"vectorised autoreset: .*declares NextStep, but it tells a final observation in its info, as same-step",
-    "EarlyInSilence": r"vectorised autoreset: .*declares NextStep, but (the row behind an episode's end has the reward 1|acts by)",
+    "OneSeed": r"vectorized seeding: Environments 0 and 1 gave the same 200 steps.*its own generator",
+    "Early": r"vectorized autoreset: .*declares NextStep, but its info has a final observation, as in same-step",
+    "EarlyInSilence": r"vectorized autoreset: .*declares NextStep, but the step after an episode's end(, which must only reset, uses its action| has the reward 1)",
     "LateButSameStep": r'declares SameStep, but an episode ended without info\["final_obs"\]',
-    "FinalIsObservation": r"vectorised autoreset: .*expected that of a fresh episode. Mend it, or declare what it does in metadata",
-    "ResetsAll": r'vectorised autoreset: .*reset\(options=\{"reset_mask": ...\}\) changed environments that the mask leaves out',
-    "JaxBranch": r"tracing: .*step raised TracerBoolConversionError.*no Python may branch on an array: use jnp.where",
+    "FinalIsObservation": r"vectorized autoreset: .*expected the first one of the next episode. Fix this, or declare the mode that it uses in metadata",
+    "ResetsAll": r'vectorized autoreset: .*reset\(options=\{"reset_mask": ...\}\) changed environments that the mask does not select',
+    "JaxBranch": r"tracing: .*step raised TracerBoolConversionError.*Python cannot branch on an array: use jnp.where",
     "JaxNumpyNoise": r"side effects: The same key gives another result the second time.*Draw from the key with jax.random",
     "JaxKeeps": r"side effects: .*changes self.count in reset or step.*Keep it in the state",
     "JaxFrozen": r"jit: .*gives other results under jit than without",
     "JaxCallback": r"vmap: .*gives other results under vmap than one by one: look for a callback",
     "JaxNan": r"numbers: .*step gave the reward nan in random step \d+: expected a finite number. Look for a division",
-    "JaxNothingAllowed": r"action mask: The action mask allowed no action in \d+ of \d+ rows",
+    "JaxNothingAllowed": r"action mask: The action mask allowed no action in \d+ of \d+ observations",
     "odd_envs:WrongShape": r"tracing: .*reset returns an observation of shape \(4,\): its observation space is Box\(3,\)",
 }
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_a_fault_is_an_error_that_says_what_was_seen_and_the_fix(name):
+def test_fault_is_an_error_with_its_fix(name):
     found = findings(name)
     assert worst(found) == "error"
     assert "cannot be trained as it is: " in verdict(name, found)
-    sentence = told(found, "error")[0]  # where a pool meets the same fault, it says so too
+    sentence = messages(found, "error")[0]  # the vector check may report the same fault
     assert_matches(ERRORS[name], sentence)
 
 
 WARNINGS = {
-    "SeedIgnored": r"seeding: Two instances with the same seed and the same actions differ from row 0 on.*self.np_random",
-    "Outlives": r"seeding: A second reset with the same seed gives other rows from row \d+ on.*Set all of the state anew in reset",
-    "Fixed": r"seeds differ: Seeds 0 and 1 give the same 1\d\d rows: either nothing is random here",
-    "OutOfRange": r"range: observation lay outside of the bounds of its Box\(2,\) float32 in \d+ of \d+ rows.*widen the bounds",
-    "Endless": r"episodes: No episode ended within 500 random steps, and no limit is known.*Set --max-episode-steps 1000",
+    "SeedIgnored": r"seeding: Two instances with the same seed and the same actions differ from transition 0 on.*self.np_random",
+    "Outlives": r"seeding: A second reset with the same seed differs from the first from transition \d+ on.*Set the whole state in reset",
+    "Fixed": r"seeds differ: Seeds 0 and 1 give the same 1\d\d transitions: either nothing is random here",
+    "OutOfRange": r"range: \d+ of \d+ observations are outside the bounds of Box\(2,\) float32.*widen the bounds",
+    "Endless": r"episodes: No episode ended within 500 random steps, and the environment has no known time limit.*Set --max-episode-steps 1000",
     "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps.*return terminated = False, truncated = True",
     "OldLimit": r'time limit: info\["TimeLimit.truncated"\] is True, but truncated is False',
-    "VectorSeedIgnored": r"vectorised seeding: The same seed and the same actions gave other steps",
-    "JaxKeyIgnored": r"keys: Six keys give the same first 3 steps.*Draw from it with jax.random",
+    "VectorSeedIgnored": r"vectorized seeding: The same seed and the same actions gave other steps",
+    "JaxKeyIgnored": r"keys: Six keys give the same first 3 steps.*Draw from the key with jax.random",
     # A slow machine is out of time before the last of the 4,800.
     "JaxEndless": r"episodes: No episode ended within [\d,]+ random steps",
 }
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_what_is_probably_not_meant_is_a_warning(name):
+def test_probable_mistake_is_a_warning(name):
     found = findings(name)
     assert worst(found) == "warning"
-    ours = [sentence for sentence in told(found, "warning") if not sentence.startswith("Gymnasium: ")]
+    ours = [sentence for sentence in messages(found, "warning") if not sentence.startswith("Gymnasium: ")]
     (sentence,) = ours
     assert_matches(WARNINGS[name], sentence)
 
@@ -121,29 +118,29 @@ def assert_matches(pattern, sentence):
     assert re.search(pattern, sentence), sentence
 
 
-def test_gymnasiums_own_checker_speaks_too():
-    (sentence,) = [s for s in told(findings("SeedIgnored"), "warning") if s.startswith("Gymnasium")]
-    assert_matches(r"Its own checker stops with: .*Training asks for what the other lines say only", sentence)
-    sentences = [s for s in told(findings("OutOfRange"), "warning") if s.startswith("Gymnasium")]
+def test_gymnasiums_checker_is_reported():
+    (sentence,) = [s for s in messages(findings("SeedIgnored"), "warning") if s.startswith("Gymnasium")]
+    assert_matches(r"Gymnasium's checker fails: .*Training with proximo requires only the other checks", sentence)
+    sentences = [s for s in messages(findings("OutOfRange"), "warning") if s.startswith("Gymnasium")]
     assert_matches(
-        r"Its own checker warns: The obs returned by the `step\(\)` method is not within the observation space", sentences[0]
+        r"Gymnasium's checker warns: The obs returned by the `step\(\)` method is not within the observation space", sentences[0]
     )
 
 
-def test_a_limit_that_training_sets_answers_for_what_never_ends():
-    assert told(findings("Endless", max_episode_steps=50), "warning") == []
+def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
+    assert messages(findings("Endless", max_episode_steps=50), "warning") == []
     env = make_env("broken_envs:JaxEndless")
-    assert told(check_environment(env, "endless", limit=50), "warning") == []
+    assert messages(check_environment(env, "endless", limit=50), "warning") == []
 
 
-def test_what_makes_an_environment_and_cannot_be_sent_to_workers_is_a_warning(monkeypatch):
+def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):
     def fail(made):
         raise TypeError("cannot pickle '_thread.lock' object")
 
-    monkeypatch.setattr(plain.cloudpickle, "dumps", fail)
-    found = plain.sendable(make_env("broken_envs:Walk"))
+    monkeypatch.setattr(workers.cloudpickle, "dumps", fail)
+    found = workers.check_workers(make_env("broken_envs:Walk"))
     assert found.level == "warning"
     assert_matches(
         r"cannot be sent to worker processes \(TypeError: cannot pickle '_thread.lock' object\): train with --num-workers 0",
-        found.says,
+        found.message,
     )

@@ -1,16 +1,16 @@
-"""The quick part: one sentence for what a training would stumble over, in a moment."""
+"""The quick check reports in a moment, in one sentence, what would make a training fail."""
 
 import time
 
 import pytest
 
 from proximo.checks import quick_check
-from proximo.envs import HostEnvironment, make_env
+from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.errors import EnvError
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "broken_envs:Masked"])
-def test_a_sound_environment_passes_in_silence(env_id):
+def test_sound_environment_passes_without_warnings(env_id):
     assert quick_check(make_env(env_id), env_id) == []
 
 
@@ -32,13 +32,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("env_id", FAULTS)
-def test_a_fault_is_one_sentence(env_id):
+def test_fault_is_one_sentence(env_id):
     with pytest.raises(EnvError, match=FAULTS[env_id]) as raised:
         quick_check(make_env(env_id), env_id)
     assert "\n" not in str(raised.value)
 
 
-def test_a_reward_in_jax_that_is_nan_at_once_is_an_error():
+def test_nan_reward_in_jax_is_an_error():
     class Nan(type(make_env("toys:RandomEnds"))):
         def step(self, key, state, action, params):
             result = super().step(key, state, action, params)
@@ -48,25 +48,23 @@ def test_a_reward_in_jax_that_is_nan_at_once_is_an_error():
         quick_check(Nan(), "nan")
 
 
-def test_a_seed_that_is_ignored_is_a_warning_and_hinders_no_training():
+def test_ignored_seed_is_a_warning():
     (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")
     assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 
-def test_one_instance_is_made_and_none_of_what_comes_vectorised():
+def test_one_instance_is_made_and_no_vector_environment():
     made = []
-    plain, vectorised = make_env("broken_envs:Walk"), make_env("broken_envs:Vector")
+    single, vector = make_env("broken_envs:Walk"), make_env("broken_envs:Vector")
 
     def counted(make):
         return lambda *arguments: made.append(1) or make(*arguments)
 
     def replaced(env, **parts):
-        fields = {
-            name: getattr(env, name) for name in ("id", "observation_space", "action_space", "rules", "make", "make_vector")
-        }
-        return HostEnvironment(**{**fields, **parts})
+        fields = {name: getattr(env, name) for name in ("id", "observation_space", "action_space", "spec", "make", "make_vector")}
+        return GymnasiumEnvironment(**{**fields, **parts})
 
-    assert quick_check(replaced(plain, make=counted(plain.make)), "plain") == []
+    assert quick_check(replaced(single, make=counted(single.make)), "single") == []
     assert len(made) == 1
-    assert quick_check(replaced(vectorised, make_vector=counted(vectorised.make_vector)), "vectorised") == []
+    assert quick_check(replaced(vector, make_vector=counted(vector.make_vector)), "vector") == []
     assert len(made) == 1

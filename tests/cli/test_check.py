@@ -1,4 +1,4 @@
-"""``proximo check``: a line for each check, a verdict, an exit code; or one JSON object."""
+"""``proximo check`` prints a line for each check and a verdict, or one JSON object, and sets the exit code."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def test_a_sound_environment_has_a_tick_in_every_line_and_exit_0():
     assert any(line.startswith("✓ workers") for line in lines)
     assert len(lines) > 10
     assert all(line.startswith("✓ ") and line.endswith(".") for line in lines)
-    assert verdict == "broken_envs:Walk can be trained: nothing was found against it."
+    assert verdict == "broken_envs:Walk can be trained: no problem was found."
 
 
 def test_an_error_has_a_cross_and_exit_2(capsys):
@@ -43,7 +43,7 @@ def test_json_is_one_object(env_id, code, capsys):
     assert (out.count("\n"), err) == (1, "")
     report = json.loads(out)
     assert (report["env"], report["ok"]) == (env_id, code == 0)
-    assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "says")}
+    assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "message")}
 
 
 def test_what_an_environment_prints_does_not_stand_beside_the_object(capsys, monkeypatch):
@@ -60,7 +60,7 @@ def test_what_takes_long_says_on_stderr_which_check_begins(capsys, monkeypatch):
     monkeypatch.setattr(verb, "PATIENCE_SECONDS", -1.0)
     assert main(["check", "toys:RandomEnds", "--json"]) == 0
     out, err = capsys.readouterr()
-    begun = re.findall(r"^0?\d+ s: (.*) … \(JAX compiles the environment anew for it\)$", err, re.MULTILINE)
+    begun = re.findall(r"^0?\d+ s: (.*) … \(JAX compiles the environment for this check\)$", err, re.MULTILINE)
     assert begun == ["tracing", "side effects", "jit", "vmap", "keys", "play", "speed"]
     assert json.loads(out)["ok"] is True
 

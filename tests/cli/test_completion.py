@@ -1,4 +1,4 @@
-"""Completion: what is offered follows from the verbs' parsers, at once, and a real shell takes it."""
+"""Completion: each shell completes verbs, flags and choices from its script, and names that proximo lists without delay."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from proximo.cli import VERBS, candidates, main
-from proximo.cli.candidates import FILES, split
+from proximo.cli import VERBS, main
+from proximo.cli.known_names import known_names, remember_environments
 from proximo.config import LEAVES
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with two runs, a group, and something that is no run; and no list of environments yet."""
+    """A folder with three runs, a group and a folder that is not a run; no list of environments exists yet."""
     for name in ("CartPole-v1/first", "CartPole-v1/second", "Pendulum-v1/second"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "config.yaml").write_text("")
@@ -28,94 +28,56 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def offered(*words):
-    return [word for word, _ in candidates.candidates(list(words[:-1]), words[-1])]
+def test_every_verb_and_flag_is_in_each_script(capsys):
+    for shell in ("bash", "zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert not [verb for verb in VERBS if verb not in script]
+        flags = [name.replace("_", "-") for name in LEAVES if name != "id"]
+        assert not [flag for flag in flags if f"--{flag}" not in script and f"-l {flag}" not in script]
 
 
-def test_every_verb_tells_its_flags_by_its_parser():
-    assert offered("") == list(VERBS)
-    assert offered("e") == [verb for verb in VERBS if verb.startswith("e")]
-    for verb in VERBS:
-        assert "--help" in offered(verb, "--"), f"proximo.cli.{verb} has no make_parser()"
+def test_environments_include_those_listed_before(place):
+    assert {"CartPole-v1", "gymnax:CartPole-v1"} <= set(known_names("environments"))
+    assert "Rare-v3" not in known_names("environments")
+    remember_environments(["Rare-v3", "CartPole-v1"])
+    assert "Rare-v3" in known_names("environments")
 
 
-def test_every_setting_is_a_flag_and_its_choices_are_values():
-    flags = offered("train", "--")
-    assert {f"--{name.replace('_', '-')}" for name in LEAVES if name != "id"} <= set(flags)
-    assert offered("train", "CartPole-v1", "--memory", "g") == ["gru", "gtrxl"]
-    assert offered("train", "--memory=l") == ["--memory=lstm", "--memory=lru"]
-    assert offered("train", "--overlap", "") == ["true", "false"]
-    assert "--no-tensorboard" in offered("train", "--no-t")
-    assert "--no-tensorboard" not in flags
-    assert not [flag for flag in flags if "_" in flag]
+def test_runs_have_the_names_that_verbs_take(place):
+    assert known_names("runs")[0] == "last"
+    assert set(known_names("runs")) == {"last", "first", "several", "CartPole-v1/second", "Pendulum-v1/second"}
+    assert {"first", "CartPole-v1/first", "runs/CartPole-v1/first"} <= set(known_names("runs", "f"))
+    assert "nothing" not in known_names("runs", "n")
 
 
-def test_a_flag_without_values_of_its_own_offers_nothing():
-    assert offered("train", "--num-envs", "") == []
-    assert offered("train", "--frobnicate", "") != []  # what is unknown is no flag that waits
+def test_checkpoints_follow_an_at(place):
+    assert known_names("runs", "first@") == ["first@best", "first@last", "first@1280", "first@320"]
+    assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
 
 
-def test_environments_are_offered_and_those_that_were_listed(place):
-    assert "CartPole-v1" in offered("train", "Cart")
-    assert "gymnax:CartPole-v1" in offered("train", "--smoke", "gymnax:Cart")
-    assert offered("train", "Rare") == []
-    candidates.remember(["Rare-v3", "CartPole-v1"])
-    assert offered("train", "Rare") == ["Rare-v3"]
-    assert offered("train", "--overlap", "true", "Rare") == offered("train", "--overlap", "--quiet", "Rare") == ["Rare-v3"]
-    assert offered("train", "Rare-v3", "C") == []  # there is only one environment
-
-
-def test_runs_are_offered_by_the_names_that_verbs_take(place):
-    assert offered("eval", "")[0] == "last"
-    assert set(offered("eval", "")) == {"last", "first", "several", "CartPole-v1/second", "Pendulum-v1/second"}
-    assert offered("eval", "fi") == ["first"]
-    assert offered("eval", "runs/P") == ["runs/Pendulum-v1/second"]
-    assert offered("train", "--resume", "sev") == ["several"]
-    assert offered("eval", "--runs-dir", "elsewhere", "") == []
-    assert offered("eval", "zz") == [FILES]
-
-
-def test_studies_are_offered_where_one_goes_on(place):
-    assert offered("tune", "--resume", "") == []
+def test_studies_have_the_names_that_resume_takes(place):
+    assert known_names("studies") == []
     for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):
         (place / "tune" / name).mkdir(parents=True)
         (place / "tune" / name / "study.yaml").write_text("")
     (place / "tune" / "CartPole-v1" / "nothing").mkdir()
-    assert set(offered("tune", "--resume", "")) == {"last", "long", "CartPole-v1/wide", "Pendulum-v1/wide"}
-    assert offered("tune", "--resume", "lo") == ["long"]
-    assert offered("tune", "--resume=la") == ["--resume=last"]
-    assert set(offered("tune", "--resume", "tune/P")) == {"tune/Pendulum-v1/long", "tune/Pendulum-v1/wide"}
-    assert offered("tune", "--tune-dir", "elsewhere", "--resume", "") == []
+    assert set(known_names("studies")) == {"last", "long", "CartPole-v1/wide", "Pendulum-v1/wide"}
+    assert {"tune/Pendulum-v1/long", "tune/Pendulum-v1/wide"} <= set(known_names("studies", "tune/P"))
 
 
-def test_behind_an_at_stand_the_checkpoints(place):
-    assert offered("eval", "first@") == ["first@best", "first@last", "first@1280", "first@320"]
-    assert offered("eval", "CartPole-v1/first@1") == ["CartPole-v1/first@1280"]
+def test_names_that_a_shell_must_quote_are_not_printed(place, capsys):
+    (place / "runs" / "CartPole-v1" / "a b").mkdir()
+    (place / "runs" / "CartPole-v1" / "a b" / "config.yaml").write_text("")
+    assert "a b" in known_names("runs")
+    assert main(["__complete", "runs"]) == 0
+    assert "a b" not in capsys.readouterr().out.splitlines()
 
 
-def test_files_are_left_to_the_shell(place):
-    assert offered("train", "--config", "") == [FILES]
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("proximo ", ["proximo", ""]),
-        ("proximo tr", ["proximo", "tr"]),
-        ("proximo train gymnax:C", ["proximo", "train", "gymnax:C"]),
-        ("proximo train --config 'my fil", ["proximo", "train", "--config", "my fil"]),
-        ('proximo eval "a b" ', ["proximo", "eval", "a b", ""]),
-    ],
-)
-def test_a_line_that_is_being_typed_is_split(line, words):
-    assert split(line) == words
-
-
-def test_nothing_slow_is_imported():
-    slow = ("jax", "numpy", "gymnasium", "rich", "proximo.run")
+def test_listing_names_imports_nothing_slow():
+    slow = ("jax", "numpy", "gymnasium", "rich", "shtab", "proximo.training")
     program = (
-        "import sys\nfrom proximo.cli import main\n"
-        "main(['__complete', 'zsh', 'train', 'C'])\nmain(['__complete', 'zsh', 'eval', ''])\n"
+        "import sys\nfrom proximo.cli import main\nmain(['__complete', 'environments', 'C'])\nmain(['__complete', 'runs', ''])\n"
         f"sys.exit(str([name for name in {slow} if name in sys.modules] or ''))"
     )
     started = time.monotonic()
@@ -126,7 +88,7 @@ def test_nothing_slow_is_imported():
 
 
 def shell_script(place, shell):
-    """The script in a file, and a ``proximo`` that this process's Python runs."""
+    """Write the script to a file, and a ``proximo`` that runs with this Python."""
     program = place / "bin" / "proximo"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom proximo.cli import main\nsys.exit(main())\n")
@@ -148,7 +110,7 @@ complete -p proximo
 press() {
     COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9 COMP_KEY=9
     COMP_WORDS=($2) COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
-    [[ $1 == *" " ]] && { COMP_WORDS+=(""); COMP_CWORD=${#COMP_WORDS[@]}-1; }
+    [[ $1 == *" " ]] && { COMP_WORDS+=(""); COMP_CWORD=$(( COMP_CWORD + 1 )); }
     _proximo
     printf '%s|' "${COMPREPLY[@]}"; echo
 }
@@ -158,40 +120,47 @@ press "proximo train --memory=gr" "proximo train --memory = gr"
 press "proximo eval first@b" "proximo eval first @b"
 press "proximo eval " "proximo eval"
 press "proximo train --config completion.b" "proximo train --config completion.b"
+press "proximo train --total" "proximo train --total"
 """
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-def test_bash_is_given_what_stands_behind_the_breaks_of_its_words(place):
+def test_bash_completes_from_the_last_word_break(place):
     shell_script(place, "bash")
     (place / "press.sh").write_text(BASH)
     ended = in_shell(place, "bash", "--norc", "press.sh")
     assert ended.stderr == ""
     registered, *replies = ended.stdout.splitlines()
-    assert registered == "complete -o nosort -F _proximo proximo"
-    verb, acrobot, gru, best, runs, files = [[word for word in reply.split("|") if word] for reply in replies]
+    assert registered == "complete -o bashdefault -F _proximo proximo"
+    verb, acrobot, gru, best, runs, files, flag = [[word for word in reply.split("|") if word] for reply in replies]
     assert verb == ["eval"]
     assert acrobot == ["Acrobot-v1"]
     assert gru == ["gru"]
     assert best == ["@best"]
     assert {"last", "first", "several"} <= set(runs)
     assert files == ["completion.bash"]
+    assert flag == ["--total-steps"]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
 def test_zsh_reads_the_script(place):
     script = shell_script(place, "zsh")
-    ended = in_shell(place, "zsh", "-fc", f"autoload -U compinit && compinit -u && source {script} && print $_comps[proximo]")
-    assert ended.stdout.strip() == "_proximo", ended.stderr
+    program = f'autoload -U compinit && compinit -u && eval "$(cat {script})" && print $_comps[proximo]'
+    ended = in_shell(place, "zsh", "-fc", program)
+    assert ended.stdout.strip() == "_shtab_proximo", ended.stderr
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
-def test_fish_completes_by_the_script(place):
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("train --memory gr", "gru"), ("train gymnax:Acro", "gymnax:Acrobot-v1"), ("eval first@b", "first@best")],
+)
+def test_fish_completes_choices_and_names(place, line, completed):
     script = shell_script(place, "fish")
-    ended = in_shell(place, "fish", "--no-config", "-c", f"source {script}; complete -C 'proximo train --memory gr'")
-    assert ended.stdout.split() == ["gru"], ended.stderr
+    ended = in_shell(place, "fish", "--no-config", "-c", f"source {script}; complete -C 'proximo {line}'")
+    assert [reply.split("\t")[0] for reply in ended.stdout.splitlines()] == [completed], ended.stderr
 
 
-def test_a_shell_that_is_unknown_is_a_mistake(capsys):
+def test_unknown_shell_is_a_mistake(capsys):
     assert main(["completion", "tcsh"]) == 2
     assert "choose from" in capsys.readouterr().err

@@ -19,7 +19,7 @@ def test_json_is_one_object_and_this_machine_is_healthy(short, capsys):
     report = json.loads(out)
     assert report["healthy"] is True
     checks = {check["name"]: check for check in report["checks"]}
-    assert set(checks) == {"device", "deadlock remedy", "compilation cache", "training"}
+    assert set(checks) == {"device", "threads", "compilation cache", "training"}
     assert checks["training"]["steps_per_second"] > 0
     assert report["system"]["versions"]["jax"]
 
@@ -30,13 +30,13 @@ def test_what_stands_in_the_way_is_said_with_its_remedy(short, monkeypatch, caps
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir
     monkeypatch.setenv("NPROC", "1")
-    monkeypatch.setattr(doctor, "_training", lambda: {"name": "training", "ok": True, "says": "fine"})
+    monkeypatch.setattr(doctor, "_training", lambda: {"name": "training", "ok": True, "message": "fine"})
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path / "file" / "cache"))
         assert main(["doctor"]) == 1
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     out = capsys.readouterr().out
-    assert "FAIL  deadlock remedy: the CPU runtime has 1 threads: JAX may hang with fewer than 4; set NPROC=4" in out
+    assert "FAIL  threads: the CPU runtime has 1 threads: JAX may hang with fewer than 4: set NPROC=4" in out
     assert "cannot be written to: set PROXIMO_CACHE_DIR" in out
     assert "ok    device" in out

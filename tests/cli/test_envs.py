@@ -3,8 +3,8 @@
 import json
 from importlib.util import find_spec
 
-from proximo import presets
 from proximo.cli import main
+from proximo.config import presets
 
 
 def test_json_is_one_object_with_every_id(capsys):
@@ -26,4 +26,4 @@ def test_the_list_tells_spaces_presets_and_how_to_bring_one_s_own(capsys):
     lines = capsys.readouterr().out.splitlines()
     (cartpole,) = [line for line in lines if "gymnax:CartPole-v1" in line]
     assert cartpole.split() == ["gymnax:CartPole-v1", "Box(4,)", "float32", "→", "Discrete(2)", "preset"]
-    assert lines[-1].startswith("Your own: my_package.module:MyEnv")
+    assert lines[-1].startswith("Yours: my_package.module:MyEnv")

@@ -10,10 +10,10 @@ import pytest
 from commands import train_words
 from proximo.cli import main
 from proximo.cli.eval import _over_seeds
-from proximo.run import retention
-from proximo.run.episodes import Episodes, stratified_interval
+from proximo.evaluation.episodes import Episodes, stratified_interval
+from proximo.storage import retention
 
-KEYS = ["episodes", "mean_return", "std_return", "iqm_return", "ci95", "mean_length", "success_rate"]
+KEYS = ["episodes", "return_mean", "return_std", "return_iqm", "ci95", "length_mean", "success_rate"]
 PLAYED = ["env", "env_settings", "levels", "seed", "step"]
 
 
@@ -45,7 +45,7 @@ def test_json_has_the_figures_of_both_policies_and_what_was_played(runs, capsys)
     assert figures(result) == result["greedy"] != result["sampled"]
     assert result["episodes"] == 40
     assert 0 <= result["success_rate"] <= 1
-    assert result["ci95"][0] <= result["mean_return"] <= result["ci95"][1]
+    assert result["ci95"][0] <= result["return_mean"] <= result["ci95"][1]
     played = {name: result[name] for name in PLAYED}
     assert played == {"env": "proximo:PocMemory", "env_settings": {}, "levels": None, "seed": 0, "step": 640}
 
@@ -87,8 +87,8 @@ def test_a_line_of_json_for_each_episode_adds_up_to_the_figures(runs, tmp_path, 
     for policy in ("greedy", "sampled"):
         own = [line for line in lines if line["policy"] == policy]
         assert [line["index"] for line in own] == list(range(20))
-        assert statistics.fmean(line["return"] for line in own) == pytest.approx(result[policy]["mean_return"])
-        assert statistics.fmean(line["length"] for line in own) == pytest.approx(result[policy]["mean_length"])
+        assert statistics.fmean(line["return"] for line in own) == pytest.approx(result[policy]["return_mean"])
+        assert statistics.fmean(line["length"] for line in own) == pytest.approx(result[policy]["length_mean"])
         assert statistics.fmean(line["success"] for line in own) == pytest.approx(result[policy]["success_rate"])
         assert {line["level"] for line in own} == {5, 6, 7}
     assert {(line["run"], line["step"], line["levels"]) for line in lines} == {(f"{runs}/proximo-PocMemory/r", 640, "5:8")}
@@ -109,8 +109,8 @@ def test_the_seeds_of_a_group_have_their_means_and_two_intervals(runs, tmp_path,
     seeds = list(result["seeds"].values())
     assert [name.rpartition("/")[2] for name in result["seeds"]] == ["seed-0", "seed-1"]
     for policy in ("greedy", "sampled"):
-        means = [seed[policy]["mean_return"] for seed in seeds]
-        assert result[policy]["mean_return"] == pytest.approx(statistics.fmean(means))
+        means = [seed[policy]["return_mean"] for seed in seeds]
+        assert result[policy]["return_mean"] == pytest.approx(statistics.fmean(means))
         assert result[policy]["ci95"] == pytest.approx(sorted(means))  # of two seeds, the worse and the better one twice
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         strata = [[x["return"] for x in lines if (x["run"], x["policy"]) == (name, policy)] for name in result["seeds"]]

@@ -42,8 +42,8 @@ def test_a_run_becomes_a_folder_of_five_files(runs, capsys):
     assert err == ""
     assert f"{folder}: README.md, metadata.json, policy.npz, policy.onnx, proximo_policy.py\n" in out
     assert "largest error against JAX over 100 steps with resets: onnxruntime " in out
-    assert "microseconds a step (median) of 1 environment: jax " in out
-    assert "microseconds a step (median) of 64 environments: jax " in out
+    assert "median microseconds per step of 1 environment: jax " in out
+    assert "median microseconds per step of 64 environments: jax " in out
     assert json.loads((folder / "metadata.json").read_text())["environment"] == "proximo:PocMemory"
 
 
@@ -51,15 +51,15 @@ def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys, shorte
     """In the environment itself, episode after episode."""
     assert exported(runs, "r@best", "--format", "numpy", "--out", str(tmp_path / "out")) == 0
     policy = proximo.load_policy("r@best", str(runs))
-    mine = runtime.Policy(tmp_path / "out" / "policy.npz")
-    rng, memories, first = np.random.default_rng(0), [policy.init_memory(3), mine.init_memory(3)], np.ones(3, bool)
+    mine = runtime.ExportedPolicy(tmp_path / "out" / "policy.npz")
+    rng, memories, episode_start = np.random.default_rng(0), [policy.init_memory(3), mine.init_memory(3)], np.ones(3, bool)
     size = policy.env.observation_space.shape
     for _ in range(30):
         observation = rng.normal(size=(3, *size)).astype(np.float32)
-        memories[0], expected = policy(memories[0], observation, first)
-        memories[1], found = mine(memories[1], observation, first)
+        expected, memories[0] = policy.predict(observation, memories[0], episode_start)
+        found, memories[1] = mine.predict(observation, memories[1], episode_start)
         assert found.tolist() == expected.tolist()
-        first = rng.random(3) < 0.2
+        episode_start = rng.random(3) < 0.2
 
 
 def test_noise_is_asked_for(runs, tmp_path, capsys, shorter):
@@ -70,10 +70,13 @@ def test_noise_is_asked_for(runs, tmp_path, capsys, shorter):
 
 
 def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs, tmp_path, capsys, monkeypatch, shorter):
-    monkeypatch.setattr("proximo.export.folder.onnx_is_there", lambda: False)
-    monkeypatch.setattr("proximo.export.onnx_is_there", lambda: False)
+    monkeypatch.setattr("proximo.export.folder.onnx_is_installed", lambda: False)
+    monkeypatch.setattr("proximo.export.onnx_is_installed", lambda: False)
     assert exported(runs, "r", "--out", str(tmp_path / "a")) == 0
-    assert capsys.readouterr().err == "warning: policy.onnx was not written; for it, pip install 'proximo[onnx]'.\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'.\n"
+    )
     assert exported(runs, "r", "--format", "both", "--out", str(tmp_path / "b")) == 2
     assert capsys.readouterr().err == "proximo: ONNX needs a library that is not installed: pip install 'proximo[onnx]'.\n"
 
@@ -82,7 +85,7 @@ def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs
     ("words", "sentence"),
     [
         (["nothing"], "No run 'nothing': looked for a folder of that path"),
-        (["r", "--batch", "0"], "--batch 0: expected 1 or more environments."),
+        (["r", "--batch", "0"], "--batch 0: expected at least 1."),
         (["r@12345"], "has no checkpoint of step 12345"),
         (["r", "--format", "torch"], "invalid choice: 'torch'"),
         (["r", "--out", __file__], "is a file: choose another --out."),
@@ -103,7 +106,7 @@ def test_a_group_is_asked_for_a_seed(runs, tmp_path, capsys):
         (group / f"seed-{seed}").mkdir(parents=True)
         (group / f"seed-{seed}" / "config.yaml").write_text("{}")
     assert main(["export", str(group), "--runs-dir", str(tmp_path)]) == 2
-    assert "holds several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
+    assert "contains several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
 
 
 def test_help_and_mistakes_do_not_wait_for_jax():

@@ -103,20 +103,20 @@ def test_with_json_a_training_that_fails_by_itself_and_a_bug_are_objects_too(mon
     assert json.loads(capsys.readouterr().out) == {"error": "ZeroDivisionError: division by zero"}
     monkeypatch.setattr("proximo.cli.envs.run", fail(MemoryError()))
     assert main(["envs", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"].startswith("The memory does not suffice (MemoryError)")
+    assert json.loads(capsys.readouterr().out)["error"].startswith("Out of memory (MemoryError)")
 
 
 @pytest.mark.parametrize(
-    ("environment", "coloured"),
+    ("environment", "colored"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, False)],
 )
-def test_the_sentence_is_coloured_only_where_that_is_asked_for(environment, coloured, monkeypatch, capsys):
+def test_the_sentence_is_colored_only_where_that_is_asked_for(environment, colored, monkeypatch, capsys):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert main(["trian"]) == 2
-    assert capsys.readouterr().err.startswith("\x1b[31mproximo:\x1b[0m Unknown" if coloured else "proximo: Unknown")
+    assert capsys.readouterr().err.startswith("\x1b[31mproximo:\x1b[0m Unknown" if colored else "proximo: Unknown")
 
 
 @pytest.mark.parametrize(("error", "code"), [(TrainingError("NaN"), 1), (KeyboardInterrupt(), 130)])
@@ -229,8 +229,8 @@ def test_memory_that_does_not_suffice_is_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_dispatch", dispatch)
     assert main(["train", "x"]) == 2
     assert capsys.readouterr().err == (
-        "proximo: The memory does not suffice (RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.): "
-        "lower num_envs, num_steps or the network's sizes.\n"
+        "proximo: Out of memory (RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.): "
+        "lower num_envs, num_steps or the sizes of the network.\n"
     )
 
 

@@ -25,11 +25,13 @@ def pushed(runs, *words, episodes=3):
 def test_there_and_back(runs, tmp_path, capsys):
     assert pushed(runs, "r", tmp_path / "poc", "--env-settings", "show_steps=1") == 0
     out, err = capsys.readouterr()
-    assert out.endswith(f"It is fetched with:  proximo pull {tmp_path / 'poc'}\n")
+    assert out.endswith(f"Fetch it with:  proximo pull {tmp_path / 'poc'}\n")
     assert "evaluation.json" in out
-    assert re.search(r"^greedy: \S+ ± \S+ \(standard deviation over 3 episodes; 95 % of the mean \S+ … \S+\)$", out, re.MULTILINE)
+    assert re.search(
+        r"^greedy: \S+ ± \S+ \(standard deviation over 3 episodes; 95 % interval of the mean \S+ … \S+\)$", out, re.MULTILINE
+    )
     assert "replay.mp4" not in out
-    assert "judging" in err
+    assert "evaluating" in err
     assert "`show_steps=1`" in (tmp_path / "poc" / "README.md").read_text()
     assert main(["pull", str(tmp_path / "poc"), "--runs-dir", str(tmp_path / "mine"), "--json"]) == 0
     run_dir = json.loads(capsys.readouterr().out)["run"]
@@ -60,7 +62,7 @@ def test_json_is_one_object_with_the_figures(runs, tmp_path, capsys):
 
 def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
     assert pushed(runs, "g", tmp_path / "poc") == 2
-    assert "holds several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
+    assert "contains several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
     assert pushed(runs, "g/seed-1", tmp_path / "poc") == 0
     capsys.readouterr()
     assert main(["pull", str(tmp_path / "poc"), "--runs-dir", str(tmp_path / "mine")]) == 0
@@ -72,10 +74,10 @@ def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
     [
         (("push", "r"), "The following arguments are required: FOLDER; see `proximo push --help`."),
         (("push", "s", "out"), "No run 's'"),
-        (("push", "r", "out", "--private"), "private is for the Hub, as hf:OWNER/NAME: out is a folder."),
+        (("push", "r", "out", "--private"), "private = True needs a repository on the Hub, hf:OWNER/NAME: out is a folder."),
         (("push", "r", "hf:poc"), "'hf:poc': expected hf:OWNER/NAME"),
         (("push", "r", "out", "--episodes", "0"), "episodes = 0: expected a whole number of 1"),
-        (("pull", "out"), "There is no folder 'out': expected a published policy, or hf:OWNER/NAME on the Hub."),
+        (("pull", "out"), "The folder 'out' does not exist: expected a published policy, or hf:OWNER/NAME on the Hub."),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(runs, tmp_path, monkeypatch, capsys, words, sentence):

@@ -69,7 +69,7 @@ def test_a_clip_that_is_too_large_is_left_out_and_told(runs, tmp_path, capsys):
     (run_dir / "videos").mkdir()
     (run_dir / "videos" / "20480.mp4").write_bytes(bytes(6_000_000))
     _, err = reported(capsys, runs, run_dir)
-    assert err == f"warning: {run_dir}/videos/20480.mp4 is left out: 6.0 MB would make the page too large.\n"
+    assert err == f"warning: {run_dir}/videos/20480.mp4 is omitted: its 6.0 MB would make the page too large.\n"
     assert (run_dir / "report.html").stat().st_size < 10**6
 
 
@@ -78,7 +78,7 @@ def test_where_there_is_no_browser_open_says_so(runs, capsys, monkeypatch, tmp_p
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     _, err = reported(capsys, runs, "a", "--open", "--out", tmp_path)
-    assert err == f"warning: there is no browser here to open {tmp_path}/report.html with.\n"
+    assert err == f"warning: no browser was found to open {tmp_path}/report.html.\n"
 
 
 def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
@@ -98,8 +98,8 @@ def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
             "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
         ),
         (["gru", "--by", "memry"], "Unknown setting 'memry' for --by (did you mean 'memory'?)."),
-        (["gru@best"], "'gru@best': a report shows runs as a whole; leave out what stands behind @."),
-        (["a", "--out", "/dev/null/x"], "Cannot write the report into /dev/null/x (Not a directory): choose another --out."),
+        (["gru@best"], "'gru@best': a report is about whole runs, not checkpoints: omit @ and what follows it."),
+        (["a", "--out", "/dev/null/x"], "Cannot write the report to /dev/null/x (Not a directory): choose another --out."),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(runs, capsys, words, sentence):
@@ -111,11 +111,11 @@ def test_an_empty_and_a_damaged_run_are_one_sentence(tmp_path, capsys):
     run_dir = made_run(tmp_path / "e" / "r")
     (run_dir / "metrics.jsonl").write_text("what\n{}\n")
     assert main(["report", str(run_dir)]) == 2
-    assert capsys.readouterr().err.startswith(f"proximo: {run_dir}/metrics.jsonl is damaged: line 1 is no row of metrics.")
+    assert capsys.readouterr().err.startswith(f"proximo: {run_dir}/metrics.jsonl is damaged: line 1 is not a row of metrics.")
     (run_dir / "metrics.jsonl").unlink()
     assert main(["report", str(run_dir)]) == 2
     assert capsys.readouterr().err == (
-        f"proximo: {run_dir} has no row of metrics yet: wait for its first update, or look whether it was stopped.\n"
+        f"proximo: {run_dir} has no metrics yet: wait for the first update, or check whether training was stopped.\n"
     )
 
 
@@ -130,9 +130,7 @@ def test_a_run_that_has_not_begun_is_listed_beside_those_that_have(runs, tmp_pat
         "gymnax:CartPole-v1 other 1 (1 not",
     ]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert 'same: <span class="not-begun">not begun</span> (0 of 20,480 steps).' in page
+    assert 'same: <span class="not-started">not started</span> (0 of 20,480 steps).' in page
     assert (tmp_path / "out" / "report.png").stat().st_size > 1000
     assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"proximo: {tmp_path}/same, {tmp_path}/other have no row of metrics yet: wait for their "
-    )
+    assert capsys.readouterr().err.startswith(f"proximo: {tmp_path}/same, {tmp_path}/other have no metrics yet: wait for the ")

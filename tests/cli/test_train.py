@@ -5,19 +5,20 @@ import json
 import pytest
 
 from commands import BATCH, SMALL, train_words
+from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main, train
 from proximo.config import LEAVES
-from proximo.run import directory, make_config
-from proximo.run.member import Result
-from proximo.run.program import Program
+from proximo.config.loading import make_config
+from proximo.storage import run_directory
+from proximo.training.seed_run import Result
 
 ENV = "toys:RandomEnds"
 
 
 @pytest.fixture
 def nothing_compiles(monkeypatch):
-    for name in ("start", "_compile"):
-        monkeypatch.setattr(Program, name, lambda *_: pytest.fail("computed before the mistake was found"))
+    for name in ("start", "compile"):
+        monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
 
 
 def mistake(capsys, tmp_path, *words):
@@ -35,38 +36,38 @@ def mistake(capsys, tmp_path, *words):
         ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
         (["gymnax:CartPol-v1"], "gymnax has no environment 'CartPol-v1' (did you mean 'CartPole-v1'?)"),
         (["CartPole-v1", "--frame-stack", "0"], "frame_stack = '0': expected at least 1"),
-        (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium's environments: gymnax:CartPole-v1 is one in JAX"),
+        (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium environments: it has no effect on gymnax:CartPole-v1, a JAX environment"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
         (["proximo:PocMemry"], "proximo has no task 'PocMemry' (did you mean 'PocMemory'?)"),
-        (["nowhere:Env"], "there is no library or module 'nowhere' on Python's path"),
+        (["nowhere:Env"], "no library or module 'nowhere' is on Python's path"),
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
-        ([ENV, "two"], "Unexpected 'two': one environment, then flags"),
+        ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--num-env", "4"], "Unknown setting 'num-env' (did you mean 'num_envs'?)"),
         ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),
         ([ENV, "--num-envs", "four"], "num_envs = 'four': expected a whole number"),
         ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),
         ([ENV, "--gamma", "1.5"], "gamma = '1.5': expected at most 1"),
         ([ENV, "--gamma", "nan"], "gamma = 'nan': expected a finite number"),
-        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl, or code of your own: an object, or its name as my_package.module:Name (did you mean 'gru'?)"),
+        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its name as my_package.module:Name (did you mean 'gru'?)"),
         ([ENV, "--learning-rate", "linear(1)"], "learning_rate = 'linear(1)': expected a number, linear(from, to)"),
-        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 1024 rows of a rollout"),
+        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 1024 steps of a rollout"),
         ([ENV, "--memory", "gru", "--sequence-length", "7"], "sequence_length = 7 does not divide num_steps = 128"),
         ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
         ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
         ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
-        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no 'wnadb' (did you mean 'wandb'?)"),
+        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no sink 'wnadb' (did you mean 'wandb'?)"),
         ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
-        ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds takes no argument 'size'"),
-        (["odd_envs:Sized", "--env-settings", "sise=3"], "takes no argument 'sise' (did you mean 'size'?)"),
-        (["odd_envs:NoStep"], "'odd_envs:NoStep' is neither a JAX environment nor one of Gymnasium's: it lacks step"),
+        ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no argument 'size'"),
+        (["odd_envs:Sized", "--env-settings", "sise=3"], "has no argument 'sise' (did you mean 'size'?)"),
+        (["odd_envs:NoStep"], "'odd_envs:NoStep' is neither a JAX nor a Gymnasium environment: its class lacks step"),
         (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected a pair (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
-        (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset takes no seed ("),
-        (["broken_envs:UnseededWrapper"], "UnseededWrapper.reset() got an unexpected keyword argument 'seed'): write reset(self, *, seed"),
-        (["broken_envs:Stranger"], "broken_envs:Stranger.reset takes no seed (Stranger.reset() got an unexpected keyword"),
+        (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset does not accept a seed ("),
+        (["broken_envs:UnseededWrapper"], "UnseededWrapper.reset() got an unexpected keyword argument 'seed'): define reset(self, *, seed"),
+        (["broken_envs:Stranger"], "broken_envs:Stranger.reset does not accept a seed (Stranger.reset() got an unexpected keyword"),
         (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
         ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
@@ -82,7 +83,7 @@ def test_a_config_of_a_wrong_type_is_one_sentence(nothing_compiles, tmp_path, ca
 
 
 def test_a_run_directory_that_exists_is_left_alone(nothing_compiles, tmp_path, capsys):
-    run_dir = directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
+    run_dir = run_directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
     assert main(train_words(tmp_path, "r")) == 2
     out, err = capsys.readouterr()
     assert err == f"proximo: {run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name.\n"
@@ -94,7 +95,7 @@ def test_json_ends_stdout_with_one_object_of_six_figures(tmp_path, capsys):
     assert main([*train_words(tmp_path, "r"), "--json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
-    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return"]
+    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "return_mean"]
     assert out.count("\n") == 1
     assert (result["run_dir"], result["steps"]) == (str(tmp_path / "toys-RandomEnds" / "r"), SMALL["total_steps"])
     assert "environment  toys:RandomEnds" in err
@@ -103,11 +104,11 @@ def test_json_ends_stdout_with_one_object_of_six_figures(tmp_path, capsys):
 
 def test_json_of_several_seeds_has_each_of_them():
     def result(seed, mean):
-        return Result(run_dir=directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
-                      mean_return=mean)  # fmt: skip
+        return Result(run_dir=run_directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
+                      return_mean=mean)  # fmt: skip
 
     summary = train.summary([result(0, 1.0), result(1, 3.0), result(2, None)])
-    assert (summary["run_dir"], summary["mean_return"]) == ("g", 2.0)
+    assert (summary["run_dir"], summary["return_mean"]) == ("g", 2.0)
     assert [seed["run_dir"] for seed in summary["seeds"]] == ["g/seed-0", "g/seed-1", "g/seed-2"]
 
 
@@ -120,12 +121,12 @@ def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
     assert main([*train_words(tmp_path, "r"), "--smoke", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["steps"] == 3 * BATCH
-    assert result["mean_return"] is not None
+    assert result["return_mean"] is not None
     assert main(["eval", result["run_dir"], "--episodes", "2"]) == 0
 
 
 def test_the_preset_is_used_unless_it_is_refused():
-    from proximo.run import make_config
+    from proximo.config.loading import make_config
 
     for words, used in ((["gymnax:CartPole-v1"], True), (["gymnax:CartPole-v1", "--no-preset"], False)):
         options, settings = train.parse(words)

@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from commands import ended_at_once, flags, pressed_twice
+from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli import tune as verb
-from proximo.run import make_config
-from proximo.run.interrupts import AbandonedError
-from proximo.run.program import Program
+from proximo.config.loading import make_config
+from proximo.training.interrupts import AbandonedError
 from proximo.tune import study as study_module
-from proximo.tune.evaluated import Reached
 from proximo.tune.space import read_space
+from proximo.tune.trial import TrialResult
 
 ENV = "toys:Forbidden"
 SMALL = {
@@ -83,7 +83,7 @@ def test_a_study_goes_on_with_more_trials(done, tmp_path, capsys):
     assert main(["tune", "--resume", "last", "--trials", "6", "--tune-dir", str(tmp_path / "tune"), "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["trials"]["done"] == 6
-    assert "6, 4 of them over" in err
+    assert "6, 4 of them finished" in err
     assert out.count("\n") == 1
 
 
@@ -109,7 +109,7 @@ def test_ctrl_c_keeps_what_is_over_and_says_how_to_go_on(tmp_path, space, capsys
     assert main(words(tmp_path, space)) == 130
     out = capsys.readouterr().out
     folder = tmp_path / "tune" / "toys-Forbidden" / "s"
-    assert f"Stopped; the 3 trials that are over stand. Go on with: proximo tune --resume {folder}" in out
+    assert f"Stopped; the 3 finished trials are kept. Go on with: proximo tune --resume {folder}" in out
     assert make_config(file=folder / "preset.yaml").env.id == ENV
     monkeypatch.undo()
     assert main(["tune", "--resume", str(folder), "--json"]) == 0
@@ -129,10 +129,10 @@ def left(code, tmp_path, space, capfd):
 
 def test_json_is_an_object_also_where_a_second_ctrl_c_ends_it_at_once(tmp_path, space, capfd, monkeypatch):
     monkeypatch.setattr("os._exit", ended_at_once)
-    monkeypatch.setattr(Program, "start", pressed_twice)
+    monkeypatch.setattr(JaxBackend, "start", pressed_twice)
     said, err = left("130", tmp_path, space, capfd)
-    assert said.startswith("Stopped at once; the trials that are over stand.")
-    assert "(Ctrl-C again: at once)" in err
+    assert said.startswith("Stopped at once; the finished trials are kept.")
+    assert "(press Ctrl-C again to stop at once)" in err
 
 
 def test_json_is_an_object_also_where_a_batch_does_not_come_back(tmp_path, space, capfd, monkeypatch):
@@ -142,7 +142,7 @@ def test_json_is_an_object_also_where_a_batch_does_not_come_back(tmp_path, space
     monkeypatch.setattr("os._exit", ended_at_once)
     monkeypatch.setattr(study_module.Study, "_train", abandoned)
     said, err = left("128", tmp_path, space, capfd)
-    assert said.startswith("Stopped; the 0 trials that are over stand.")
+    assert said.startswith("Stopped; the 0 finished trials are kept.")
     assert said in err
 
 
@@ -153,8 +153,8 @@ def test_quiet_prints_nothing(tmp_path, space, capfd):
 
 @pytest.fixture
 def nothing_trains(monkeypatch):
-    for name in ("start", "_compile"):
-        monkeypatch.setattr(Program, name, lambda *_: pytest.fail("computed before the mistake was found"))
+    for name in ("start", "compile"):
+        monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
 
 
 @pytest.mark.parametrize(
@@ -167,19 +167,19 @@ def nothing_trains(monkeypatch):
         ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),
         ([ENV, "--seconds", "0"], "seconds = 0: expected more than 0."),
         ([ENV, "--learning-rat", "1"], "Unknown setting 'learning-rat' (did you mean 'learning_rate'?)."),
-        ([ENV, "--runs-dir", "x"], "--runs-dir is nothing that `proximo tune` takes: trials leave no runs; see `proximo tune --help`."),
-        ([ENV, "--no-tensorboard"], "--no-tensorboard is nothing that `proximo tune` takes"),
-        ([ENV, "two"], "Unexpected 'two': one environment, then flags"),
+        ([ENV, "--runs-dir", "x"], "`proximo tune` does not accept --runs-dir, because trials write no runs; see `proximo tune --help`."),
+        ([ENV, "--no-tensorboard"], "`proximo tune` does not accept --no-tensorboard"),
+        ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--space", "none.yaml"], "Cannot read --space none.yaml (No such file or directory)."),
         ([ENV, "--config", "none.yaml"], "Cannot read --config none.yaml (No such file or directory)."),
         ([ENV, "--gamma", "2"], "gamma = '2': expected at most 1."),
         ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
         ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
-        (["gym_toys:Countdown", "--together", "4"], "together = 4: gym_toys:Countdown is stepped on the host, where trials train one"),
+        (["gym_toys:Countdown", "--together", "4"], "together = 4: gym_toys:Countdown is a Gymnasium environment, where trials train one"),
         (["--resume", "nothing"], "No study 'nothing': looked for a folder of that path"),
         (["--resume", "last"], "There is no study in "),
-        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds may change, not --gamma, --seeds."),
-        ([ENV, "--resume", "last"], "only --trials and --seconds may change, not env."),
+        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --gamma, --seeds."),
+        ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_before_anything_is_trained(nothing_trains, tmp_path, capsys, given, sentence):
@@ -199,7 +199,7 @@ def test_a_name_that_is_taken_is_left_alone(done, nothing_trains, capsys):
 
 
 def test_a_study_in_use_is_left_alone(done, nothing_trains, capsys):
-    from proximo.run.directory import RunLock
+    from proximo.storage.run_directory import RunLock
 
     with RunLock(done[0]):
         assert main(["tune", "--resume", str(done[0])]) == 2
@@ -246,7 +246,7 @@ def test_seeds_that_are_kept_for_the_report_are_told(tmp_path, capsys):
     options, settings = verb.parse(["gymnax:CartPole-v1", "--seed", "3", "--show-space"])
     assert settings == {"seed": "3"}
     assert main(["tune", "gymnax:CartPole-v1", "--seed", "3", "--show-space", "--quiet"]) == 0
-    assert "seed = 3: settings that were chosen on seeds 0 … 9 should be reported on others." in capsys.readouterr().err
+    assert "seed = 3: report settings that were chosen on seeds 0 … 9 on other seeds." in capsys.readouterr().err
     assert options.show_space
 
 
@@ -259,11 +259,11 @@ def test_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
         def __init__(self, configs, *_):
             self.configs = configs
 
-        def train(self, evaluations, judge):
-            judge(1, {i: Reached((float(i),), final=True) for i in range(len(self.configs))})
+        def train(self, evaluations, select):
+            select(1, {i: TrialResult((float(i),), final=True) for i in range(len(self.configs))})
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(study_module, "make_batch", Counted)
+    monkeypatch.setattr(study_module, "Batch", Counted)
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(block.replace("gymnax:CartPole-v1", ENV), "docs/tune.md", "exec"), {})

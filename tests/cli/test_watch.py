@@ -11,7 +11,7 @@ import pytest
 
 import proximo
 from commands import train_words
-from proximo.cli import main, window
+from proximo.cli import main, pygame_window
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +75,12 @@ def test_a_line_for_each_episode_and_the_file(runs, capsys):
     assert lines[0].endswith(", greedy")
     assert lines[1].startswith("episode 1: return ")
     assert all(line.endswith(", length 3, cut after 3 steps") for line in lines[1:3])
-    assert lines[3].endswith(".mp4 (8 frames, 4 a second)")
+    assert lines[3].endswith(".mp4 (8 frames, 4 per second)")
 
 
 def test_of_a_group_the_first_seed_is_shown_or_the_one_that_is_named(runs, capsys):
     assert main(["watch", "g", "--runs-dir", str(runs), "--gif", "--episodes", "1"]) == 0
-    assert capsys.readouterr().out.startswith("seed-0 is shown (seed-1 by their own names)\n")
+    assert capsys.readouterr().out.startswith("showing seed-0 (others: seed-1)\n")
     assert watched(capsys, runs, "g/seed-1", "--gif")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
 
 
@@ -124,7 +124,7 @@ def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
     at = ["--runs-dir", runs]
     assert mistake(capsys, "nothing", *at).startswith("No run 'nothing': ")
     assert mistake(capsys, "r@999", *at).startswith(f"{runs}/proximo-PocMemory/r has no checkpoint of step 999")
-    assert "so it is no run" in mistake(capsys, tmp_path, *at)
+    assert "so it is not a run" in mistake(capsys, tmp_path, *at)
     assert "`proximo watch proximo:PocMemory --agent random` shows it untrained" in mistake(capsys, "proximo:PocMemory", *at)
     unknown = mistake(capsys, "CartPol-v1", "--agent", "random", *at)
     assert unknown.startswith("'CartPol-v1' is neither an environment nor a run in ")
@@ -134,8 +134,10 @@ def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
     assert mistake(capsys, "r", *at, "--max-steps", "0") == "max_steps = 0: expected 1 or more."
     assert mistake(capsys, "r", *at, "--fps", "0") == "fps = 0: expected more than 0, and 240 at most."
     assert mistake(capsys, "r", *at, "--out", "x.avi") == "--out x.avi: expected a name that ends in .mp4 or .gif."
-    assert "names one file, and .gif was asked for" in mistake(capsys, "r", *at, "--out", "x.mp4", "--gif")
-    assert mistake(capsys, "r", *at, "--stochastic", "--agent", "random").startswith("--stochastic is for a policy")
+    assert "is one file, but .gif was requested" in mistake(capsys, "r", *at, "--out", "x.mp4", "--gif")
+    assert mistake(capsys, "r", *at, "--stochastic", "--agent", "random").startswith(
+        "--stochastic has no effect with --agent random"
+    )
 
 
 def test_what_is_not_installed_and_a_missing_encoder_are_one_sentence(runs, capsys, monkeypatch, tmp_path):
@@ -172,8 +174,8 @@ class Screen:
 
 
 def test_with_a_display_a_window_shows_the_rows_until_it_is_closed(runs, capsys, monkeypatch):
-    monkeypatch.setattr(window, "has_display", lambda: True)
-    monkeypatch.setattr("proximo.cli.show.Window", Screen)
+    monkeypatch.setattr(pygame_window, "has_display", lambda: True)
+    monkeypatch.setattr("proximo.cli.playback.Window", Screen)
     result = watched(capsys, runs, "r", "--fps", "60", "--episodes", "5")
     screen = Screen.last
     assert (result["files"], result["frames"], screen.fps, len(screen.shown), screen.ended) == ([], 6, 60, 6, True)
@@ -184,7 +186,7 @@ def test_with_a_display_a_window_shows_the_rows_until_it_is_closed(runs, capsys,
 def test_the_window_itself_shows_what_it_is_given(monkeypatch):
     """By SDL's driver without a screen."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    shown = window.Window(200.0)
+    shown = pygame_window.Window(200.0)
     frame = np.zeros((100, 200, 3), np.uint8)
     frame[:, 100:] = (250, 100, 10)
     shown.show(frame, "a title")
@@ -203,16 +205,16 @@ def test_the_window_itself_shows_what_it_is_given(monkeypatch):
 
 def test_an_environment_with_a_window_of_its_own_opens_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    monkeypatch.setattr(window, "has_display", lambda: True)
+    monkeypatch.setattr(pygame_window, "has_display", lambda: True)
     result = watched(capsys, tmp_path, "CartPole-v1", "--agent", "random", "--episodes", "1", "--max-steps", "4")
     assert (result["files"], result["frames"]) == ([], 5)
 
 
 def test_there_is_no_display_without_a_screen(monkeypatch):
-    assert not window.has_display()
+    assert not pygame_window.has_display()
     monkeypatch.setenv("DISPLAY", ":993")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    assert not window.has_display()
+    assert not pygame_window.has_display()
     monkeypatch.delenv("SDL_VIDEODRIVER")
-    assert not window.has_display()  # nobody listens there
+    assert not pygame_window.has_display()  # nobody listens there
     assert "DISPLAY" in os.environ

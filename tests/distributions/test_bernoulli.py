@@ -19,12 +19,12 @@ def probabilities():
     return np.prod(np.where(COMBINATIONS == 1, p, 1 - p), axis=-1)
 
 
-def test_log_prob_is_that_of_the_enumeration():
+def test_log_prob_equals_the_enumeration():
     got = Bernoulli(jnp.broadcast_to(LOGITS, (8, 3))).log_prob(jnp.asarray(COMBINATIONS))
     np.testing.assert_allclose(got, np.log(probabilities()), atol=1e-6)
 
 
-def test_entropy_is_that_of_the_enumeration():
+def test_entropy_equals_the_enumeration():
     assert Bernoulli(LOGITS).entropy() == pytest.approx(stats.entropy(probabilities()), abs=1e-6)
 
 
@@ -34,7 +34,7 @@ def test_entropy_of_certain_bits_is_zero_and_has_a_finite_gradient():
     assert jnp.all(jnp.isfinite(jax.grad(lambda x: Bernoulli(x).entropy())(certain)))
 
 
-def test_samples_are_distributed_by_the_enumeration():
+def test_samples_follow_the_enumeration():
     noise = Bernoulli.noise(jax.random.key(0), (20_000,), 3)
     samples = np.asarray(Bernoulli(jnp.broadcast_to(LOGITS, noise.shape)).sample(noise))
     counts = np.bincount(samples @ np.array([4, 2, 1]), minlength=8)

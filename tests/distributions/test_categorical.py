@@ -21,7 +21,7 @@ def test_log_prob_equals_scipy():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_log_prob_of_each_row_is_its_own():
+def test_log_prob_of_a_batch_is_elementwise():
     # A (B,) action against (B, n) logits must not broadcast to (B, B).
     got = Categorical(LOGITS).log_prob(jnp.array([1, 2]))
     assert got.tolist() == pytest.approx([-0.3490122, -1.0986123], abs=1e-6)
@@ -37,7 +37,7 @@ def test_entropy_of_a_certain_choice_is_zero_and_has_a_finite_gradient():
     assert jnp.all(jnp.isfinite(jax.grad(lambda x: Categorical(x).entropy())(certain)))
 
 
-def test_samples_are_distributed_by_their_probabilities():
+def test_samples_follow_the_probabilities():
     noise = Categorical.noise(jax.random.key(0), (20_000, 2), 3)
     samples = np.asarray(Categorical(jnp.broadcast_to(LOGITS, (20_000, 2, 3))).sample(noise))
     for column, p in zip(samples.T, probabilities(), strict=True):

@@ -31,7 +31,7 @@ def test_standard_normal_by_hand():
     assert standard.entropy().tolist() == pytest.approx([2.837877], abs=1e-5)
 
 
-def test_samples_are_distributed_by_mean_and_deviation():
+def test_samples_follow_mean_and_standard_deviation():
     noise = Gaussian.noise(jax.random.key(0), (5000,), 2)
     samples = np.asarray(Gaussian(jnp.broadcast_to(MEAN[0], (5000, 2)), jnp.asarray(LOG_STD)).sample(noise))
     for column, mean, log_std in zip(samples.T, MEAN[0], LOG_STD, strict=True):

@@ -13,7 +13,7 @@ MASK = jnp.array([True, False, True, True])
 BITS = jnp.array([[True, True], [True, False], [False, True], [False, False]])  # free, only 0, only 1, nothing: free
 
 
-def test_the_rest_of_a_choice_is_the_distribution_over_the_rest():
+def test_masked_choice_is_a_distribution_over_allowed_choices():
     masked = Categorical(mask_choices(LOGITS, MASK))
     kept = np.asarray(LOGITS, np.float64)[np.asarray(MASK)]
     p = np.exp(kept) / np.exp(kept).sum()
@@ -44,14 +44,14 @@ def test_the_gradient_of_a_forbidden_choice_is_zero_and_the_rest_finite():
     assert jax.grad(lambda x: objective(Categorical(x), jnp.array(2)))(LOGITS)[1] != 0.0
 
 
-def test_a_mask_that_allows_nothing_is_no_mask():
+def test_mask_that_allows_nothing_is_ignored():
     assert jnp.array_equal(mask_choices(LOGITS, jnp.zeros(4, bool)), LOGITS)
-    rows = mask_choices(jnp.stack([LOGITS] * 2), jnp.stack([MASK, jnp.zeros(4, bool)]))
-    assert rows[0, 1] < -1e8
-    assert jnp.array_equal(rows[1], LOGITS)
+    masked = mask_choices(jnp.stack([LOGITS] * 2), jnp.stack([MASK, jnp.zeros(4, bool)]))
+    assert masked[0, 1] < -1e8
+    assert jnp.array_equal(masked[1], LOGITS)
 
 
-def test_bits_that_are_forced_are_certain_and_the_others_free():
+def test_forced_bits_are_certain_and_others_free():
     masked = Bernoulli(jnp.broadcast_to(mask_bits(LOGITS, BITS), (5000, 4)))
     samples = np.asarray(masked.sample(Bernoulli.noise(jax.random.key(0), (5000,), 4)))
     assert [set(column) for column in samples.T] == [{0, 1}, {0}, {1}, {0, 1}]

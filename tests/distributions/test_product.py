@@ -21,17 +21,17 @@ def probabilities():
     return np.array([np.prod([row[a] for row, a in zip(rows, action, strict=True)]) for action in COMBINATIONS])
 
 
-def test_log_prob_is_that_of_the_enumeration():
+def test_log_prob_equals_the_enumeration():
     got = ProductCategorical(jnp.broadcast_to(LOGITS, (len(COMBINATIONS), 3, 3))).log_prob(jnp.array(COMBINATIONS))
     np.testing.assert_allclose(got, np.log(probabilities()), atol=1e-6)
     assert np.exp(np.asarray(got)).sum() == pytest.approx(1.0, abs=1e-6)
 
 
-def test_entropy_is_that_of_the_enumeration():
+def test_entropy_equals_the_enumeration():
     assert ProductCategorical(LOGITS).entropy() == pytest.approx(stats.entropy(probabilities()), abs=1e-6)
 
 
-def test_samples_are_distributed_by_the_enumeration():
+def test_samples_follow_the_enumeration():
     noise = ProductCategorical.noise(jax.random.key(0), (20_000,), 3, 3)
     samples = np.asarray(ProductCategorical(jnp.broadcast_to(LOGITS, noise.shape)).sample(noise))
     counts = [int((samples == np.array(action)).all(-1).sum()) for action in COMBINATIONS]

@@ -11,8 +11,8 @@ LOG_STD = np.array([[-0.5, 0.1], [0.2, -1.0], [0.0, 0.4]], np.float32)
 STD = np.sqrt((FEATURES[:, None] ** 2 * np.exp(2 * LOG_STD)).sum(0))
 
 
-def distribution(rows):
-    mean, features = (jnp.broadcast_to(x, (rows, len(x))) for x in (MEAN, FEATURES))
+def distribution(batch):
+    mean, features = (jnp.broadcast_to(x, (batch, len(x))) for x in (MEAN, FEATURES))
     return StateDependentGaussian.of(mean, features, jnp.asarray(LOG_STD))
 
 
@@ -24,14 +24,14 @@ def test_log_prob_and_entropy_are_those_of_the_marginal_gaussian():
     np.testing.assert_allclose(distribution(1).entropy(), stats.norm(MEAN, STD).entropy().sum(), rtol=1e-4)
 
 
-def test_samples_over_matrices_are_distributed_as_it_says():
+def test_samples_over_matrices_follow_the_marginal_gaussian():
     noise = StateDependentGaussian.matrices(jax.random.key(0), (5000,), 4, 3, 2)
     samples = np.asarray(distribution(5000).sample(noise))
     for column, mean, std in zip(samples.T, MEAN, STD, strict=True):
         assert stats.kstest(column, stats.norm(mean, std).cdf).pvalue > 1e-3
 
 
-def test_a_matrix_is_kept_for_so_many_rows_of_each_environment():
+def test_matrix_is_kept_for_every_steps_of_each_environment():
     noise = np.asarray(StateDependentGaussian.matrices(jax.random.key(0), (7, 2), 3, 3, 2))
     assert noise.shape == (7, 2, 3, 2)
     assert (noise[0] == noise[2]).all()

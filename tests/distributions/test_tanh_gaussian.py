@@ -22,35 +22,35 @@ def entropy_by_integration(mean, std):
     return np.trapezoid(stats.norm(mean, std).pdf(x) * slope, x) + stats.norm(mean, std).entropy()
 
 
-def test_log_prob_is_the_density_of_what_tanh_gives():
+def test_log_prob_is_the_density_after_tanh():
     # That of scipy's normal at atanh(y), and the derivative of atanh: dx/dy = 1 / (1 - y²).
     y = np.tanh(BEFORE.astype(np.float64))
     expected = (stats.norm(MEAN, np.exp(LOG_STD)).logpdf(np.arctanh(y)) - np.log(1 - y**2)).sum(-1)
     np.testing.assert_allclose(squashed().log_prob(jnp.asarray(BEFORE)), expected, rtol=1e-5)
 
 
-def test_the_density_has_the_integral_one():
+def test_density_integrates_to_one():
     y = np.linspace(-1, 1, 20_003)[1:-1]
     one = squashed(np.zeros((len(y), 1)) + 0.4, [-0.7], (True,))
     density = np.exp(np.asarray(one.log_prob(jnp.asarray(np.arctanh(y)[:, None], jnp.float32)), np.float64))
     assert np.trapezoid(density, y) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_entropy_is_the_mean_of_minus_log_prob_over_its_own_samples():
+def test_entropy_is_the_mean_of_minus_log_prob():
     n = 40_000
     some = squashed(np.broadcast_to(MEAN[0], (n, 2)))
     drawn = -np.asarray(some.log_prob(some.sample(Gaussian.noise(jax.random.key(0), (n,), 2))))
     assert float(some.entropy()[0]) == pytest.approx(drawn.mean(), abs=float(4 * drawn.std() / n**0.5))
 
 
-def test_the_quadrature_is_exact_to_a_thousandth_up_to_a_deviation_of_two():
+def test_quadrature_is_exact_for_standard_deviations_up_to_two():
     for std in (0.01, 0.3, 1.0, 2.0):
         means = np.array([0.0, 0.2, 0.7, 1.3, 3.0, 10.0])
         ours = squashed(means[:, None], [np.log(std)], (True,)).entropy()
         np.testing.assert_allclose(ours, [entropy_by_integration(mean, std) for mean in means], rtol=1e-5, atol=1e-3)
 
 
-def test_beyond_it_the_entropy_is_within_a_tenth():
+def test_entropy_of_wider_densities_is_within_a_tenth():
     ours = squashed([[0.0], [1.0], [10.0]], [2.0], (True,)).entropy()
     np.testing.assert_allclose(ours, [entropy_by_integration(mean, np.exp(2.0)) for mean in (0.0, 1.0, 10.0)], atol=0.1)
 
@@ -63,7 +63,7 @@ def test_the_uniform_distribution_has_the_largest_entropy():
     assert entropies[-1] < entropies.max() - 1.0
 
 
-def test_what_is_not_squashed_stays_a_gaussian():
+def test_unsquashed_components_stay_gaussian():
     plain = Gaussian(jnp.asarray(MEAN), jnp.asarray(LOG_STD))
     for method, arguments in (("log_prob", (jnp.asarray(BEFORE),)), ("entropy", ())):
         none = getattr(squashed(which=(False, False)), method)(*arguments)

@@ -43,13 +43,13 @@ PREPARED = {"docs/export.md": _export, "docs/publishing.md": _published}
 
 
 def _claims_of_the_readme(names):
-    assert names["result"].summary()["mean_return"] > 150
+    assert names["result"].summary()["return_mean"] > 150
     assert names["state"].learner.steps[0] > 19_000
 
 
 def _claims_of_python(names):
     assert names["agent"].step > 28_000
-    assert names["result"].mean_return > 100
+    assert names["result"].return_mean > 100
     assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
 
 
@@ -64,7 +64,7 @@ CLAIMS = {
     "docs/checkpoints.md": _claims_of_checkpoints,
     "docs/from-purejaxrl.md": lambda names: names["metrics"]["rollout/return_mean"].shape == (2, 16),
     "docs/variants.md": lambda names: names["action"] in (0, 1),
-    "docs/own-gymnasium-environment.md": lambda names: names["agent"].evaluate(50).summary()["success_rate"] > 0.9,
+    "docs/custom-gymnasium-environment.md": lambda names: names["agent"].evaluate(50).summary()["success_rate"] > 0.9,
 }
 """What must have come of a page's code. Those on an environment of gymnax have its name in that of the test."""
 
@@ -100,7 +100,7 @@ def test_what_is_said_of_pages_is_said_of_pages_with_code():
     """A page that was renamed would lose its claims without a word."""
     with_code = {name_of(page) for page in PAGES if blocks(page)}
     assert {*ELSEWHERE, *PREPARED, *CLAIMS} <= with_code
-    assert {"README.md", "docs/index.md", "docs/python.md", "docs/own-jax-environment.md"} <= with_code
+    assert {"README.md", "docs/index.md", "docs/python.md", "docs/custom-jax-environment.md"} <= with_code
 
 
 def test_only_modules_of_extras_may_be_missing():

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from proximo.cli import VERBS, Parser, UsageError
-from proximo.coercion import coerce
 from proximo.config import LEAVES
+from proximo.config.coercion import coerce
 from proximo.errors import ProximoError
 
 from pages import DOCS, PAGES, commands, name_of

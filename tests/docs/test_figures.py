@@ -21,9 +21,19 @@ def test_a_figure_is_drawn_and_is_current(name):
     assert any(f"figures/{name}.png" in page.read_text() for page in PAGES)
 
 
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_clipped_objective_is_flat_only_beyond_the_improving_end(advantage):
+    figure = script(FIGURES / "clipped_objective.py")
+    ratio = figure.ratios()
+    is_beyond = (ratio - 1) * advantage > figure.EPS
+    np.testing.assert_allclose(figure.gradient(ratio, advantage), np.where(is_beyond, 0, advantage), rtol=1e-6)
+    np.testing.assert_allclose(figure.objective(ratio, advantage)[is_beyond], advantage + figure.EPS, rtol=1e-6)
+    np.testing.assert_allclose(figure.objective(ratio, advantage)[~is_beyond], (ratio * advantage)[~is_beyond], rtol=1e-6)
+
+
 def test_rows_of_a_sequence_follow_each_other_and_those_of_the_reshape_do_not():
     pieces = script(FIGURES / "sequences.py").pieces()
-    ours, theirs = pieces["cut"], pieces["reshape(L, -1)"]
+    ours, theirs = pieces["split_sequences"], pieces["reshape(L, -1)"]
     assert (np.diff(ours[..., 0], axis=0) == 1).all()
     assert (np.diff(theirs[..., 0], axis=0) == 3).all()
     assert ours.shape == theirs.shape
@@ -31,18 +41,18 @@ def test_rows_of_a_sequence_follow_each_other_and_those_of_the_reshape_do_not():
 
 def test_memory_is_empty_exactly_where_an_episode_begins():
     resets = script(FIGURES / "resets.py")
-    came, read = resets.states()
-    assert (read[resets.FIRST] == 0).all()
-    assert (came[resets.FIRST] != 0).any(axis=1).all()
-    assert (read[~resets.FIRST] == came[~resets.FIRST]).all()
-    assert (read[~resets.FIRST] != 0).any(axis=1).all()
+    carried, read = resets.states()
+    assert (read[resets.EPISODE_START] == 0).all()
+    assert (carried[resets.EPISODE_START] != 0).any(axis=1).all()
+    assert (read[~resets.EPISODE_START] == carried[~resets.EPISODE_START]).all()
+    assert (read[~resets.EPISODE_START] != 0).any(axis=1).all()
 
 
 def test_burn_in_ends_where_a_sequence_begins():
     burn_in = script(FIGURES / "burn_in.py")
-    burnt, learned, memory = burn_in.rows()
-    assert (burnt[:, -1] + 1 == learned[:, 0]).all()
-    assert (burnt[:, 0] == memory).all()
+    before, learned, memory = burn_in.steps()
+    assert (before[:, -1] + 1 == learned[:, 0]).all()
+    assert (before[:, 0] == memory).all()
     assert sorted(learned.ravel()) == list(range(burn_in.STEPS))
 
 

@@ -9,7 +9,7 @@ import proximo
 from proximo.report.curves import DIAGNOSTICS, LEARNING
 
 import toys
-from own_networks import no_loss
+from custom_networks import no_loss
 from pages import DOCS, codes, rows
 
 PAGE = DOCS / "metrics.md"

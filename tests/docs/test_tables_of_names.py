@@ -1,17 +1,18 @@
 """Pages that name settings and metrics name those that there are."""
 
+import ast
 import re
 
 import pytest
 
 from proximo.config import LEAVES
-from proximo.foreign_names import FOREIGN_NAMES
+from proximo.other_libraries import FOREIGN_NAMES
 
-from pages import DOCS, codes, rows
+from pages import DOCS, ROOT, codes, rows
 
 LIBRARIES = [DOCS / f"from-{name}.md" for name in ("stable-baselines3", "cleanrl", "purejaxrl")]
 METRICS = {code for row in rows(DOCS / "metrics.md") for code in codes(row[0])}
-ROLLOUT = {"bootstrap", "valid", "reset", "step"}
+ROLLOUT = {"bootstrap_value", "valid", "reset", "step"}
 
 
 @pytest.mark.parametrize("page", LIBRARIES, ids=lambda page: page.stem)
@@ -48,3 +49,22 @@ def test_every_setting_in_the_page_of_another_one_exists():
     near = {(page, code) for page, code in named if any(code in (f"{name}s", name[:-1]) for name in LEAVES)}
     assert not {(page, code) for page, code in near if code not in LEAVES}
     assert len({code for _, code in named} & set(LEAVES)) > 40
+
+
+def test_settings_and_functions_of_the_algorithm_exist():
+    parsed = [ast.parse(path.read_text()) for path in (ROOT / "src" / "proximo").rglob("*.py")]
+    nodes = [node for tree in parsed for node in ast.walk(tree)]
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    methods = {
+        f"{node.name}.{part.name}"
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+    }
+    table = rows(DOCS / "algorithm.md")
+    settings = {code.split("=")[0] for row in table for code in codes(row[1])}
+    functions = {code for row in table for code in codes(row[2])}
+    assert settings <= set(LEAVES)
+    assert functions <= defined | methods
+    assert min(len(settings), len(functions)) > 20

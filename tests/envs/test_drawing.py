@@ -1,4 +1,4 @@
-"""Pictures of environments in JAX: legible sizes, what is shown is what stands, and it changes when the state does."""
+"""Pictures of JAX environments show the state."""
 
 import math
 
@@ -9,8 +9,8 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.canvas import AMBER, BLUE, GREEN, RED, Canvas, board
-from proximo.envs.jax.drawing import FPS
 from proximo.envs.jax.gymnax import names
+from proximo.envs.jax.gymnax_drawing import FPS
 from proximo.envs.protocol import Renders
 
 UNSEEN = {
@@ -24,7 +24,7 @@ SLOW = pytest.mark.slow  # each takes a second or more to compile
 
 
 def random_states(env_id, count=4, settings=None):
-    """The environment and some states of a random walk."""
+    """Return the environment and some states of a random walk."""
     env = make_env(env_id, settings)
     params = env.default_params
     step, key = jax.jit(env.step), jax.random.key(0)
@@ -37,19 +37,19 @@ def random_states(env_id, count=4, settings=None):
     return env, [jax.tree.map(np.asarray, state) for state in states]
 
 
-def where(picture, colour, tolerance=30):
-    """Mean (x, y) of the pixels of about this colour."""
-    ys, xs = np.nonzero((np.abs(picture.astype(int) - colour) < tolerance).all(-1))
+def where(picture, color, tolerance=30):
+    """Return the mean (x, y) of the pixels of about this color."""
+    ys, xs = np.nonzero((np.abs(picture.astype(int) - color) < tolerance).all(-1))
     assert len(xs)
     return xs.mean(), ys.mean()
 
 
-def count(picture, colour, tolerance=30):
-    return int((np.abs(picture.astype(int) - colour) < tolerance).all(-1).sum())
+def count(picture, color, tolerance=30):
+    return int((np.abs(picture.astype(int) - color) < tolerance).all(-1).sum())
 
 
 @pytest.mark.parametrize("env_id", [*DRAWN, *(pytest.param(other, marks=SLOW) for other in OTHERS)])
-def test_a_picture_has_one_even_legible_size_and_changes_with_the_state(env_id):
+def test_pictures_have_one_even_size_and_change_with_the_state(env_id):
     env, states = random_states(env_id)
     assert isinstance(env, Renders)
     pictures = [env.render(state, env.default_params) for state in states]
@@ -67,11 +67,11 @@ def test_the_rates_are_of_environments_that_there_are():
 
 
 @pytest.mark.parametrize("name", sorted(UNSEEN - {"MNISTBandit-bsuite"}))
-def test_what_has_nothing_to_be_seen_has_no_renderer(name):
+def test_environments_without_visible_states_have_no_renderer(name):
     assert not isinstance(make_env(f"gymnax:{name}"), Renders)
 
 
-def test_the_pole_leans_to_its_side_and_the_cart_is_where_it_is():
+def test_cartpole_is_drawn_at_its_position_and_angle():
     env, [state, *_] = random_states("gymnax:CartPole-v1")
 
     def picture(x, theta):
@@ -90,16 +90,16 @@ def test_the_pendulum_stands_upright_at_zero_and_turns_counterclockwise(theta, x
     assert at == pytest.approx((200 + 67 * x, 200 + 67 * y), abs=4)
 
 
-def test_the_acrobot_hangs_at_zero_and_reaches_the_line_upright():
+def test_acrobot_hangs_at_zero_and_touches_the_line_upright():
     env, [state, *_] = random_states("gymnax:Acrobot-v1")
     hanging = env.render(state.replace(joint_angle1=0.0, joint_angle2=0.0), env.default_params)
     upright = env.render(state.replace(joint_angle1=math.pi, joint_angle2=0.0), env.default_params)
     assert where(hanging, BLUE)[1] > 200 > where(upright, BLUE)[1]
-    assert count(upright, GREEN) < count(hanging, GREEN)  # the arm covers a piece of the line
+    assert count(upright, GREEN) < count(hanging, GREEN)  # the arm covers a part of the line
 
 
 @pytest.mark.parametrize("name", ["MountainCar-v0", "MountainCarContinuous-v0"])
-def test_the_car_is_on_the_hill_and_the_flag_at_the_goal(name):
+def test_the_car_is_on_the_hill_below_the_flag(name):
     env, [state, *_] = random_states(f"gymnax:{name}")
     goal = float(env.default_params.goal_position)
     at = [where(env.render(state.replace(position=x), env.default_params), BLUE) for x in (-1.0, -math.pi / 6, goal)]
@@ -118,7 +118,7 @@ def poc(**settings):
     )
 
 
-def test_the_goals_of_poc_memory_show_as_long_as_the_agent_sees_them():
+def test_poc_memory_draws_goals_while_the_agent_sees_them():
     picture = poc()
     for time in range(6):
         for goal, x in ((1.0, 30), (-1.0, 370)):
@@ -126,7 +126,7 @@ def test_the_goals_of_poc_memory_show_as_long_as_the_agent_sees_them():
             assert (count(frame, GREEN) > 1000) == (time <= 2)
             assert (count(frame, RED) > 1000) == (time <= 2)
             assert time > 2 or where(frame, GREEN)[0] == pytest.approx(x, abs=12)
-    assert (picture(0, 1.0, 5) != picture(0, -1.0, 5)).any()  # what is to be remembered stands below
+    assert (picture(0, 1.0, 5) != picture(0, -1.0, 5)).any()  # the good side is written below
 
 
 def test_the_agent_of_poc_memory_is_in_its_cell():
@@ -135,7 +135,7 @@ def test_the_agent_of_poc_memory_is_in_its_cell():
     np.testing.assert_allclose(np.diff(xs), 34, atol=1)
 
 
-def test_the_return_that_poc_memory_shows_is_the_sum_of_its_rewards():
+def test_poc_memory_draws_the_sum_of_its_rewards():
     from proximo.envs.tasks.drawing import _rewards_of_poc_memory
 
     env = make_env("proximo:PocMemory", {"max_steps": 20})
@@ -152,7 +152,7 @@ def test_the_return_that_poc_memory_shows_is_the_sum_of_its_rewards():
             assert shown == pytest.approx((float(reward), reached), abs=1e-5)
 
 
-def test_an_answer_of_repeat_previous_is_green_when_right_and_red_when_wrong():
+def test_repeat_previous_draws_right_answers_green_and_wrong_ones_red():
     env = make_env("proximo:RepeatPrevious", {"lag": 2, "symbols": 3})
     from proximo.envs.tasks.repeat_previous import RepeatPreviousState
 
@@ -163,7 +163,7 @@ def test_an_answer_of_repeat_previous_is_green_when_right_and_red_when_wrong():
 
     assert verdict(2, 9) == (True, False)
     assert verdict(0, 9) == (False, True)
-    assert verdict(2, 2) == (False, False)  # that step was not judged
+    assert verdict(2, 2) == (False, False)  # that step gives no reward
 
 
 def test_a_board_has_its_colours_and_lines():

@@ -1,4 +1,4 @@
-"""PocMemory, rule by rule."""
+"""The rules of PocMemory."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def shuttle(goal, time):
 
 @functools.cache
 def played(policy, **settings):
-    """Every step of many episodes, whose policy knows the left goal of the reset's observation: rows (step, episode)."""
+    """Play many episodes with a policy that knows the left goal of the first observation. Returns arrays [step, episode]."""
     env = PocMemory(settings)
     params = jax.tree.map(jnp.asarray, env.default_params)
 
@@ -56,7 +56,7 @@ def returns_and_lengths(rows):
     return (rows["reward"] * rows["running"]).sum(0), rows["running"].sum(0)
 
 
-def test_the_best_policy_has_return_1_2_and_length_7():
+def test_the_best_return_is_1_2_and_its_length_7():
     _, rows = played(remember_the_goal)
     returns, lengths = returns_and_lengths(rows)
     assert returns.mean() == pytest.approx(1.20, abs=0.02)
@@ -64,7 +64,7 @@ def test_the_best_policy_has_return_1_2_and_length_7():
     assert np.all((rows["success"] & rows["running"]).any(0))
 
 
-def test_a_policy_without_memory_succeeds_half_of_the_time():
+def test_without_memory_half_of_the_episodes_succeed():
     _, rows = played(always_left)
     assert (rows["success"] & rows["running"]).any(0).mean() == pytest.approx(0.5, abs=0.05)
 
@@ -84,21 +84,21 @@ def test_glob_starts_cover_the_whole_line():
     np.testing.assert_allclose(positions, np.arange(-4, 5) * 0.2, atol=1e-6)
 
 
-def test_goals_show_at_the_reset_and_in_the_two_observations_after_it():
+def test_the_first_three_observations_show_the_goals():
     start, rows = played(shuttle)
     goals = rows["observation"][:, :, [0, 2]]
     assert np.all(goals[:2] == start[:, [0, 2]])
     assert not np.any(goals[2:])
 
 
-def test_the_agent_is_frozen_for_two_steps_without_reward():
+def test_the_first_two_steps_neither_move_nor_reward():
     start, rows = played(shuttle)
     assert np.all(rows["observation"][:2, :, 1] == start[:, 1])
     assert not np.any(rows["reward"][:2])
     np.testing.assert_allclose(rows["observation"][2, :, 1], start[:, 1] - 0.2, atol=1e-6)
 
 
-def test_an_episode_is_truncated_after_32_steps_and_every_move_costs():
+def test_moves_cost_and_episodes_are_truncated_after_32_steps():
     _, rows = played(shuttle)
     returns, lengths = returns_and_lengths(rows)
     assert np.all(lengths == 32)
@@ -111,7 +111,7 @@ def test_an_episode_is_truncated_after_32_steps_and_every_move_costs():
     ("cell", "action", "left_goal", "reward", "success"),
     [(4, 1, -1.0, 1.6, True), (4, 1, 1.0, -1.6, False), (-4, 0, 1.0, 1.6, True), (-4, 0, -1.0, -1.6, False)],
 )
-def test_an_end_of_the_line_ends_the_episode_with_the_reward_of_its_goal(cell, action, left_goal, reward, success):
+def test_reaching_an_end_terminates_with_the_reward_of_its_goal(cell, action, left_goal, reward, success):
     env = PocMemory()
     state = PocMemoryState(jnp.int32(cell), jnp.float32(left_goal), jnp.int32(9))
     _, _, got, terminated, truncated, info = env.step(jax.random.key(0), state, jnp.int32(action), PocMemoryParams())
@@ -121,14 +121,14 @@ def test_an_end_of_the_line_ends_the_episode_with_the_reward_of_its_goal(cell, a
     assert bool(info["success"]) is success
 
 
-def test_an_end_reached_in_the_last_step_is_no_truncation():
+def test_reaching_an_end_at_the_limit_is_a_termination():
     state = PocMemoryState(jnp.int32(4), jnp.float32(1.0), jnp.int32(31))
     _, _, _, terminated, truncated, _ = PocMemory().step(jax.random.key(0), state, jnp.int32(1), PocMemoryParams())
     assert bool(terminated)
     assert not bool(truncated)
 
 
-def test_the_hard_variant_shows_the_goals_once_and_freezes_for_twelve_steps():
+def test_the_hard_variant_shows_goals_once_and_freezes_twelve_steps():
     start, rows = played(shuttle, show_steps=0, freeze_steps=12)
     assert np.all(start[:, 0] != 0.0)
     assert not np.any(rows["observation"][:, :, 0])

@@ -1,4 +1,4 @@
-"""From an id to an environment, and what is said when there is none."""
+"""Ids of environments, and errors for unknown ids and invalid settings."""
 
 import equinox as eqx
 import jax
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from proximo.envs import JaxEnvironment, listing, make_env
+from proximo.envs.custom import check_protocol, from_class
 from proximo.envs.jax.gymnax import names as gymnax_names
-from proximo.envs.own import check_protocol, from_class
 from proximo.envs.registry import TWINS, twin
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete
@@ -41,17 +41,17 @@ def test_listed_ids_can_be_made():
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
         ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
-        ("json:loads", r"'json' is a part of Python or a program, and no settings import it"),
+        ("json:loads", r"'json' is a part of Python or a program, which settings must not import"),
         ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
-        ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method, no class"),
-        ("pip:main", r"'pip:main' is function, no class: expected that of an environment, or a function in a module of your own"),
-        ("numpy:ndarray", r"'numpy:ndarray' is neither a JAX environment .*: it lacks reset and step, as methods of the class"),
-        ("numpy:pi", r"'numpy:pi' is float, no class"),
-        (".foo:Bar", r"there is no library or module '.foo'"),
+        ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method: expected the class"),
+        ("pip:main", r"'pip:main' is function: expected the class of an environment, or a function in your module"),
+        ("numpy:ndarray", r"'numpy:ndarray' is neither a JAX nor a Gymnasium environment: its class lacks reset and step"),
+        ("numpy:pi", r"'numpy:pi' is float: expected the class"),
+        (".foo:Bar", r"no library or module '.foo'"),
         ("test_registry:Failing", r"test_registry:Failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
     ],
 )
-def test_an_id_of_no_environment_is_one_sentence_with_the_nearest_name(env_id, message):
+def test_an_unknown_id_raises_with_the_nearest_name(env_id, message):
     with pytest.raises(EnvError, match=message):
         make_env(env_id)
 
@@ -66,10 +66,10 @@ def test_an_id_of_no_environment_is_one_sentence_with_the_nearest_name(env_id, m
             {"max_torqe": 1.0},
             r"gymnax:Pendulum-v1 has no parameter 'max_torqe' \(did you mean 'max_torque'\?\)",
         ),
-        ("toys:RandomEnds", {"size": 3}, r"toys:RandomEnds takes no argument 'size'"),
+        ("toys:RandomEnds", {"size": 3}, r"toys:RandomEnds has no argument 'size'"),
     ],
 )
-def test_a_setting_that_an_environment_does_not_have_is_an_error(env_id, settings, message):
+def test_an_unknown_environment_setting_raises(env_id, settings, message):
     with pytest.raises(ConfigError, match=message):
         make_env(env_id, settings)
 
@@ -79,7 +79,7 @@ def test_settings_reach_the_parameters_of_a_library_environment():
 
 
 class Minimal:
-    """The protocol without parameters; ``size`` is an argument of its own."""
+    """A JAX environment without parameters, and with an argument ``size``."""
 
     action_space = Discrete(2)
 
@@ -103,10 +103,8 @@ class Flat:
     observation_space = Box((1,))
 
 
-def test_a_class_without_the_protocol_is_an_error_that_says_what_lacks():
-    with pytest.raises(
-        EnvError, match=r"flat is neither a JAX environment nor one of Gymnasium's: it lacks action_space, reset, step"
-    ):
+def test_a_class_without_the_protocol_raises_with_missing_methods():
+    with pytest.raises(EnvError, match=r"flat is neither a JAX nor a Gymnasium environment: it lacks action_space, reset, step"):
         check_protocol(Flat(), "flat")
 
 
@@ -119,7 +117,7 @@ def test_every_twin_is_an_id_of_both_libraries():
     assert twin("LunarLander-v3") is None
 
 
-def test_a_space_of_another_kind_is_an_error_that_names_it():
+def test_an_unsupported_space_raises_with_its_name():
     env = Minimal()
     env.action_space = "left or right"
     with pytest.raises(EnvError, match=r"The action space 'left or right' is not supported"):
@@ -127,7 +125,7 @@ def test_a_space_of_another_kind_is_an_error_that_names_it():
 
 
 class FrozenEnvironment(eqx.Module):
-    """A user's environment as an Equinox module: it cannot be given attributes."""
+    """A custom environment as an Equinox module, whose attributes cannot be set."""
 
     observation_space = Box((1,))
     action_space = Discrete(2)
@@ -156,7 +154,7 @@ def rollout_of(env, action, steps):
     return [np.asarray(x) for x in jax.jit(run)(jax.random.key(0))]
 
 
-def test_gymnax_is_not_reset_inside_and_its_time_limit_truncates():
+def test_gymnax_does_not_autoreset_and_its_limit_truncates():
     observation, _, terminated, truncated = rollout_of(make_env("gymnax:MountainCar-v0"), jnp.int32(1), 205)
     assert np.flatnonzero(truncated)[0] == 199
     assert not terminated.any()
@@ -171,7 +169,7 @@ def test_gymnax_terminates_where_the_pole_falls():
     assert reward[0] == 1.0
 
 
-def test_a_step_that_terminates_at_the_time_limit_is_not_truncated():
+def test_a_termination_at_the_time_limit_is_not_truncated():
     _, _, terminated, _ = rollout_of(make_env("gymnax:CartPole-v1"), jnp.int32(1), 15)
     end = int(np.flatnonzero(terminated)[0]) + 1
     at_limit = make_env("gymnax:CartPole-v1", {"max_steps_in_episode": end})
@@ -188,7 +186,7 @@ class Failing(Minimal):
 @pytest.mark.parametrize(
     ("code", "error"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import nowhere", "ModuleNotFound")]
 )
-def test_an_error_while_a_users_module_is_imported_is_one_sentence(tmp_path, monkeypatch, code, error):
+def test_an_error_in_a_custom_module_is_one_sentence(tmp_path, monkeypatch, code, error):
     (tmp_path / f"grid_{error.lower()}.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EnvError, match=rf"Importing grid_\w+ raised {error}.*grid_\w+.py, line 1"):
@@ -206,6 +204,6 @@ def test_a_step_of_any_arguments_is_accepted():
 
 
 @pytest.mark.parametrize("value", [2.7, True, None, [1, 2], float("nan")])
-def test_a_parameter_takes_values_of_its_own_kind_only(value):
+def test_a_parameter_accepts_only_values_of_its_type(value):
     with pytest.raises(ConfigError, match=r"env_settings: max_steps = .*: expected a whole number"):
         make_env("proximo:PocMemory", {"max_steps": value})

@@ -1,4 +1,4 @@
-"""RepeatPrevious, rule by rule."""
+"""The rules of RepeatPrevious."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from proximo.spaces import Discrete
 
 
 def play(answer, **settings):
-    """Symbols, rewards, truncations and successes of one episode; ``answer(symbols so far)`` acts."""
+    """Return symbols, rewards, truncations and successes of one episode; ``answer(symbols so far)`` acts."""
     env = RepeatPrevious(settings)
     step = jax.jit(lambda key, state, action: env.step(key, state, action, env.default_params))
     state, symbol = env.reset(jax.random.key(0), env.default_params)
@@ -32,7 +32,7 @@ def remember(lag):
 
 
 @pytest.mark.parametrize(("lag", "symbols", "steps"), [(4, 4, 64), (1, 2, 3), (16, 5, 40)])
-def test_the_symbol_of_lag_rows_before_is_right(lag, symbols, steps):
+def test_the_symbol_of_lag_steps_before_is_right(lag, symbols, steps):
     shown, rewards, ends, successes = play(remember(lag), lag=lag, symbols=symbols, max_steps=steps)
     assert rewards[:lag] == [0.0] * lag
     np.testing.assert_allclose(rewards[lag:], 1.0 / (steps - lag), rtol=1e-6)

@@ -1,14 +1,14 @@
-"""What the tests of exports share: policies as if loaded, and programs run by NumPy and by ONNX Runtime."""
+"""Shared by the tests of exports: policies as if loaded, and programs run by NumPy and by ONNX Runtime."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 
+from proximo.evaluation.policy import Policy
 from proximo.export import numpy_file, onnx_model, runtime
-from proximo.export.folder import _interface
+from proximo.export.folder import initial_memory, interface
 from proximo.networks import make_policy
-from proximo.run.policy import Policy
 from proximo.spaces import Box, from_any
 
 import toys
@@ -16,7 +16,7 @@ from helpers import small_config
 
 
 def made(space=None, actions=None, **settings):
-    """A policy on these spaces whose parts are all heard, as if loaded. Its numbers are NumPy's: fresh ones are compiled for seconds."""
+    """A policy on these spaces, as if loaded, whose parts all have an effect. Its numbers are drawn by NumPy, because initializers compile for seconds."""
     env = toys.AnySpaces(space or Box((3,)), actions or Box((2,)))
     config = small_config(**settings)
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
@@ -35,17 +35,25 @@ def made(space=None, actions=None, **settings):
     return Policy(jax.tree_util.tree_map_with_path(drawn, template), env, config, step=0)
 
 
-def by_numpy(program, folder, acting=None, batch=None):
-    """The program through its file."""
-    empty = {"observation": [], "reward": None, "carried": [], "noise": []}
-    initial = {} if acting is None else {k: jax.device_get(x)[0] for k, x in acting.initial(1).items() if k in acting.carried}
+def write_numpy(policy_function, path, batch=None):
+    """The ``policy.npz`` of a policy."""
+    program = policy_function.program(batch)
+    path.write_bytes(numpy_file.render(program, interface(policy_function), initial_memory(policy_function), batch))
+    return path
+
+
+def by_numpy(program, folder, policy_function=None, batch=None):
+    """Runs the program from its file."""
+    described, initial = {"observation": [], "reward": False, "reset_memory": True, "memory": [], "noise": []}, {}
+    if policy_function is not None:
+        described, initial = interface(policy_function), initial_memory(policy_function)
     path = folder / "policy.npz"
-    path.write_bytes(numpy_file.render(program, empty if acting is None else _interface(acting), initial, batch))
-    return runtime.Policy(path).run
+    path.write_bytes(numpy_file.render(program, described, initial, batch))
+    return runtime.ExportedPolicy(path).run
 
 
 def by_onnx(program):
-    """The program through ONNX's bytes."""
+    """Runs the program by ONNX Runtime."""
     session = onnxruntime.InferenceSession(onnx_model.build(program, {}).SerializeToString(), providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_outputs()]
     return lambda arrays: dict(zip(names, session.run(names, arrays), strict=True))

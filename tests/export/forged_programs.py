@@ -99,12 +99,12 @@ class Forger:
     def random(self, shapes):
         """A program of up to six operations whose outputs are all of its values, with the shapes that are inferred."""
         arrays = {}
-        inputs = [{"name": "first", "shape": [[1, 0]], "dtype": "bool"}]
+        inputs = [{"name": "episode_start", "shape": [[1, 0]], "dtype": "bool"}]
         for i in range(4):
             shape = [int(x) for x in self.rng.integers(0, 5, int(self.rng.integers(0, 5)))]
             arrays[f"constant_{i}"] = self.rng.normal(size=shape).astype(self.pick(["float32", "int32", "uint8"]))
         constants = [{"shape": list(x.shape), "dtype": x.dtype.name} for x in arrays.values()]
-        empty = {"observation": [], "noise": [], "reward": None, "carried": []}
+        empty = {"observation": [], "noise": [], "reward": False, "reset_memory": True, "memory": []}
         program = {
             "format": self.runtime.FORMAT,
             "version": self.runtime.VERSION,
@@ -113,7 +113,7 @@ class Forger:
             "interface": empty,
         }
         program |= {"constants": constants, "nodes": [], "outputs": []}
-        known = [(0, "first"), *((i + 1, x["shape"]) for i, x in enumerate(constants))]
+        known = [(0, "episode_start"), *((i + 1, x["shape"]) for i, x in enumerate(constants))]
         for _ in range(int(self.rng.integers(1, 7))):
             for _ in range(20):  # until one fits: a program that fails at its first operation tests little
                 name = self.pick(list(self.runtime.OPERATIONS))
@@ -160,7 +160,7 @@ def main(runtime_path, policy_path, mutated, random, seed=0):
 
     def run(data, shapes_hold):
         try:
-            policy = runtime.Policy(io_path(data))
+            policy = runtime.ExportedPolicy(io_path(data))
             policy.run(fed(policy.program))
             counts["results"] += 1
         except runtime.PolicyError as error:

@@ -1,4 +1,4 @@
-"""Every kind of policy: NumPy and ONNX Runtime act as JAX does, over 100 steps with resets, each with its own memory."""
+"""Every kind of policy: NumPy and ONNX Runtime act like JAX over 100 steps with resets, each with its own memory."""
 
 import dataclasses
 
@@ -7,8 +7,8 @@ import pytest
 
 from proximo.config import override
 from proximo.export import parity
-from proximo.export.acting import Acting
 from proximo.export.parity import ParityError
+from proximo.export.policy_function import PolicyFunction
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -35,7 +35,7 @@ COVERING = {
         "clip_observation": 1.5,
     },
 }  # fmt: skip
-"""Every encoder, memory, family of actions and way to the space, in few policies."""
+"""Every encoder, memory, kind of action and action mapping, in few policies."""
 KINDS = {
     **COVERING,
     "vector, discrete": {"actions": Discrete(4, 2)},
@@ -65,15 +65,19 @@ def _marked(kind):
 def test_all_act_alike(kind, tmp_path, monkeypatch):
     if kind in COVERING and "encoders" in kind:
         monkeypatch.setattr(parity, "STEPS", 10)  # convolutions compiled as the tests are take a tenth of a second
-    acting = Acting(made(**KINDS[kind]), stochastic=False)
-    program = acting.program(None)
-    runners = {"numpy": by_numpy(program, tmp_path, acting), "onnx": by_onnx(program), "policy": parity.policy_runner(acting)}
-    errors = parity.check(acting, runners, None)
+    policy_function = PolicyFunction(made(**KINDS[kind]))
+    program = policy_function.program(None)
+    runners = {
+        "numpy": by_numpy(program, tmp_path, policy_function),
+        "onnx": by_onnx(program),
+        "policy": parity.predict_runner(policy_function),
+    }
+    errors = parity.check(policy_function, runners, None)
     assert max(errors.values()) < parity.TOLERANCE
-    row = parity.random_row(acting, np.random.default_rng(0), 9, begins=True)
-    carried = {name: np.asarray(x) for name, x in acting.initial(9).items() if name in acting.carried}
+    row = parity.random_inputs(policy_function, np.random.default_rng(0), 9, begins=True)
+    memory = {name: np.asarray(x) for name, x in policy_function.init_memory(9).items()}
     for name in ("numpy", "onnx"):
-        many, few = ({k: x[:n] for k, x in {**row, **carried}.items()} for n in (9, 1))
+        many, few = ({k: x[:n] for k, x in {**row, **memory}.items()} for n in (9, 1))
         np.testing.assert_allclose(runners[name](few)["value"], runners[name](many)["value"][:1], rtol=1e-5, atol=1e-5)
 
 
@@ -88,64 +92,65 @@ SAMPLED = {
 @pytest.mark.parametrize("kind", ["choices", *(pytest.param(k, marks=pytest.mark.slow) for k in SAMPLED if k != "choices")])
 def test_noise_samples_and_zeros_are_greedy(kind, tmp_path):
     policy = made(**SAMPLED[kind])
-    acting, greedy = Acting(policy, stochastic=True), Acting(policy, stochastic=False)
-    program = acting.program(None)
-    runners = {"numpy": by_numpy(program, tmp_path, acting), "onnx": by_onnx(program)}
-    parity.check(acting, runners, None)
-    row = parity.random_row(acting, np.random.default_rng(0), 64, begins=True)
-    carried = {name: np.asarray(x) for name, x in acting.initial(64).items() if name in acting.carried}
-    sampled = runners["numpy"]({**row, **carried})["action"]
-    silent = runners["numpy"]({**row, **carried, "noise": np.zeros_like(row["noise"])})["action"]
-    expected = greedy(greedy.network, {**{k: v for k, v in row.items() if k != "noise"}, **carried})["action"]
+    policy_function, greedy = PolicyFunction(policy, deterministic=False), PolicyFunction(policy)
+    program = policy_function.program(None)
+    runners = {"numpy": by_numpy(program, tmp_path, policy_function), "onnx": by_onnx(program)}
+    parity.check(policy_function, runners, None)
+    row = parity.random_inputs(policy_function, np.random.default_rng(0), 64, begins=True)
+    memory = {name: np.asarray(x) for name, x in policy_function.init_memory(64).items()}
+    sampled = runners["numpy"]({**row, **memory})["action"]
+    silent = runners["numpy"]({**row, **memory, "noise": np.zeros_like(row["noise"])})["action"]
+    expected = greedy(greedy.actor_critic, {**{k: v for k, v in row.items() if k != "noise"}, **memory})["action"]
     np.testing.assert_allclose(silent, expected, atol=1e-5)
     assert (np.abs(sampled - silent) > 1e-3).any()
 
 
 def test_sampled_choices_have_the_probabilities_of_the_logits(tmp_path):
-    acting = Acting(made(actions=Discrete(3)), stochastic=True)
-    run = by_numpy(acting.program(None), tmp_path, acting)
+    policy_function = PolicyFunction(made(actions=Discrete(3)), deterministic=False)
+    run = by_numpy(policy_function.program(None), tmp_path, policy_function)
     n = 20_000
-    row = parity.random_row(acting, np.random.default_rng(0), n, begins=True)
+    row = parity.random_inputs(policy_function, np.random.default_rng(0), n, begins=True)
     outputs = run({**row, "observation": np.repeat(row["observation"][:1], n, axis=0)})
     wide = np.exp(outputs["logits"][0] - outputs["logits"][0].max())
     np.testing.assert_allclose(np.bincount(outputs["action"], minlength=3) / n, wide / wide.sum(), atol=0.015)
 
 
 @pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
-def test_a_wrong_export_is_refused(where):
-    """The negative control of the check itself."""
-    acting = Acting(made(memory="gru"), stochastic=False)
+def test_a_wrong_output_fails_the_parity_check(where):
+    policy_function = PolicyFunction(made(memory="gru"))
 
     def wrong(arrays):
-        outputs = {name: np.array(x) for name, x in acting(acting.network, arrays).items()}
+        outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
         outputs[where] += np.float32(3e-5) * np.maximum(1.0, np.abs(outputs[where]))
         return outputs
 
     with pytest.raises(ParityError, match=rf"Export failed: at step 0 of mine the error of {where} is .*nothing was written"):
-        parity.check(acting, {"mine": wrong}, None)
+        parity.check(policy_function, {"mine": wrong}, None)
 
 
-def test_a_forgotten_reset_is_refused():
-    acting = Acting(made(memory="gru"), stochastic=False)
+def test_a_missing_reset_fails_the_parity_check():
+    policy_function = PolicyFunction(made(memory="gru"))
 
     def forgetful(arrays):
-        return acting(acting.network, {**arrays, "first": np.zeros_like(arrays["first"])})
+        return policy_function(policy_function.actor_critic, {**arrays, "episode_start": np.zeros_like(arrays["episode_start"])})
 
     with pytest.raises(ParityError, match="Export failed: at step"):
-        parity.check(acting, {"mine": forgetful}, None)
+        parity.check(policy_function, {"mine": forgetful}, None)
 
 
-def test_ties_are_no_errors_and_other_choices_are():
+def test_only_ties_may_choose_another_action():
     policy = made(actions=Discrete(3), observe_action=True)
-    acting = Acting(policy, stochastic=False)
-    readout = policy.network.actor.readout.output
+    policy_function = PolicyFunction(policy)
+    readout = policy.actor_critic.actor.readout.output
     level = dataclasses.replace(readout, weight=readout.weight * 0, bias=readout.bias * 0)
-    actor = dataclasses.replace(policy.network.actor, readout=dataclasses.replace(policy.network.actor.readout, output=level))
-    tied = Acting(dataclasses.replace(policy, network=dataclasses.replace(policy.network, actor=actor)), stochastic=False)
+    actor = dataclasses.replace(
+        policy.actor_critic.actor, readout=dataclasses.replace(policy.actor_critic.actor.readout, output=level)
+    )
+    tied = PolicyFunction(dataclasses.replace(policy, actor_critic=dataclasses.replace(policy.actor_critic, actor=actor)))
 
-    def other(acting):
+    def other(policy_function):
         def run(arrays):
-            outputs = {name: np.array(x) for name, x in acting(acting.network, arrays).items()}
+            outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
             outputs["action"] = (outputs["action"] + 1) % 3
             return outputs
 
@@ -153,18 +158,18 @@ def test_ties_are_no_errors_and_other_choices_are():
 
     assert parity.check(tied, {"mine": other(tied)}, None) == {"mine": pytest.approx(0, abs=1e-5)}
     with pytest.raises(ParityError, match="the error of action is"):
-        parity.check(acting, {"mine": other(acting)}, None)
+        parity.check(policy_function, {"mine": other(policy_function)}, None)
 
 
-def test_one_size_only_and_float32_for_a_policy_of_16_bits(tmp_path):
+def test_a_bfloat16_policy_is_exported_in_float32(tmp_path):
     policy = made(memory="lstm", actions=Discrete(3))
     narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
-    torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.network.torsos)
-    narrow = dataclasses.replace(narrow, network=dataclasses.replace(policy.network, torsos=torsos))
-    acting = Acting(narrow, stochastic=False)
-    program = acting.program(2)
-    runners = {"numpy": by_numpy(program, tmp_path, acting, batch=2), "onnx": by_onnx(program)}
-    assert max(parity.check(acting, runners, 2).values()) < parity.TOLERANCE
+    torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
+    narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))
+    policy_function = PolicyFunction(narrow)
+    program = policy_function.program(2)
+    runners = {"numpy": by_numpy(program, tmp_path, policy_function, batch=2), "onnx": by_onnx(program)}
+    assert max(parity.check(policy_function, runners, 2).values()) < parity.TOLERANCE
 
 
 assert set(MEMORIES) - {"none"} <= set(KINDS)

@@ -1,4 +1,4 @@
-"""The NumPy runtime by itself: what it is given, and files that are damaged or mean harm."""
+"""The NumPy runtime by itself: its arguments, and files that are damaged or malicious."""
 
 import io
 import json
@@ -11,23 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.export import numpy_file, runtime
-from proximo.export.acting import Acting
-from proximo.export.folder import _interface
-from proximo.export.runtime import Policy, PolicyError
-from proximo.spaces import Discrete
+from proximo.export import runtime
+from proximo.export.policy_function import PolicyFunction
+from proximo.export.runtime import ExportedPolicy, PolicyError
+from proximo.spaces import Box, Dict, Discrete, MultiBinary
+from proximo.storage.checkpoint import flatten
 
 import toys
-from exports import made
+from exports import made, write_numpy
 
 N = 3
 
 
 @pytest.fixture(scope="module")
-def data():
-    acting = Acting(made(toys.PARTS, Discrete(3), memory="gru", observe_reward=True), stochastic=True)
-    initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
-    return numpy_file.render(acting.program(None), _interface(acting), initial, None)
+def data(tmp_path_factory):
+    policy = made(toys.PARTS, Discrete(3), memory="gru", observe_reward=True)
+    return write_numpy(PolicyFunction(policy, deterministic=False), tmp_path_factory.mktemp("data") / "policy.npz").read_bytes()
 
 
 @pytest.fixture
@@ -54,96 +53,168 @@ def changed(path, change):
     return path
 
 
-def test_carried_memory_observes_the_reward_of_one_step_episodes(tmp_path):
-    acting = Acting(made(None, Discrete(3), memory="gru", observe_reward=True, reset_memory=False), stochastic=False)
-    initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
-    (tmp_path / "policy.npz").write_bytes(numpy_file.render(acting.program(None), _interface(acting), initial, None))
-    policy, row, first = Policy(tmp_path / "policy.npz"), np.zeros((N, 3), np.float32), [True] * N
-    memory, _ = policy(policy.init_memory(N), row, first)
-    unpaid, paid = (policy.step(memory, row, first, np.full(N, reward))[1]["logits"] for reward in (0.0, 1.0))
+def exported(tmp_path, *spaces, **settings):
+    return ExportedPolicy(write_numpy(PolicyFunction(made(*spaces, **settings)), tmp_path / "policy.npz"))
+
+
+def all_outputs(policy, n, memory=None, **inputs):
+    """Every output of a step, by name."""
+    noise = {"noise": np.zeros((n, 3))} if policy.interface["noise"] else {}
+    start = {"episode_start": [memory is None] * n, "reward": np.zeros(n)}
+    return policy.run(
+        {**flatten({"observation": observation(n)}), **start, **(memory or policy.init_memory(n)), **noise, **inputs}
+    )
+
+
+def test_memory_kept_across_episodes_needs_the_last_reward(tmp_path):
+    policy = exported(tmp_path, None, Box((2,)), memory="gru", observe_reward=True, reset_memory=False)
+    observation, start = np.zeros((N, 3), np.float32), [True] * N
+    _, memory = policy.predict(observation, policy.init_memory(N), start)
+    unpaid, paid = (policy.predict(observation, memory, start, reward=np.full(N, reward))[0] for reward in (0.0, 1.0))
     assert np.abs(paid - unpaid).max() > 1e-2
-    with pytest.raises(PolicyError, match="reward was not given"):
-        policy(memory, row, first)
+    with pytest.raises(PolicyError, match="reward was not given, but this policy observes it"):
+        policy.predict(observation, memory, start)
+    with pytest.raises(PolicyError, match=r"memory = None with episode_start = .*, but this policy has a memory"):
+        policy.predict(observation, None, start)
 
 
 def test_it_acts_and_remembers(path):
-    policy = Policy(path)
-    memory, action = policy(policy.init_memory(N), observation(), [True] * N)
+    policy = ExportedPolicy(path)
+    action, memory = policy.predict(observation(), policy.init_memory(N), [True] * N)
     assert action.shape == (N,)
     assert action.dtype == np.int32
-    again, outputs = policy.step(memory, observation(), [False] * N, reward=np.ones(N))
-    assert set(outputs) == {"action", "value", "log_prob", "logits"}
+    _, again = policy.predict(observation(), memory, reward=np.ones(N))
     assert (again["memory.0"] != memory["memory.0"]).all()
-    emptied, _ = policy.step(memory, observation(), [True] * N)
-    np.testing.assert_allclose(emptied["memory.0"], memory["memory.0"], rtol=1e-6)
+    _, reset = policy.predict(observation(), memory, [True] * N)
+    np.testing.assert_allclose(reset["memory.0"], memory["memory.0"], rtol=1e-6)
+    assert set(all_outputs(policy, N)) == {"action", "value", "log_prob", "logits", "memory.0.next"}
 
 
-def test_rows_do_not_know_of_each_other(path):
-    policy = Policy(path)
-    memory = policy.init_memory(20)
-    _, many = policy.step(memory, observation(20), [True] * 20)
+def test_one_observation_is_acted_on_like_one_of_many(path):
+    policy, single = ExportedPolicy(path), observation(1)
+    single = {"camera": single["camera"][0], "body": tuple(x[0] for x in single["body"]), "level": 3}
+    many, one = policy.init_memory(N), policy.init_memory()
+    for t in range(3):
+        actions, many = policy.predict(observation(), many, [t == 0] * N, reward=np.full(N, 0.5))
+        action, one = policy.predict(single, one, t == 0, reward=0.5)
+        assert action.shape == ()
+        assert action == actions[1]
+        np.testing.assert_allclose(one["memory.0"][0], many["memory.0"][1], rtol=1e-5, atol=1e-6)
+
+
+def test_environments_do_not_affect_each_other(path):
+    policy = ExportedPolicy(path)
+    many = all_outputs(policy, 20)["logits"]
     for n in (1, 2, 9, 13, 14, 15, 16, 17, 18):
-        _, few = policy.step(policy.init_memory(n), observation(n), [True] * n)
-        np.testing.assert_allclose(few["logits"], many["logits"][:n], rtol=1e-5)
-    assert len(policy._bound) <= runtime.MOST_SIZES
+        np.testing.assert_allclose(all_outputs(policy, n)["logits"], many[:n], rtol=1e-5)
+    assert len(policy._bound) <= runtime.MAX_SIZES
 
 
-def test_noise_samples(path):
-    policy, rng = Policy(path), np.random.default_rng(0)
-    actions = [policy(policy.init_memory(N), observation(), [True] * N, noise=policy.noise(rng, N))[1] for _ in range(20)]
-    assert len(np.unique(actions)) > 1
+def test_a_key_samples_the_action(path):
+    policy, rng = ExportedPolicy(path), np.random.default_rng(0)
+
+    def sample(key):
+        return policy.predict(observation(20), None, [True] * 20, deterministic=False, key=key)[0].tolist()
+
+    assert sample(1) == sample(1) == sample(np.random.default_rng(1)) != sample(2)
+    assert sample(rng) != sample(rng)
+    greedy, _ = policy.predict(observation(20), None, [True] * 20)
+    assert len(set(greedy.tolist())) == 1 < len(set(sample(0)))
 
 
-def test_what_does_not_fit_is_told(path):
-    policy = Policy(path)
+def test_sampling_needs_a_key_and_noise(path, tmp_path):
+    policy, start = ExportedPolicy(path), [True] * N
+    for key in (None, "0", 0.5, -1):
+        with pytest.raises(PolicyError, match=r"key = .* with deterministic = False: expected an integer seed"):
+            policy.predict(observation(), None, start, deterministic=False, key=key)
+    with pytest.raises(PolicyError, match="key was given with deterministic = True, which ignores it"):
+        policy.predict(observation(), None, start, key=0)
+    with pytest.raises(PolicyError, match="This policy cannot sample: export it with --stochastic"):
+        exported(tmp_path).predict(np.zeros(3), deterministic=False, key=0)
+
+
+def test_an_action_mask_may_be_an_argument(tmp_path):
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((3,)))))
+    policy, mask = exported(tmp_path, space, Discrete(3)), np.array([False, True, False])
+    assert "action_mask" in [leaf["name"] for leaf in policy.program["inputs"]]
+    for given in (np.ones(2), {"observation": np.ones(2)}):
+        assert policy.predict(given, action_mask=mask)[0] == 1
+    assert policy.predict({"observation": np.ones(2), "action_mask": mask})[0] == 1
+    assert policy.predict(np.ones((3, 2)), action_mask=np.eye(3))[0].tolist() == [0, 1, 2]
+    with pytest.raises(PolicyError, match="action_mask was given twice"):
+        policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
+    with pytest.raises(PolicyError, match="action_mask was given, but this policy was trained without action masks"):
+        exported(tmp_path).predict(np.ones(3), action_mask=mask)
+
+
+def test_a_policy_without_memory_needs_none(tmp_path):
+    policy = exported(tmp_path)
+    action, memory = policy.predict(np.ones(3))
+    assert memory == {}
+    np.testing.assert_array_equal(action, policy.predict(np.ones(3), memory, False)[0])
+
+
+def test_arguments_that_do_not_match_raise(path):
+    policy, start = ExportedPolicy(path), [True] * N
     memory = policy.init_memory(N)
-    with pytest.raises(PolicyError, match=r"first has the shape \(\): expected one flag for each environment"):
-        policy(memory, observation(), True)
+    for given in (None, [True, False, True]):
+        with pytest.raises(
+            PolicyError, match=r"memory = None with episode_start = .*, but this policy has a memory: pass memory="
+        ):
+            policy.predict(observation(), None, given, reward=np.zeros(N))
+    with pytest.raises(PolicyError, match=r"memory is tuple: expected policy\.init_memory\(N\)"):
+        policy.predict(observation(), ())
+    with pytest.raises(PolicyError, match=r"episode_start has the shape \(\): expected \(3,\), one for each observation"):
+        policy.predict(observation(), memory, True)
     with pytest.raises(PolicyError, match="The observation lacks its part 'level'"):
-        policy(memory, {k: v for k, v in observation().items() if k != "level"}, [True] * N)
+        policy.predict({k: v for k, v in observation().items() if k != "level"}, memory, start)
     with pytest.raises(PolicyError, match=r"observation.camera has the shape \(2, 2, 36, 37\): expected \(3, 2, 36, 37\)"):
-        policy(memory, {**observation(), "camera": observation(2)["camera"]}, [True] * N)
-    with pytest.raises(PolicyError, match=r"observation.level is no array of int32"):
-        policy(memory, {**observation(), "level": ["a", "b", "c"]}, [True] * N)
-    with pytest.raises(PolicyError, match="reward was not given: this policy observes it"):
-        policy(memory, observation(), [False] * N)
-    with pytest.raises(PolicyError, match=r"memory.0 has the shape \(2, 8\): expected \(3, 8\)"):
-        policy(policy.init_memory(2), observation(), [True] * N)
+        policy.predict({**observation(), "camera": observation(2)["camera"]}, memory, start)
+    with pytest.raises(
+        PolicyError, match=r"observation.level has the shape \(\): expected 0 axes, or 1 if observations are stacked"
+    ):
+        policy.predict({**observation(), "level": 3}, memory, start)
+    with pytest.raises(PolicyError, match=r"observation.level is not an array of int32"):
+        policy.predict({**observation(), "level": ["a", "b", "c"]}, memory, start)
+    with pytest.raises(PolicyError, match="reward was not given, but this policy observes it"):
+        policy.predict(observation(), policy.predict(observation(), memory, start)[1])
+    with pytest.raises(PolicyError, match=r"memory.0 has the shape \(2, 8\): expected \(3, 8\), for 3 environments"):
+        policy.predict(observation(), policy.init_memory(2), start)
     with pytest.raises(PolicyError, match=r"The inputs lack 'memory.0': expected"):
-        policy({}, observation(), [True] * N)
+        policy.predict(observation(), {}, start)
     with pytest.raises(PolicyError, match="have the unknown 'hidden'"):
-        policy({**memory, "hidden": 0}, observation(), [True] * N)
+        policy.predict(observation(), {**memory, "hidden": 0}, start)
 
 
-def test_a_file_for_one_size_says_so(path):
-    policy = Policy(changed(path, lambda program, _: program.update(batch=2)))
-    with pytest.raises(PolicyError, match=r"first has 3 flags: this policy was exported for 2 environments \(--batch\)"):
-        policy(policy.init_memory(N), observation(), [True] * N)
+def test_a_fixed_batch_takes_no_other_number(path):
+    policy = ExportedPolicy(changed(path, lambda program, _: program.update(batch=2)))
+    with pytest.raises(PolicyError, match=r"episode_start has 3 flags: this policy was exported for 2 environments \(--batch\)"):
+        policy.predict(observation(), None, [True] * N)
 
 
-def test_a_flipped_bit_and_a_cut_are_found(path, data):
+def test_changed_or_truncated_files_raise(path, data):
     for at in (len(data) // 3, len(data) // 2):
         path.write_bytes(data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :])
         with pytest.raises(PolicyError, match="is damaged"):
-            Policy(path)
+            ExportedPolicy(path)
         path.write_bytes(data[:at])
         with pytest.raises(PolicyError, match="is damaged"):
-            Policy(path)
+            ExportedPolicy(path)
 
 
-def test_other_files_are_told(tmp_path):
+def test_files_that_are_not_policies_raise(tmp_path):
     with pytest.raises(PolicyError, match=r"Cannot read .*nothing.npz"):
-        Policy(tmp_path / "nothing.npz")
+        ExportedPolicy(tmp_path / "nothing.npz")
     for name, content in {"text": b"hello", "empty": b""}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(PolicyError, match="is damaged, or no policy of proximo"):
-            Policy(tmp_path / name)
+        with pytest.raises(PolicyError, match="is damaged, or not a policy of proximo"):
+            ExportedPolicy(tmp_path / name)
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(PolicyError, match="is damaged, or no policy of proximo"):
-        Policy(tmp_path / "array.npy")
+    with pytest.raises(PolicyError, match="is damaged, or not a policy of proximo"):
+        ExportedPolicy(tmp_path / "array.npy")
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
-    with pytest.raises(PolicyError, match="it holds no program"):
-        Policy(tmp_path / "arrays.npz")
+    with pytest.raises(PolicyError, match="it contains no program"):
+        ExportedPolicy(tmp_path / "arrays.npz")
 
 
 class Harm:
@@ -162,8 +233,8 @@ def test_a_pickle_is_never_opened(tmp_path, path, monkeypatch):
     np.savez(target, program=objects, allow_pickle=True)
     (tmp_path / "objects.npz").write_bytes(target.getvalue())
     for name in ("pickle.npz", "objects.npz"):
-        with pytest.raises(PolicyError, match="is damaged, or no policy of proximo"):
-            Policy(tmp_path / name)
+        with pytest.raises(PolicyError, match="is damaged, or not a policy of proximo"):
+            ExportedPolicy(tmp_path / name)
     assert not (tmp_path / "harm-was-done").exists()
 
 
@@ -178,34 +249,35 @@ def _first_node(**changes):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda p, a: p.update(version=2), "has the format version 2; this file reads version 1"),
-        (lambda p, a: p.update(format="other"), "its program does not say format 'proximo-policy'"),
+        (lambda p, a: p.update(version=1), "has the format version 1; this file reads version 2: use the proximo_policy.py that"),
+        (lambda p, a: p.update(format="other"), "the format of its program is not 'proximo-policy'"),
         (_first_node(name="__import__"), "its operation '__import__' is unknown"),
         (_first_node(places=[10**6]), "does not have the inputs and attributes that it takes"),
         (_first_node(attributes={"function": "os.system"}), "does not have the inputs and attributes that it takes"),
         (lambda p, a: p["outputs"][0].update(value=10**6), "an output of it does not exist"),
         (lambda p, a: p["inputs"][0].update(dtype="object"), "is not described"),
-        (lambda p, a: p.pop("nodes"), r"its program is not whole \(KeyError"),
-        (lambda p, a: p.update(nodes=[1]), "its program is not whole"),
+        (lambda p, a: p.pop("nodes"), r"its program is incomplete \(KeyError"),
+        (lambda p, a: p.update(nodes=[1]), "its program is incomplete"),
         (lambda p, a: a.pop("constant_0"), "its array constant_0 is not of shape"),
         (lambda p, a: a.update(constant_0=np.zeros((1, 2, 3))), "its array constant_0 is not of shape"),
-        (lambda p, a: a.pop("initial.memory.0"), "its interface names 'memory.0', which is not there"),
+        (lambda p, a: a.pop("initial.memory.0"), "its interface names 'memory.0', which does not exist"),
         (lambda p, a: p["interface"]["noise"][0].update(family="cauchy"), "its interface names 'cauchy'"),
-        (lambda p, a: a.pop("program"), "it holds no program"),
+        (lambda p, a: p["interface"].update(reset_memory="no"), "a flag of its interface is not true or false"),
+        (lambda p, a: a.pop("program"), "it contains no program"),
     ],
 )
-def test_a_program_that_is_not_whole_is_refused(path, change, why):
+def test_an_incomplete_program_raises(path, change, why):
     with pytest.raises(PolicyError, match=why):
-        Policy(changed(path, change))
+        ExportedPolicy(changed(path, change))
 
 
-def test_shapes_that_do_not_follow_are_told(path):
+def test_outputs_of_another_shape_raise(path):
     def change(program, _):
         next(leaf for leaf in program["outputs"] if leaf["name"] == "value")["shape"] = [[1, 0], 2]
 
-    policy = Policy(changed(path, change))
+    policy = ExportedPolicy(changed(path, change))
     with pytest.raises(PolicyError, match=r"value has the shape \(3,\): expected \(3, 2\)"):
-        policy(policy.init_memory(N), observation(), [True] * N)
+        policy.predict(observation(), None, [True] * N)
 
 
 def _convolution(program):
@@ -220,15 +292,15 @@ def _convolution(program):
         (lambda p, a: _convolution(p).update(groups=10**9), "its operation 'convolution', number .* fails"),
         (lambda p, a: p["nodes"].append(["range", [], {"size": 10**12, "to": "int64"}]), "need more memory than"),
         (lambda p, a: p["nodes"].append(["reshape", [0], {"sizes": [-1, 10**30]}]), "'reshape', number .* fails"),
-        (lambda p, a: p["interface"]["carried"].append(p["interface"]["carried"][0]), "its interface names 'memory.0'"),
-        (lambda p, a: p["interface"]["carried"][0].update(output="action"), "its interface names 'memory.0'"),
+        (lambda p, a: p["interface"]["memory"].append(p["interface"]["memory"][0]), "its interface names 'memory.0'"),
+        (lambda p, a: p["interface"]["memory"][0].update(output="action"), "its interface names 'memory.0'"),
         (lambda p, a: p.update(batch="three"), "its number of environments is 'three'"),
         (lambda p, a: p["inputs"][1].update(name="\x1b[31m"), r"its input or output '\\x1b\[31m' is not described"),
     ],
 )
 def test_loading_a_forged_program_raises(path, change, why):
     with pytest.raises(PolicyError, match=why):
-        Policy(changed(path, change))
+        ExportedPolicy(changed(path, change))
 
 
 def test_deep_nesting_and_compression_bombs_are_policy_errors(path):
@@ -237,11 +309,11 @@ def test_deep_nesting_and_compression_bombs_are_policy_errors(path):
             np.save(file, np.frombuffer(content, np.uint8))
 
     write("program.npy", b"[" * 10**5)
-    with pytest.raises(PolicyError, match="it holds no program"):
-        Policy(path)
+    with pytest.raises(PolicyError, match="it contains no program"):
+        ExportedPolicy(path)
     write("constant_0.npy", bytes(10**8))
     with pytest.raises(PolicyError, match="its content is too large for the size of the file"):
-        Policy(path)
+        ExportedPolicy(path)
 
 
 def test_any_program_gives_a_result_or_a_policy_error(path):

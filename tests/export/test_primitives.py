@@ -1,4 +1,4 @@
-"""Each primitive by itself: what NumPy and ONNX Runtime make of it is what JAX does, for any number of environments."""
+"""Each primitive by itself: NumPy and ONNX Runtime compute what JAX computes, for any number of environments."""
 
 import functools
 
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.export import equations, sizes
-from proximo.export.lower import RULES, lower
+from proximo.export import flat_jaxpr, sizes
+from proximo.export.translation import RULES, translate
 
 from exports import by_numpy, by_onnx
 
@@ -137,15 +137,15 @@ def arrays(n, seed=0):
     return {
         "x": rng.normal(size=(n, K)).astype(np.float32),
         "i": rng.integers(-2, 9, n).astype(np.int32),
-        "first": rng.random(n) < 0.5,
+        "episode_start": rng.random(n) < 0.5,
         "bytes": rng.integers(0, 256, (n, *IMAGE)).astype(np.uint8),
         "image": rng.normal(size=(n, *IMAGE)).astype(np.float32),
     }
 
 
-def everything(x, i, first, bytes, image):
+def everything(x, i, episode_start, bytes, image):
     """All outputs, with their names."""
-    given = {"x": x, "i": i, "flag": first, "bytes": bytes, "image": image}
+    given = {"x": x, "i": i, "flag": episode_start, "bytes": bytes, "image": image}
     found = {}
     for name, function in ALL.items():
         made = jax.tree.leaves(function(**given))
@@ -163,14 +163,14 @@ def program(function, n=None):
             return list(made.values())
 
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays(n).values()]
-        return equations.trace(listed, *shapes), {k: (x.shape, str(x.dtype)) for k, x in arrays(n).items()}, names
+        return flat_jaxpr.trace(listed, *shapes), {k: (x.shape, str(x.dtype)) for k, x in arrays(n).items()}, names
 
     if n is not None:
         found, described, names = traced(n)
-        return lower(found, described, names)
+        return translate(found, described, names)
     (one, a, names), (other, b, _) = map(traced, sizes.TRACED)
     described = {k: (sizes.merged(a[k][0], b[k][0]), a[k][1]) for k in a}
-    return lower(equations.merge(one, other), described, names)
+    return translate(flat_jaxpr.merge(one, other), described, names)
 
 
 @pytest.fixture(scope="module")
@@ -196,17 +196,17 @@ def in_jax(n):
 
 
 @pytest.mark.parametrize("way", ["numpy", "onnx"])
-def test_every_primitive_is_what_it_is_in_jax(whole, way, tmp_path):
+def test_every_primitive_computes_what_jax_computes(whole, way, tmp_path):
     run = by_numpy(whole, tmp_path) if way == "numpy" else by_onnx(whole)
     for n in (3, 1):
         assert differences(run(arrays(n, seed=n)), in_jax(n)) == {}
 
 
-def test_an_error_is_seen(whole, tmp_path):
+def test_a_wrong_translation_is_detected(whole, tmp_path):
     assert len(differences(by_numpy(whole, tmp_path)(arrays(3, seed=2)), in_jax(3))) > len(ALL)
 
 
-def test_all_rules_are_tried(monkeypatch):
+def test_every_translation_is_tested(monkeypatch):
     """Each rule is asked for by some function above."""
     asked = set()
 
@@ -237,15 +237,15 @@ def test_all_rules_are_tried(monkeypatch):
     assert set(RULES) - asked - spare - other_names == set()
 
 
-def test_what_is_unknown_is_named():
+def test_unknown_primitives_raise():
     def function(*given):
         return {"sorted": jnp.sort(given[0], -1), "cumulative": jax.lax.cummax(given[0], axis=1)}
 
-    with pytest.raises(sizes.NotExportedError, match=r"it uses cummax, sort, which the export does not know"):
+    with pytest.raises(sizes.NotExportedError, match=r"it uses cummax, sort, which has no translation"):
         program(function)
 
 
-def test_random_numbers_inside_are_named_and_those_that_nobody_needs_are_not():
+def test_only_random_numbers_that_are_needed_raise():
     key = jax.random.key(0)
 
     def function(x, *_):
@@ -255,15 +255,15 @@ def test_random_numbers_inside_are_named_and_those_that_nobody_needs_are_not():
     noisy = False
     assert program(function).outputs.keys() == {"y", "action"}
     noisy = True
-    with pytest.raises(sizes.NotExportedError, match=r"it uses .*random_bits.*, which the export does not know"):
+    with pytest.raises(sizes.NotExportedError, match=r"it uses .*random_bits.*, which has no translation"):
         program(function)
 
 
-def test_a_long_loop_is_told():
+def test_a_long_loop_raises():
     def function(x, *_):
         return {"y": jax.lax.fori_loop(0, 100, lambda i, c: c * 0.9, x)}
 
-    with pytest.raises(sizes.NotExportedError, match="a loop of 100 turns, where at most 64 are written out"):
+    with pytest.raises(sizes.NotExportedError, match="a loop of 100 turns, and at most 64 are unrolled"):
         program(function)
 
 
@@ -276,7 +276,7 @@ def test_a_long_loop_is_told():
     ],
     ids=["number", "operations", "square"],
 )
-def test_what_depends_on_the_number_of_environments_otherwise_is_refused_and_serves_for_one_number(function, why, tmp_path):
+def test_other_dependence_on_n_needs_a_fixed_batch(function, why, tmp_path):
     with pytest.raises(sizes.BatchDependentError, match=why):
         program(function)
     given = arrays(3)
@@ -284,7 +284,7 @@ def test_what_depends_on_the_number_of_environments_otherwise_is_refused_and_ser
     assert differences(by_numpy(program(function, 3), tmp_path)(given), expected) == {}
 
 
-def test_sizes_by_numpy_alone_are_merged(tmp_path):
+def test_sizes_computed_by_numpy_are_merged(tmp_path):
     """What NumPy makes of the number of environments while it is traced."""
 
     def function(x, *_):

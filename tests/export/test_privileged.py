@@ -1,4 +1,4 @@
-"""Observations of the critic alone: the policy acts as if they were not there, wherever it is."""
+"""Privileged observations: only the value reads them, and every form of the policy acts without them."""
 
 import functools
 import json
@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from proximo.errors import ConfigError, EnvError
-from proximo.export import numpy_file
-from proximo.export.acting import Acting
-from proximo.export.folder import _interface
-from proximo.export.runtime import Policy as NumpyPolicy
+from proximo.export.folder import interface
+from proximo.export.policy_function import PolicyFunction
+from proximo.export.runtime import ExportedPolicy
 from proximo.networks import make_policy
-from proximo.run.agent import PPO
 from proximo.spaces import Box, Dict, Discrete
+from proximo.training.agent import PPO
 
 import toys
-from exports import made
+from exports import made, write_numpy
 from helpers import bits, small_config
 
 # The privileged entry is the first by name, and has other axes than what is seen.
@@ -38,7 +37,7 @@ def observation(hidden=1.0):
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_the_value_reads_it_and_the_action_does_not(memory):
-    network = policy(memory).network
+    network = policy(memory).actor_critic
 
     @jax.jit
     def said(x):
@@ -55,7 +54,7 @@ def test_the_value_reads_it_and_the_action_does_not(memory):
 
 
 def test_no_gradient_of_the_policy_reaches_what_reads_it():
-    network = policy("none").network
+    network = policy("none").actor_critic
 
     rows = jax.tree.map(jnp.asarray, observation())
 
@@ -69,12 +68,12 @@ def test_no_gradient_of_the_policy_reaches_what_reads_it():
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_a_policy_acts_without_it(memory):
-    acting, first, given = policy(memory), [True] * N, observation(3.0)
-    without = {"seen": given["seen"]}
-    one, other = (acting(acting.init_memory(N), x, first, key=jax.random.key(0)) for x in (given, without))
-    np.testing.assert_array_equal(one[1], other[1])
+    acting, start, given = policy(memory), [True] * N, observation(3.0)
+    settings = {"deterministic": False, "key": jax.random.key(0)}
+    one, other = (acting.predict(x, None, start, **settings)[0] for x in (given, {"seen": given["seen"]}))
+    np.testing.assert_array_equal(one, other)
     with pytest.raises(ConfigError, match=r"^The observation is a dict of hidden: expected a dict of hidden, seen\.$"):
-        acting(acting.init_memory(N), {"hidden": given["hidden"]}, first)
+        acting.predict({"hidden": given["hidden"]}, None, start)
 
 
 class Parts(toys.AnySpaces):
@@ -91,19 +90,18 @@ def test_an_agent_predicts_without_it_for_one_and_for_many():
     np.testing.assert_array_equal(alone, agent.predict(seen)[0])
 
 
-def test_an_export_acts_without_it_and_tells_no_value(tmp_path):
-    acting = Acting(policy("gru"), stochastic=False)
-    initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
-    (tmp_path / "policy.npz").write_bytes(numpy_file.render(acting.program(None), _interface(acting), initial, None))
-    exported, ours = NumpyPolicy(tmp_path / "policy.npz"), policy("gru")
-    assert "hidden" not in json.dumps(_interface(acting))
+def test_an_export_acts_without_it_and_has_no_value(tmp_path):
+    policy_function = PolicyFunction(policy("gru"))
+    exported, ours = ExportedPolicy(write_numpy(policy_function, tmp_path / "policy.npz")), policy("gru")
+    assert "hidden" not in json.dumps(interface(policy_function))
     seen = {"seen": observation()["seen"]}
     theirs, memory = exported.init_memory(N), ours.init_memory(N)
-    for first in ([True] * N, [False] * N):
-        theirs, outputs = exported.step(theirs, seen, first)
-        memory, action = ours(memory, seen, first)
-        np.testing.assert_array_equal(outputs["action"], action)
-    assert set(outputs) == {"action", "log_prob", "logits"}
+    for episode_start in ([True] * N, [False] * N):
+        outputs = exported.run({"observation.seen": seen["seen"], "episode_start": episode_start, **theirs})
+        found, theirs = exported.predict(seen, theirs, episode_start)
+        action, memory = ours.predict(seen, memory, episode_start)
+        np.testing.assert_array_equal(found, action)
+    assert set(outputs) == {"action", "log_prob", "logits", "memory.0.next", "memory.1.next"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_sizes_follow_the_number_of_environments(n):
         assert found == at(n)[name]
 
 
-def test_sizes_calculate():
+def test_arithmetic_of_sizes():
     n = Affine(1, 0)
     assert n * 3 + 2 - 2 == Affine(3, 0)
     assert (n + 1) - n == 1
@@ -29,7 +29,7 @@ def test_sizes_calculate():
     assert as_json((n, 4, [2 * n])) == [[1, 0], 4, [[2, 0]]]
 
 
-def test_squares_and_halves_are_refused():
+def test_squares_and_halves_raise():
     n = Affine(1, 0)
     with pytest.raises(BatchDependentError, match="square"):
         product((n, n))
@@ -37,7 +37,7 @@ def test_squares_and_halves_are_refused():
         merged(SMALL // 2, LARGE // 2 + 2)
 
 
-def test_numbers_and_lengths_must_not_differ():
+def test_other_differences_between_traces_raise():
     assert merged((1.5, "a", True), (1.5, "a", True)) == (1.5, "a", True)
     with pytest.raises(BatchDependentError, match="a number in it"):
         merged(1.5, 2.5)

@@ -2,12 +2,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.drivers.learning import hold_policy
+from proximo.collect.learning import check_policy
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Discrete
 
 import toys
-from helpers import small_config, small_driver
+from helpers import small_collector, small_config
 
 nn = pytest.importorskip("flax.linen")
 flax = pytest.importorskip("proximo.integrations.flax")
@@ -60,9 +60,9 @@ KINDS = {
 def test_a_module_of_flax_is_learned(kind):
     """Ratio 1 in the first minibatch, and no parameter as it was."""
     settings = {"memory_size": 128, **KINDS[kind]} if "memory" not in KINDS[kind] else KINDS[kind]
-    driver = small_driver(ENV, **settings, num_epochs=1, num_minibatches=1)
-    state = driver.init(jax.random.key(0))
-    after, metrics = jax.jit(lambda s: driver.advance(s, jnp.int32(1), 1))(state)
+    collector = small_collector(ENV, **settings, num_epochs=1, num_minibatches=1)
+    state = collector.init(jax.random.key(0))
+    after, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(1), 1))(state)
     assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
     before, learned = ((p.torsos, p.actor, p.critic) for p in (state.learner.policy, after.learner.policy))
     assert jax.tree.structure(before) == jax.tree.structure(learned)
@@ -71,18 +71,18 @@ def test_a_module_of_flax_is_learned(kind):
 
 
 def test_a_module_with_more_than_parameters_is_refused():
-    with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change as it runs"):
-        hold_policy(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
+    with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change while it runs"):
+        check_policy(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
 
 
 def test_an_nnx_module_with_dropout_is_refused():
     def make(space, rngs):
         return flax_nnx.Dropout(0.5, rngs=rngs)
 
-    with pytest.raises(ConfigError, match="Dropout has variables beside its parameters"):
-        hold_policy(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
+    with pytest.raises(ConfigError, match="Dropout has variables besides its parameters"):
+        check_policy(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
 
 
 def test_a_wrong_size_is_the_same_sentence_as_for_other_networks():
     with pytest.raises(ConfigError, match=r"^actor: actor\(8 features\) gives \(3,\) float32, expected a vector of 4"):
-        hold_policy(ENV, small_config(actor=flax.linen(nn.Dense(3))))
+        check_policy(ENV, small_config(actor=flax.linen(nn.Dense(3))))

@@ -78,8 +78,8 @@ def test_fit_is_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
     assert (fitted.global_step, fitted.current_epoch) == (UPDATES, -(-UPDATES // EPOCH))
     assert [row["step"] for row in recorded.rows] == [row["step"] for row in agent.history]
     assert all(isinstance(row["step"], int) for row in recorded.rows)
-    assert [r["eval/mean_return"] for r in recorded.rows if "eval/mean_return" in r] == [
-        r["eval/mean_return"] for r in agent.history if "eval/mean_return" in r
+    assert [r["eval/return_mean"] for r in recorded.rows if "eval/return_mean" in r] == [
+        r["eval/return_mean"] for r in agent.history if "eval/return_mean" in r
     ]
     assert (recorded.settings["env"], recorded.settings["num_envs"]) == ("toys:RandomEnds", SETTINGS["num_envs"])
 
@@ -128,8 +128,8 @@ def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(t
     second.fit(resumed, ckpt_path=path)
     assert saved(resumed.agent, tmp_path / "saved") == whole[1]
     assert second.global_step == UPDATES
-    assert [r["step"] for r in resumed.agent.history if "eval/mean_return" in r] == [
-        r["step"] for r in whole[0].history if "eval/mean_return" in r
+    assert [r["step"] for r in resumed.agent.history if "eval/return_mean" in r] == [
+        r["step"] for r in whole[0].history if "eval/return_mean" in r
     ]
     assert not [w for w in recwarn if "resum" in str(w.message)]
 
@@ -148,10 +148,10 @@ def test_two_resumes_on_an_environment_of_the_host_are_equal(tmp_path):
 
 
 def test_model_checkpoint_keeps_the_best_evaluation_and_it_is_loaded(tmp_path):
-    best = ModelCheckpoint(tmp_path, monitor="eval/mean_return", mode="max")
+    best = ModelCheckpoint(tmp_path, monitor="eval/return_mean", mode="max")
     learner = module(seed=3)
     trainer(tmp_path, callbacks=[best]).fit(learner)
-    evaluations = {row["step"]: row["eval/mean_return"] for row in learner.agent.history if "eval/mean_return" in row}
+    evaluations = {row["step"]: row["eval/return_mean"] for row in learner.agent.history if "eval/return_mean" in row}
     assert len(evaluations) == 5
     assert len(set(evaluations.values())) > 1
     evaluations = {step: np.float32(mean) for step, mean in evaluations.items()}  # as Lightning compares them
@@ -165,7 +165,7 @@ def test_model_checkpoint_keeps_the_best_evaluation_and_it_is_loaded(tmp_path):
 
 
 def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
-    stop = EarlyStopping("eval/mean_return", mode="max", stopping_threshold=-1e9, check_finite=True)
+    stop = EarlyStopping("eval/return_mean", mode="max", stopping_threshold=-1e9, check_finite=True)
     learner = module()
     trainer(tmp_path, callbacks=[stop], enable_checkpointing=False).fit(learner)
     assert learner.agent.step == EPOCH * BATCH
@@ -191,7 +191,7 @@ def test_the_trainers_limits_end_it_and_it_goes_on_from_there(tmp_path, options,
         heard = Callback()
         heard.on_train_epoch_end = lambda _, fitted: ends.append(fitted.agent.step // BATCH)
         trainer(tmp_path, callbacks=[heard], enable_checkpointing=False).fit(learner)
-        assert ends == [border for border in (*range(EPOCH, UPDATES, EPOCH), UPDATES) if border > updates]
+        assert ends == [boundary for boundary in (*range(EPOCH, UPDATES, EPOCH), UPDATES) if boundary > updates]
     assert learner.agent.learn(BATCH).step == (UPDATES + 1) * BATCH
 
 
@@ -199,7 +199,7 @@ def test_an_environment_may_be_an_object(tmp_path):
     learner, first = module(RandomEnds()), trainer(tmp_path, max_steps=2, enable_checkpointing=False)
     first.fit(learner)
     first.save_checkpoint(tmp_path / "c.ckpt")
-    with pytest.raises(EnvError, match="was given as an object, which no id finds again: give it from Python"):
+    with pytest.raises(EnvError, match="was given as an object, and no id can find it again: pass it from Python"):
         PPOModule.load_from_checkpoint(tmp_path / "c.ckpt")
     loaded = PPOModule.load_from_checkpoint(tmp_path / "c.ckpt", env=RandomEnds())
     assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")
@@ -277,9 +277,7 @@ def checkpoint_of(learner, folder, **changes):
 
 def test_a_checkpoint_of_other_settings_is_refused_and_a_longer_training_is_not(tmp_path):
     path = checkpoint_of(module(), tmp_path)
-    with pytest.raises(
-        ConfigError, match="made with num_epochs = 2, this module has 3: give it the same, or make it by PPOModule"
-    ):
+    with pytest.raises(ConfigError, match="made with num_epochs = 2, but this module has 3: use the same value, or PPOModule"):
         trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=path)
     longer = module(total_steps=30 * BATCH)
     with pytest.warns(UserWarning, match=f"total_steps {UPDATES * BATCH} → {30 * BATCH}: schedules stretch"):
@@ -290,7 +288,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_a_longer_training_is_not(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"state_dict": {}}, "This checkpoint is not one of a PPOModule"),
+        ({"state_dict": {}}, "This checkpoint is not from a PPOModule"),
         ({"state_dict": {"_extra_state": torch.zeros(9, dtype=torch.uint8)}}, "The state in this checkpoint is damaged"),
     ],
 )
@@ -305,21 +303,21 @@ def test_another_checkpoint_is_refused_in_a_sentence(tmp_path, changes, message)
 def test_what_is_complete_says_so(tmp_path):
     learner = module(total_steps=2 * BATCH)
     trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: give a larger total_steps"):
+    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
         trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: give a larger total_steps"):
+    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
         trainer(tmp_path, min_steps=3, enable_checkpointing=False).fit(module(total_steps=2 * BATCH))
 
 
 def test_a_mistake_in_a_setting_is_the_sentence_of_ppo():
     with pytest.raises(ConfigError, match=r"num_env.*did you mean 'num_envs'\?"):
         module(num_env=3)
-    with pytest.raises(ConfigError, match="track is for runs that are written"):
+    with pytest.raises(ConfigError, match="track is a setting of run directories"):
         module(track="csv")
 
 
 def test_several_processes_are_refused(tmp_path):
     fitted = trainer(tmp_path)
     fitted.strategy.world_size = 2
-    with pytest.raises(ConfigError, match="PPOModule trains in one process, this Trainer has 2: give it devices=1"):
+    with pytest.raises(ConfigError, match="PPOModule trains in one process, but this Trainer has 2: set devices=1"):
         fitted.fit(module())

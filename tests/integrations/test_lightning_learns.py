@@ -8,7 +8,7 @@ import pytest
 lightning = pytest.importorskip("lightning")
 
 from proximo.integrations.lightning import PPOModule  # noqa: E402
-from proximo.run.sinks import read_rows  # noqa: E402
+from proximo.tracking.sinks import read_rows  # noqa: E402
 
 
 @pytest.mark.learning
@@ -18,7 +18,7 @@ def test_cartpole_is_solved(tmp_path, monkeypatch):
     trainer = lightning.Trainer(accelerator="cpu")
     trainer.fit(learner)
     assert (trainer.global_step, trainer.current_epoch) == (learner.agent.config.total_updates, 10)
-    assert learner.agent.evaluate(100).summary()["mean_return"] >= 475
+    assert learner.agent.evaluate(100).summary()["return_mean"] >= 475
 
 
 @pytest.mark.learning

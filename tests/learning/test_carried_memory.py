@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from proximo import ppo
+from proximo.collect import GymnasiumCollector, GymnasiumTrainer, JaxCollector
 from proximo.config import override
-from proximo.drivers import DeviceDriver, HostDriver
-from proximo.envs.host.gymnasium import from_factory
-from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout
 
@@ -61,7 +61,7 @@ class GymnasiumBandit(gymnasium.Env):
 def in_jax(config):
     """Mean rewards of the updates. All environments have the same parameters, so that an update learns from four collectors, each with
     the arm of its parameters."""
-    driver = DeviceDriver(override(config, {"num_envs": config.env.num_envs // 4}), Bandit())
+    collector = JaxCollector(override(config, {"num_envs": config.env.num_envs // 4}), Bandit())
 
     def merged(rollouts):
         def merge(x, name):
@@ -74,25 +74,26 @@ def in_jax(config):
     def update(state, arms):
         learner, collectors = state
         collectors = eqx.tree_at(lambda c: c.env_params, collectors, arms)
-        collectors, rollouts, _ = jax.vmap(driver.collect, in_axes=(None, 0))(learner.policy, collectors)
+        collectors, rollouts, _ = jax.vmap(collector.collect, in_axes=(None, 0))(learner.policy, collectors)
         learner, _ = ppo.update(learner, merged(rollouts))
         return (learner, collectors), rollouts.reward.mean()
 
-    start = jax.vmap(driver.init)(jax.random.split(jax.random.key(0), 4))
+    start = jax.vmap(collector.init)(jax.random.split(jax.random.key(0), 4))
     arms = jax.random.randint(jax.random.key(1), (UPDATES, 4), 0, 2)
     learner = jax.tree.map(lambda x: x[0], start.learner)
     return np.asarray(jax.jit(lambda state: jax.lax.scan(update, state, arms))((learner, start.collector))[1])
 
 
 def on_gymnasium(config):
-    driver = HostDriver(config, from_factory(GymnasiumBandit, "toy", Preprocessing()))
-    state, rewards = driver.init(jax.random.key(0)), []
+    collector = GymnasiumCollector(config, from_factory(GymnasiumBandit, "toy", Preprocessing()))
+    trainer = GymnasiumTrainer(collector)
+    state, rewards = collector.init(jax.random.key(0)), []
     try:
         for _ in range(25):
-            state, metrics = driver.update(state)
+            state, metrics = trainer.update(state)
             rewards.append(metrics["rollout/return_mean"])
     finally:
-        driver.close()
+        trainer.close()
     return np.array(rewards)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from learning import probes
-from proximo.drivers import make_train
+from proximo.collect import make_train
 
 from helpers import small_config
 
@@ -38,8 +38,10 @@ def trained(env, updates=60, **settings):
 def said(policy, observations):
     """Distribution and value at single observations."""
     rows = jnp.asarray(observations, jnp.float32).reshape(1, -1, 1)
-    first = jnp.ones(rows.shape[:2], bool)
-    _, distribution, value = eqx.filter_jit(lambda p: p.unroll(p.init_memory(rows.shape[1]), rows, first, first))(policy)
+    episode_start = jnp.ones(rows.shape[:2], bool)
+    _, distribution, value = eqx.filter_jit(lambda p: p.unroll(p.init_memory(rows.shape[1]), rows, episode_start, episode_start))(
+        policy
+    )
     return distribution, np.asarray(value[0])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from learning import probes
 from learning.test_actions import SIGNS, Identity
-from proximo.drivers import make_train
+from proximo.collect import make_train
 from proximo.spaces import Box
 
 from helpers import small_config

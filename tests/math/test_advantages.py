@@ -8,7 +8,7 @@ from proximo.math.advantages import generalized_advantages
 GAMMA, LAMBDA = 0.97, 0.9
 
 
-def from_the_definition(reward, value, last_value, bootstrap, terminated, truncated, valid, gamma, lam):
+def from_the_definition(reward, value, last_value, bootstrap_value, terminated, truncated, valid, gamma, lam):
     """``A_t = Σ_k (γλ)^k δ_{t+k}`` up to the end of the episode, summed anew for every t: O(T²)."""
     steps = len(reward)
     advantage = np.zeros(steps)
@@ -18,7 +18,7 @@ def from_the_definition(reward, value, last_value, bootstrap, terminated, trunca
                 break
             after = value[k + 1] if k + 1 < steps else last_value
             if truncated[k]:
-                after = bootstrap[k]
+                after = bootstrap_value[k]
             if terminated[k]:
                 after = 0.0
             advantage[t] += (gamma * lam) ** (k - t) * (reward[k] + gamma * after - value[k])
@@ -27,8 +27,8 @@ def from_the_definition(reward, value, last_value, bootstrap, terminated, trunca
     return advantage
 
 
-def random_rows(seed, steps, filler):
-    """One trajectory. With ``filler``, an invalid row of garbage follows each end (next-step autoreset)."""
+def random_rows(seed, steps, padding):
+    """One trajectory. With ``padding``, an invalid step of garbage follows each end (next-step autoreset)."""
     rng = np.random.default_rng(seed)
     rows = {
         "reward": rng.normal(size=steps),
@@ -38,7 +38,7 @@ def random_rows(seed, steps, filler):
         "truncated": rng.random(steps) < 0.15,
         "valid": np.ones(steps, bool),
     }
-    if filler:
+    if padding:
         for t in range(1, steps):
             ended = (rows["terminated"] | rows["truncated"])[t - 1] and rows["valid"][t - 1]
             rows["valid"][t] = not ended
@@ -46,11 +46,11 @@ def random_rows(seed, steps, filler):
                 rows["reward"][t] = 1e6
     values_after = np.append(rows["value"][1:], rows["last_value"])
     at_random = rng.normal(size=steps)
-    rows["bootstrap"] = np.where(rows["truncated"], values_after if filler else at_random, 0.0)
+    rows["bootstrap_value"] = np.where(rows["truncated"], values_after if padding else at_random, 0.0)
     return rows
 
 
-ARGUMENTS = ("reward", "value", "last_value", "bootstrap", "terminated", "truncated", "valid")
+ARGUMENTS = ("reward", "value", "last_value", "bootstrap_value", "terminated", "truncated", "valid")
 
 
 OVER_TRAJECTORIES = jax.jit(jax.vmap(generalized_advantages, in_axes=(0,) * 7 + (None, None)))
@@ -67,41 +67,41 @@ def worst_error(rows, **mutated):
     return np.abs(np.asarray(got) - np.stack(expected)).max()
 
 
-def many(steps, count, filler):
-    each = [random_rows(seed, steps, filler) for seed in range(count)]
+def many(steps, count, padding):
+    each = [random_rows(seed, steps, padding) for seed in range(count)]
     return {name: np.stack([np.asarray(rows[name]) for rows in each]) for name in ARGUMENTS}
 
 
-@pytest.mark.parametrize("filler", [False, True])
+@pytest.mark.parametrize("padding", [False, True])
 @pytest.mark.parametrize(("steps", "count"), [(1, 5), (7, 30), (40, 20)])
-def test_advantages_equal_the_sum_over_the_rest_of_the_episode(steps, count, filler):
-    assert worst_error(many(steps, count, filler)) < 1e-5
+def test_advantages_equal_the_sum_over_the_rest_of_the_episode(steps, count, padding):
+    assert worst_error(many(steps, count, padding)) < 1e-5
 
 
-@pytest.mark.parametrize("filler", [False, True])
-def test_the_reference_detects_wrong_ends(filler):
-    rows = many(40, 20, filler)
+@pytest.mark.parametrize("padding", [False, True])
+def test_the_reference_detects_wrong_ends(padding):
+    rows = many(40, 20, padding)
     mutations = {
         "truncation as termination": {"terminated": rows["terminated"] | rows["truncated"]},
         "done shifted by one": {
             "terminated": np.roll(rows["terminated"], 1, 1),
             "truncated": np.roll(rows["truncated"], 1, 1),
         },
-        "no bootstrap": {"bootstrap": np.zeros_like(rows["bootstrap"])},
+        "no bootstrap": {"bootstrap_value": np.zeros_like(rows["bootstrap_value"])},
         "ends forgotten": {
             "terminated": np.zeros_like(rows["terminated"]),
             "truncated": np.zeros_like(rows["truncated"]),
         },
     }
-    if filler:
-        mutations["filler rows as data"] = {"valid": np.ones_like(rows["valid"])}
+    if padding:
+        mutations["padding as data"] = {"valid": np.ones_like(rows["valid"])}
     for name, mutation in mutations.items():
         assert worst_error(rows, **mutation) > 0.01, name
 
 
-def by_hand(terminated=(False,) * 3, truncated=(False,) * 3, bootstrap=(0.0,) * 3, valid=(True,) * 3):
+def by_hand(terminated=(False,) * 3, truncated=(False,) * 3, bootstrap_value=(0.0,) * 3, valid=(True,) * 3):
     return jax.jit(generalized_advantages)(
-        jnp.array([1.0, 2.0, 3.0]), jnp.ones(3), jnp.array(2.0), jnp.array(bootstrap), jnp.array(terminated),
+        jnp.array([1.0, 2.0, 3.0]), jnp.ones(3), jnp.array(2.0), jnp.array(bootstrap_value), jnp.array(terminated),
         jnp.array(truncated), jnp.array(valid), jnp.array(0.5), jnp.array(0.5),
     ).tolist()  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_advantages_of_an_unbroken_trajectory_by_hand():
 
 
 def test_a_truncation_bootstraps_and_cuts_the_trace_by_hand():
-    assert by_hand(truncated=(False, True, False), bootstrap=(0.0, 4.0, 0.0)) == [1.25, 3.0, 3.0]
+    assert by_hand(truncated=(False, True, False), bootstrap_value=(0.0, 4.0, 0.0)) == [1.25, 3.0, 3.0]
 
 
 def test_a_termination_counts_nothing_after_it_by_hand():
@@ -120,9 +120,9 @@ def test_a_termination_counts_nothing_after_it_by_hand():
 
 
 def test_a_row_both_terminated_and_truncated_counts_as_terminated():
-    both = by_hand(terminated=(False, True, False), truncated=(False, True, False), bootstrap=(0.0, 4.0, 0.0))
+    both = by_hand(terminated=(False, True, False), truncated=(False, True, False), bootstrap_value=(0.0, 4.0, 0.0))
     assert both == [0.75, 1.0, 3.0]
 
 
-def test_a_filler_row_has_advantage_zero():
-    assert by_hand(truncated=(True, False, False), bootstrap=(1.0, 0.0, 0.0), valid=(True, False, True)) == [0.5, 0.0, 3.0]
+def test_padding_has_advantage_zero():
+    assert by_hand(truncated=(True, False, False), bootstrap_value=(1.0, 0.0, 0.0), valid=(True, False, True)) == [0.5, 0.0, 3.0]

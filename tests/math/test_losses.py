@@ -16,7 +16,7 @@ def test_clipped_surrogate_by_hand():
     assert losses.clipped_surrogate(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_clipped_surrogate_stops_the_gradient_where_the_ratio_has_gone_far_enough():
+def test_clipped_surrogate_has_no_gradient_beyond_the_clip_range():
     gradient = jax.vmap(jax.grad(losses.clipped_surrogate), in_axes=(0, 0, None))
     log_ratio, advantage = jnp.log(jnp.array([1.5, 1.5, 0.5, 0.5])), jnp.array([1.0, -1.0, 1.0, -1.0])
     assert gradient(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx([0.0, 1.5, -0.5, 0.0], abs=1e-6)
@@ -108,7 +108,7 @@ def test_masked_mean_divides_by_the_valid_rows():
     assert losses.masked_mean(jnp.array([1.0, 2.0, 6.0]), jnp.array([True, True, False])) == 1.5
 
 
-def test_masked_mean_ignores_nan_in_filler_rows():
+def test_masked_mean_ignores_nan_on_padding():
     assert losses.masked_mean(jnp.array([1.0, math.nan]), jnp.array([True, False])) == 1.0
 
 

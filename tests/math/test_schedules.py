@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import pytest
 
 from proximo.config import PPOConfig
+from proximo.config.schedule_text import ScheduleText
 from proximo.math.schedules import scheduled
 from proximo.ppo import make_hyperparameters
-from proximo.schedule_text import ScheduleText
 
 
 def at(text, progress):

@@ -62,11 +62,11 @@ def errors(*arguments):
 
 
 @pytest.mark.parametrize("sizes", CASES)
-def test_products_of_matrices_are_the_convolution(sizes):
+def test_matrix_products_equal_the_convolution(sizes):
     assert errors(*case(*sizes)) < 1e-5
 
 
-def test_the_gradients_written_by_hand_for_xla_are_those_that_jax_derives():
+def test_hand_written_gradients_for_xla_equal_automatic_ones():
     x, weight, bias, gradient, stride = case(*CASES[1])
     y = by_xla(x, weight, bias, stride)
     assert 0.2 < float((y > 0).mean()) < 0.8  # ReLU has something to do
@@ -75,7 +75,7 @@ def test_the_gradients_written_by_hand_for_xla_are_those_that_jax_derives():
 
 
 @pytest.mark.parametrize("sizes", [CASES[0], CASES[5]])
-def test_bytes_are_numbers_and_have_no_gradient(sizes):
+def test_bytes_are_read_as_numbers_without_a_gradient(sizes):
     x, *rest = case(*sizes)
     x = jnp.asarray(np.random.default_rng(1).integers(0, 256, x.shape), jnp.uint8)
     expected = all_by_jax(x, *rest)
@@ -91,12 +91,12 @@ def test_bytes_are_numbers_and_have_no_gradient(sizes):
 
 
 @pytest.mark.parametrize("sizes", [CASES[1], *BOTH_SIDES])
-def test_they_are_the_same_to_the_last_digits_in_float64(sizes):
+def test_matrix_products_equal_the_convolution_in_float64(sizes):
     with precision("float64"):
         assert errors(*case(*sizes, dtype="float64")) < 1e-13
 
 
-def test_the_law_detects_a_transposed_kernel_and_a_forgotten_relu():
+def test_comparison_detects_transposed_kernel_and_missing_relu():
     x, weight, bias, gradient, stride = case(*CASES[1])
     expected = all_by_jax(x, weight, bias, gradient, stride)
     assert relative((by_products(x, weight.swapaxes(0, 1), bias, stride),), expected[:1]) > 1e-2
@@ -107,7 +107,7 @@ def test_the_law_detects_a_transposed_kernel_and_a_forgotten_relu():
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
-def test_each_platform_has_its_own_way_where_a_program_is_exported_for_it(platform):
+def test_exported_programs_use_the_implementation_of_their_platform(platform):
     x, weight, bias, gradient, stride = case(*CASES[4])
 
     def program(*layer):
@@ -129,17 +129,17 @@ def test_the_gradients_are_the_same_under_jit_and_vmap(sizes):
     assert relative(ours(weights, x), theirs(weights, x)) < 1e-5
 
 
-def test_the_layer_scales_what_it_reads():
+def test_layer_scales_its_inputs():
     x, *_ = case(*CASES[6])
     layer = ConvReLU.create(jax.random.key(0), 3, 3, 8, 4)
     assert relative((layer(x, scale=0.5),), (layer(0.5 * x),)) < 1e-5
 
 
 @pytest.mark.parametrize("sizes", BOTH_SIDES)
-def test_half_precision_adds_up_in_single_precision(sizes):
+def test_half_precision_sums_in_single_precision(sizes):
     x, weight, bias, gradient, stride = case(*sizes, dtype="bfloat16")
     expected = all_by_jax(*(a.astype(jnp.float32) for a in (x, weight, bias, gradient)), stride)
-    # The same rows pass ReLU: those within the rounding of zero would say nothing about sums.
+    # The gradients read the float32 outputs, so that the same elements pass ReLU.
     got = by_products(x, weight, bias, stride), *gradients_by_products(x, weight, expected[0], gradient, stride)
     assert {a.dtype for a in got} == {jnp.dtype("bfloat16")}
     assert relative([a.astype(jnp.float32) for a in got], expected) < 0.01

@@ -48,12 +48,12 @@ def test_each_space_has_its_encoder(space, settings, kind, features):
 
 
 @pytest.mark.parametrize("shape", [(35, 36, 1), (36, 20, 3)])
-def test_images_too_small_for_the_cnn_are_an_error_that_says_the_fix(shape):
+def test_images_too_small_for_the_cnn_raise_with_the_fix(shape):
     with pytest.raises(EnvError, match=r"too small for nature_cnn: expected at least 36×36; set encoder = mlp"):
         encoder_for(Box(shape, 0.0, 255.0, "uint8"))
 
 
-def test_the_cnn_on_a_vector_is_an_error_that_says_the_fix():
+def test_cnn_on_a_vector_raises_with_the_fix():
     with pytest.raises(EnvError, match=r"nature_cnn reads uint8 images .* not Box\(3,\) float32: set encoder = mlp"):
         encoder_for(Box((3,)), encoder="nature_cnn")
 
@@ -84,7 +84,7 @@ def test_weights_start_orthogonal_with_their_gain_and_biases_at_zero():
     np.testing.assert_allclose(small.T @ small, 1e-4 * np.eye(4), atol=1e-8)
 
 
-def test_an_mlp_is_its_layers_by_hand():
+def test_mlp_equals_its_layers_by_hand():
     layer = Linear(jnp.array([[1.0, 0.0], [2.0, -1.0]]), jnp.array([0.5, 0.0]))
     out = MLP((layer,), "relu")(jnp.array([1.0, 1.0]))
     assert out.tolist() == [3.5, 0.0]
@@ -116,7 +116,7 @@ def test_the_smaller_of_the_outer_axes_is_the_channels(shape, axes):
     ("shape", "to_last"),
     [((36, 40), (0, 1)), ((4, 36, 40), (1, 2, 0)), ((2, 36, 40, 3), (1, 2, 0, 3)), ((2, 3, 36, 40), (2, 3, 0, 1))],
 )
-def test_every_order_of_axes_is_read_as_the_same_image(shape, to_last):
+def test_each_order_of_axes_is_read_as_the_same_image(shape, to_last):
     cnn, _ = encoder_for(Box(shape, 0.0, 255.0, "uint8"))
     images = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
     plain = images.transpose(0, *(1 + axis for axis in to_last)).reshape(2, 36, 40, -1)
@@ -124,7 +124,7 @@ def test_every_order_of_axes_is_read_as_the_same_image(shape, to_last):
     assert jnp.array_equal(jax.jit(lambda x: cnn(x))(images), jax.jit(lambda x: ordinary(x))(plain))
 
 
-def test_integers_are_one_hot_from_their_start_on():
+def test_integers_are_one_hot_from_their_start():
     encoder, _ = encoder_for(Discrete(3, -1), hidden_sizes=())
     assert encoder(jnp.array([-1, 1])).tolist() == [[1, 0, 0], [0, 0, 1]]
     encoder, _ = encoder_for(MultiDiscrete((3, 2, 1, 2), (0, 5, -1, 0), (2, 2)), hidden_sizes=())
@@ -138,7 +138,7 @@ def test_bits_are_read_as_minus_one_and_one():
         assert encoder(jnp.array([[[1, 0], [0, 1]]], dtype)).tolist() == [[1.0, -1.0, -1.0, 1.0]]
 
 
-def test_the_features_of_parts_are_those_of_their_encoders_one_after_the_other():
+def test_features_of_parts_are_concatenated():
     encoder, size = encoder_for(toys.PARTS)
     assert isinstance(encoder, PartsEncoder)
     assert size == 8 * 3 + 512 + 8
@@ -153,7 +153,7 @@ def test_the_features_of_parts_are_those_of_their_encoders_one_after_the_other()
 
 
 @pytest.mark.parametrize("wrap", [lambda s: Dict((("only", s),)), lambda s: Tuple((s,))], ids=["dict", "tuple"])
-def test_a_single_part_behaves_as_if_it_stood_alone(wrap):
+def test_dict_with_one_part_equals_that_part_alone(wrap):
     alone, size = encoder_for(Box((3,)))
     wrapped, wrapped_size = encoder_for(wrap(Box((3,))))
     x = jnp.array([[1.0, -2.0, 0.5]])
@@ -161,7 +161,7 @@ def test_a_single_part_behaves_as_if_it_stood_alone(wrap):
     assert jnp.array_equal(wrapped({"only": x} if isinstance(wrapped.parts, dict) else (x,)), alone(x))
 
 
-def test_the_cnn_serves_the_images_among_the_parts_and_needs_one():
+def test_cnn_reads_the_images_among_parts_and_requires_one():
     assert isinstance(encoder_for(toys.PARTS, encoder="nature_cnn")[0].parts["camera"], NatureCNN)
     assert isinstance(encoder_for(toys.PARTS, encoder="mlp")[0].parts["camera"], VectorEncoder)
     with pytest.raises(EnvError, match=r"nature_cnn reads uint8 images .* not Dict\(a: Discrete\(2\)\): set encoder = mlp"):

@@ -1,11 +1,11 @@
-"""The Gated Transformer-XL sees the window that it says, and nothing else."""
+"""The Gated Transformer-XL attends to its window and to nothing else."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.networks.memory.gtrxl import GTrXL
+from proximo.networks.recurrent.gtrxl import GTrXL
 
 from helpers import shaken
 
@@ -16,12 +16,12 @@ def cell(gate="gru", heads=2):
     return shaken(GTrXL.create(jax.random.key(0), SIZE, SIZE, heads, WINDOW, gate))
 
 
-def influence(first=(), invalid=(), gate="gru"):
-    """``reaches[t, k]``: whether the input of row k changes the output of row t."""
+def influence(episode_start=(), invalid=(), gate="gru"):
+    """``reaches[t, k]``: whether the input of step k changes the output of step t."""
     layer = cell(gate)
     x = jax.random.normal(jax.random.key(1), (STEPS, 1, SIZE))
     flags = jnp.zeros((STEPS, 1), bool)
-    firsts, valid = flags.at[jnp.array(first, int)].set(True), (~flags).at[jnp.array(invalid, int)].set(False)
+    firsts, valid = flags.at[jnp.array(episode_start, int)].set(True), (~flags).at[jnp.array(invalid, int)].set(False)
 
     def outputs(x):
         return layer.unroll(layer.init(1), x, firsts, valid)[1][:, 0]
@@ -31,7 +31,7 @@ def influence(first=(), invalid=(), gate="gru"):
 
 
 @pytest.mark.parametrize("gate", ["gru", "identity"])
-def test_a_row_reads_itself_and_the_window_before_it(gate):
+def test_a_step_attends_to_itself_and_the_window_before(gate):
     t, k = np.mgrid[:STEPS, :STEPS]
     assert (influence(gate=gate) == ((k <= t) & (t - k <= WINDOW))).all()
 
@@ -39,30 +39,30 @@ def test_a_row_reads_itself_and_the_window_before_it(gate):
 def test_a_reset_hides_the_episode_before():
     t, k = np.mgrid[:STEPS, :STEPS]
     same = (k >= 4) == (t >= 4)
-    assert (influence(first=[4]) == ((k <= t) & (t - k <= WINDOW) & same)).all()
+    assert (influence(episode_start=[4]) == ((k <= t) & (t - k <= WINDOW) & same)).all()
 
 
-def test_rows_that_are_not_valid_take_no_place():
+def test_padding_steps_take_no_position():
     reaches = influence(invalid=[3, 4])
     assert reaches[6].tolist() == [False, True, True, False, False, True, True, False, False]
 
 
-def test_distances_are_told_apart():
+def test_attention_distinguishes_distances():
     layer = cell()
     x = jax.random.normal(jax.random.key(2), (3, 1, SIZE))
     on, off = jnp.ones((3, 1), bool), jnp.zeros((3, 1), bool)
     swapped = x[jnp.array([1, 0, 2])]
-    one, other = (layer.unroll(layer.init(1), rows, off, on)[1][-1] for rows in (x, swapped))
+    one, other = (layer.unroll(layer.init(1), inputs, off, on)[1][-1] for inputs in (x, swapped))
     assert jnp.abs(one - other).max() > 1e-3
 
 
-def test_attention_is_that_of_transformer_xl():
-    """One row behind a window that is not full, by the formulas of Dai et al., section 3.3, head by head."""
+def test_attention_follows_transformer_xl():
+    """One step after a window that is not full, by the formulas of Dai et al., section 3.3, head by head."""
     layer = cell(heads=2)
     state = layer.init(1)
     rng = np.random.default_rng(3)
-    held = rng.normal(size=(2, SIZE)).astype(np.float32)
-    state = type(state)(state.inputs.at[0, 1:].set(held), jnp.array([2], jnp.int32))
+    filled = rng.normal(size=(2, SIZE)).astype(np.float32)
+    state = type(state)(state.inputs.at[0, 1:].set(filled), jnp.array([2], jnp.int32))
     x = rng.normal(size=(1, SIZE)).astype(np.float32)
     _, out = layer.step(state, jnp.asarray(x), jnp.array([False]), jnp.array([True]))
 
@@ -82,9 +82,9 @@ def test_attention_is_that_of_transformer_xl():
         r, z = sigmoid(r + r2), sigmoid(z + z2)
         return (1 - z) * x + z * np.tanh(h + affine(g.candidate, r * x))
 
-    rows = np.concatenate([held, x])
+    inputs = np.concatenate([filled, x])
     query = affine(layer.query, norm(x)).reshape(2, -1)
-    keys, values = (z.reshape(3, 2, -1) for z in np.split(affine(layer.key_value, norm(rows)), 2, -1))
+    keys, values = (z.reshape(3, 2, -1) for z in np.split(affine(layer.key_value, norm(inputs)), 2, -1))
     angle = np.array([2, 1, 0])[:, None] / 10_000 ** (np.arange(4) / 4)
     waves = affine(layer.distance, np.concatenate([np.sin(angle), np.cos(angle)], 1)).reshape(3, 2, -1)
     u, v = np.asarray(layer.content_bias), np.asarray(layer.distance_bias)
@@ -98,7 +98,7 @@ def test_attention_is_that_of_transformer_xl():
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
-def test_a_gru_gate_starts_nearly_shut():
+def test_gru_gate_starts_nearly_closed():
     layer = GTrXL.create(jax.random.key(0), SIZE, SIZE, 2, WINDOW, "gru")
     x = jax.random.normal(jax.random.key(1), (1, SIZE))
     _, out = layer.step(layer.init(1), x, jnp.array([True]), jnp.array([True]))

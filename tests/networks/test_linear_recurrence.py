@@ -1,17 +1,17 @@
-"""Linear recurrences: row after row and side by side they are the loop, its gradient by hand the automatic one, and the cells are what their papers say."""
+"""Linear recurrences: both scans equal the loop, their gradients the automatic ones, and the cells their papers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.networks.memory import LRU, MinGRU
-from proximo.networks.memory.linear_recurrence import (
-    in_order,
-    in_order_backwards,
+from proximo.networks.recurrent import LRU, MinGRU
+from proximo.networks.recurrent.linear_recurrence import (
+    associative_scan,
+    associative_scan_backwards,
     linear_recurrence,
-    side_by_side,
-    side_by_side_backwards,
+    sequential_scan,
+    sequential_scan_backwards,
 )
 
 from helpers import shaken
@@ -31,9 +31,9 @@ def coefficients(steps, kind):
     return tuple(jnp.asarray(x, jnp.complex64 if kind == "complex" else jnp.float32) for x in (decay, drive))
 
 
-@pytest.mark.parametrize("way", [in_order, side_by_side])
+@pytest.mark.parametrize("way", [sequential_scan, associative_scan])
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_every_way_equals_the_loop(kind, way):
+def test_each_scan_equals_the_loop(kind, way):
     decay, drive = coefficients(13, kind)
     h, expected = np.asarray(drive[0]) * 0.3, np.zeros(drive.shape, drive.dtype)
     for t in range(13):
@@ -42,9 +42,9 @@ def test_every_way_equals_the_loop(kind, way):
     np.testing.assert_allclose(way(decay, drive, drive[0] * 0.3), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", [in_order_backwards, side_by_side_backwards])
+@pytest.mark.parametrize("way", [sequential_scan_backwards, associative_scan_backwards])
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_every_way_backwards_equals_the_loop(kind, way):
+def test_each_backward_scan_equals_the_loop(kind, way):
     decay, d_h = coefficients(13, kind)
     expected, from_later = np.zeros(d_h.shape, d_h.dtype), np.zeros(d_h[0].shape, d_h.dtype)
     for t in range(12, -1, -1):
@@ -54,7 +54,7 @@ def test_every_way_backwards_equals_the_loop(kind, way):
 
 
 @pytest.mark.parametrize(("platform", "loops"), [("cpu", 2), ("cuda", 0)])
-def test_rows_follow_each_other_on_a_cpu_only(platform, loops):
+def test_scan_is_sequential_on_cpus_only(platform, loops):
     """Once forwards and once backwards; on an accelerator the depth is logarithmic, without a loop."""
 
     def gradient(decay, drive, state):
@@ -66,7 +66,7 @@ def test_rows_follow_each_other_on_a_cpu_only(platform, loops):
 
 
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_the_gradient_by_hand_equals_automatic_differentiation(kind):
+def test_hand_written_gradient_equals_automatic_differentiation(kind):
     decay, drive = coefficients(7, kind)
     state = drive[0] * 0.3
 
@@ -78,8 +78,8 @@ def test_the_gradient_by_hand_equals_automatic_differentiation(kind):
         return jax.grad(value, argnums=(0, 1, 2))(decay, drive, state)
 
     def plain(decay, drive, state):
-        def step(h, row):
-            h = row[0] * h + row[1]
+        def step(h, inputs):
+            h = inputs[0] * h + inputs[1]
             return h, h
 
         return jax.lax.scan(step, state, (decay, drive))[1]
@@ -90,7 +90,7 @@ def test_the_gradient_by_hand_equals_automatic_differentiation(kind):
     assert max(float(jnp.abs(g).max()) for g in automatic) > 0.1
 
 
-def one_row(cls):
+def one_step(cls):
     cell = shaken(cls.create(jax.random.key(1), FEATURES, SIZE))
     rng = np.random.default_rng(6)
     x = jnp.asarray(rng.normal(size=(ENVS, FEATURES)), jnp.float32)
@@ -115,7 +115,7 @@ def gated(cell, u, read):
 
 
 def test_mingru_follows_feng_et_al():
-    cell, h, u, v, after, output = one_row(MinGRU)
+    cell, h, u, v, after, output = one_step(MinGRU)
     z = sigmoid(affine(cell.gate, v))
     expected = (1 - z) * h + z * affine(cell.candidate, v)
     np.testing.assert_allclose(after, expected, atol=1e-5)
@@ -123,7 +123,7 @@ def test_mingru_follows_feng_et_al():
 
 
 def test_lru_follows_orvieto_et_al():
-    cell, state, u, v, after, output = one_row(LRU)
+    cell, state, u, v, after, output = one_step(LRU)
     eigenvalue = np.exp(-np.exp(np.asarray(cell.log_decay)) + 1j * np.asarray(cell.phase))
     written = affine(cell.write, v)
     drive = (written[:, :SIZE] + 1j * written[:, SIZE:]) * np.exp(np.asarray(cell.log_gamma))

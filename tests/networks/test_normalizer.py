@@ -7,7 +7,7 @@ import pytest
 
 from proximo.networks import make_policy
 from proximo.networks.normalizer import make_statistics, normalized, observed
-from proximo.ppo.state import split_policy
+from proximo.ppo.optimizer import split_policy
 from proximo.spaces import Box, Dict, Discrete
 
 import toys
@@ -16,11 +16,11 @@ from helpers import small_config
 SPACE = toys.masked(toys.PARTS, 4)
 
 
-def rows(count=50):
+def observations(count=50):
     return jax.vmap(lambda key: toys.draw(key, SPACE))(jax.random.split(jax.random.key(0), count))
 
 
-def test_only_parts_of_floating_point_numbers_have_statistics():
+def test_only_floating_point_parts_have_statistics():
     statistics = make_statistics(SPACE)
     assert statistics["body"][0].mean.shape == (3,)
     assert statistics["body"][1:] == (None, None)
@@ -29,8 +29,8 @@ def test_only_parts_of_floating_point_numbers_have_statistics():
     assert make_statistics(Dict((("action_mask", Box((2,))), ("b", Discrete(2))))) is None
 
 
-def test_each_part_is_normalised_by_its_own_valid_rows_and_the_others_stay():
-    observation, valid = rows(), jnp.arange(50) < 40
+def test_each_part_is_normalized_by_its_valid_observations():
+    observation, valid = observations(), jnp.arange(50) < 40
     statistics = observed(make_statistics(SPACE), observation, valid)
     got = normalized(statistics, observation, 0.0)
     vectors = np.asarray(observation["body"][0])
@@ -57,12 +57,12 @@ def test_each_part_is_normalised_by_its_own_valid_rows_and_the_others_stay():
 def test_observations_are_clipped_inside_the_policy(normalize, clip, expected):
     space = Dict((("n", Discrete(4)), ("x", Box((3,)))))
     policy = make_policy(jax.random.key(0), space, Discrete(2), small_config().network, normalize, clip)
-    got = policy.normalized({"n": jnp.array([3]), "x": jnp.array([[-50.0, 0.0, 50.0]])})
+    got = policy.normalize({"n": jnp.array([3]), "x": jnp.array([[-50.0, 0.0, 50.0]])})
     assert got["n"].tolist() == [3]
     np.testing.assert_allclose(got["x"][0], expected)
 
 
-def test_the_statistics_are_no_trainable_parameters():
+def test_statistics_are_not_trained():
     policy = make_policy(jax.random.key(0), SPACE, Discrete(4), small_config().network, True)
     trainable, rest = split_policy(policy)
     assert jax.tree.leaves(trainable.normalizer) == []

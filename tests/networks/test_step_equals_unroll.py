@@ -1,4 +1,4 @@
-"""Law: a policy that is stepped through rows says what it says when it is unrolled over them."""
+"""Stepping a policy through a sequence gives the same as unrolling it: ``scan(step) == unroll``."""
 
 import functools
 
@@ -37,39 +37,39 @@ def random_observations(space, dtype):
 
 
 def random_flags():
-    """Resets and filler rows inside the window, in the first and last row and both at once too."""
+    """Resets and padding steps inside the window, at the first and last step, and both at once."""
     rng = np.random.default_rng(2)
-    first, valid = rng.random((STEPS, ENVS)) < 0.25, rng.random((STEPS, ENVS)) > 0.25
-    first[0], valid[0], valid[-1] = [True, False, False], [True, True, False], [True, True, False]
-    first[2, 1], valid[2, 1], first[3, 2], valid[3, 2] = True, False, True, True
-    return jnp.asarray(first), jnp.asarray(valid)
+    episode_start, valid = rng.random((STEPS, ENVS)) < 0.25, rng.random((STEPS, ENVS)) > 0.25
+    episode_start[0], valid[0], valid[-1] = [True, False, False], [True, True, False], [True, True, False]
+    episode_start[2, 1], valid[2, 1], episode_start[3, 2], valid[3, 2] = True, False, True, True
+    return jnp.asarray(episode_start), jnp.asarray(valid)
 
 
 def some_memory(rng, leaf):
-    """Numbers where the memory has numbers, and lengths where it counts."""
+    """Random numbers, and random lengths for integer leaves."""
     counts = jnp.issubdtype(leaf.dtype, jnp.integer)
     return jnp.asarray(rng.integers(1, 3, leaf.shape) if counts else rng.normal(size=leaf.shape), leaf.dtype)
 
 
-def laws(policy, memory, observation, first, valid):
-    """The differences of both ways, and of an unroll with each mutation."""
+def errors_of_mutations(policy, memory, observation, episode_start, valid):
+    """The difference between ``scan(step)`` and an unroll with each mutation."""
 
-    def row(memory, x):
+    def step(memory, x):
         memory, action, log_prob, value = policy.step(memory, *x)
         return memory, (action, log_prob, value)
 
     keys = jax.random.split(jax.random.key(7), STEPS)
-    after, (action, log_prob, value) = jax.lax.scan(row, memory, (observation, first, valid, keys))
+    after, (action, log_prob, value) = jax.lax.scan(step, memory, (observation, episode_start, valid, keys))
 
-    def against(memory, first, valid):
-        unrolled, distribution, values = policy.unroll(memory, observation, first, valid)
+    def against(memory, episode_start, valid):
+        unrolled, distribution, values = policy.unroll(memory, observation, episode_start, valid)
         return difference((unrolled, distribution.log_prob(action), values), (after, log_prob, value))
 
     mutated = {
-        "law": (memory, first, valid),
-        "first shifted by one": (memory, jnp.roll(first, 1, 0), valid),
-        "filler rows as data": (memory, first, jnp.ones_like(valid)),
-        "empty memory at the start": (policy.init_memory(ENVS), first, valid),
+        "unchanged": (memory, episode_start, valid),
+        "episode_start shifted by one": (memory, jnp.roll(episode_start, 1, 0), valid),
+        "padding as data": (memory, episode_start, jnp.ones_like(valid)),
+        "empty memory at the start": (policy.init_memory(ENVS), episode_start, valid),
     }
     errors = jax.vmap(against)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *mutated.values()))
     return dict(zip(mutated, errors, strict=True))
@@ -80,7 +80,7 @@ def measure(space, memory, dtype, towers, action_space, **settings):
     with precision(dtype):
         policy, rng = cast(policy, dtype), np.random.default_rng(3)
         start = jax.tree.map(lambda m: some_memory(rng, m), policy.init_memory(ENVS))
-        return jax.device_get(jax.jit(laws)(policy, start, random_observations(space, dtype), *random_flags()))
+        return jax.device_get(jax.jit(errors_of_mutations)(policy, start, random_observations(space, dtype), *random_flags()))
 
 
 @functools.cache
@@ -93,27 +93,27 @@ def measured(encoder, memory, dtype, towers="shared"):
     [*(("vector", m, d) for m in MEMORIES for d in TOLERANCE), *((e, "gru", "float32") for e in SPACES if e != "vector")],
 )
 def test_scan_of_step_equals_unroll(encoder, memory, dtype):
-    assert measured(encoder, memory, dtype)["law"] < TOLERANCE[dtype]
+    assert measured(encoder, memory, dtype)["unchanged"] < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("memory", ["mingru", "lru"])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_scan_of_step_equals_unroll_as_an_accelerator_computes_it(memory, dtype, monkeypatch):
-    """By an associative scan, which this machine would not choose."""
+def test_scan_of_step_equals_unroll_by_associative_scan(memory, dtype, monkeypatch):
+    """Accelerators use the associative scan; this forces it on the CPU."""
     ways = []
 
     def elsewhere(*arguments, cpu, default):
         ways.append(default.__name__)
         return default(*arguments)
 
-    jax.clear_caches()  # what was traced the other way before, and what is traced this way now
+    jax.clear_caches()  # programs that were traced with the other scan
     with monkeypatch.context() as patched:
         patched.setattr(jax.lax, "platform_dependent", elsewhere)
         errors = measure(SPACES["vector"], memory, dtype, "shared", None)
     jax.clear_caches()
-    assert set(ways) == {"side_by_side"}
-    assert errors["law"] < {"float32": 1e-4, "float64": 1e-10}[dtype]
-    assert errors["first shifted by one"] > 1e-3
+    assert set(ways) == {"associative_scan"}
+    assert errors["unchanged"] < {"float32": 1e-4, "float64": 1e-10}[dtype]
+    assert errors["episode_start shifted by one"] > 1e-3
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
@@ -122,43 +122,43 @@ def test_scan_of_step_equals_unroll_for_every_head(head, memory):
     action_space, entries = HEADS[head]
     space = Dict((("x", Box((3,))),))
     errors = measure(toys.masked(space, entries) if entries else space, memory, "float32", "shared", action_space)
-    assert errors["law"] < 1e-5
+    assert errors["unchanged"] < 1e-5
     if memory != "none":
-        assert errors["first shifted by one"] > 1e-3
+        assert errors["episode_start shifted by one"] > 1e-3
 
 
 def test_scan_of_step_equals_unroll_with_separate_towers():
-    assert measured("vector", "gru", "float32", "separate")["law"] < 1e-5
+    assert measured("vector", "gru", "float32", "separate")["unchanged"] < 1e-5
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_scan_of_step_equals_unroll_in_bfloat16(memory):
     errors = measure(SPACES["vector"], memory, "float32", "shared", None, compute_dtype="bfloat16")
-    assert errors["law"] < 1e-5
+    assert errors["unchanged"] < 1e-5
     if memory != "none":
-        assert errors["first shifted by one"] > 1e-3
+        assert errors["episode_start shifted by one"] > 1e-3
 
 
-@pytest.mark.parametrize("mutation", ["first shifted by one", "filler rows as data", "empty memory at the start"])
+@pytest.mark.parametrize("mutation", ["episode_start shifted by one", "padding as data", "empty memory at the start"])
 @pytest.mark.parametrize("memory", [m for m in MEMORIES if m != "none"])
-def test_the_law_detects(memory, mutation):
+def test_comparison_of_step_and_unroll_detects(memory, mutation):
     for encoder in SPACES if memory == "gru" else ("vector",):
         assert measured(encoder, memory, "float32")[mutation] > 1e-3
 
 
 def test_acting_without_a_key_takes_the_mode():
     policy = small_policy(SPACES["vector"])
-    observation, (first, valid) = random_observations(SPACES["vector"], "float32"), random_flags()
+    observation, (episode_start, valid) = random_observations(SPACES["vector"], "float32"), random_flags()
     memory = policy.init_memory(ENVS)
-    _, action, log_prob, _ = eqx.filter_jit(policy.step)(memory, observation[0], first[0], valid[0], None)
-    _, distribution, _ = eqx.filter_jit(policy.unroll)(memory, observation[:1], first[:1], valid[:1])
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(memory, observation[0], episode_start[0], valid[0], None)
+    _, distribution, _ = eqx.filter_jit(policy.unroll)(memory, observation[:1], episode_start[:1], valid[:1])
     assert jnp.array_equal(action, distribution.mode()[0])
     assert jnp.allclose(log_prob, jnp.max(jax.nn.log_softmax(distribution.logits[0]), -1))
 
 
-def test_the_value_alone_leaves_the_memory_and_equals_that_of_a_step():
+def test_value_alone_equals_the_value_of_a_step():
     policy = small_policy(SPACES["vector"], "separate", memory="lstm")
     memory = jax.tree.map(lambda m: m + 0.5, policy.init_memory(ENVS))
-    observation, first = random_observations(SPACES["vector"], "float32")[0], jnp.array([True, False, False])
-    _, _, _, value = eqx.filter_jit(policy.step)(memory, observation, first, jnp.ones(ENVS, bool), jax.random.key(0))
-    assert difference(eqx.filter_jit(policy.value)(memory, observation, first), value) < 1e-6
+    observation, episode_start = random_observations(SPACES["vector"], "float32")[0], jnp.array([True, False, False])
+    _, _, _, value = eqx.filter_jit(policy.step)(memory, observation, episode_start, jnp.ones(ENVS, bool), jax.random.key(0))
+    assert difference(eqx.filter_jit(policy.value)(memory, observation, episode_start), value) < 1e-6

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.ppo.batch import cut, make_batch, shuffled, take, unroll
-from proximo.ppo.rollouts import observe, refresh_memory
+from proximo.ppo.minibatches import make_batch, shuffled, split_sequences, take, unroll
+from proximo.ppo.rollout_processing import observe, refresh_memory
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import MEMORIES, REMEMBERING, cast, difference, precision, shaken, small_driver, trainer
+from helpers import MEMORIES, REMEMBERING, cast, difference, precision, shaken, small_collector, trainer
 
 WAYS = {**REMEMBERING, "state-dependent noise": {"memory": "gru", "sde_every": 3}}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -46,7 +46,7 @@ def recomputed(policy, minibatch):
 def after_the_step(policy, batch):
     """The memories one row late."""
     memory, *_ = policy.step(
-        batch.memory, *jax.tree.map(lambda x: x[0], (batch.observation, batch.first, batch.valid)), jax.random.key(0)
+        batch.memory, *jax.tree.map(lambda x: x[0], (batch.observation, batch.episode_start, batch.valid)), jax.random.key(0)
     )
     return dataclasses.replace(batch, memory=memory)
 
@@ -64,18 +64,18 @@ def strided(rollout, length):
     return dataclasses.replace(batch, observation=wrong)
 
 
-def measure(driver, state):
+def measure(collector, state):
     def collect_and_observe(carry, _):
-        policy, collector = carry
-        collector, rollout, _ = driver.collect(policy, collector)
-        return (observe(policy, rollout), collector), (policy, rollout)
+        policy, collected = carry
+        collected, rollout, _ = collector.collect(policy, collected)
+        return (observe(policy, rollout), collected), (policy, rollout)
 
     start = (shaken(state.learner.policy), state.collector)
     (later_policy, _), both = jax.lax.scan(collect_and_observe, start, length=2)
     policy, rollout = jax.tree.map(lambda x: x[1], both)
-    length = driver.config.sequence_length
+    length = collector.config.sequence_length
     batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
-    shifted = dataclasses.replace(batch, first=cut(jnp.roll(rollout.first, 1, 0), length))
+    shifted = dataclasses.replace(batch, episode_start=split_sequences(jnp.roll(rollout.episode_start, 1, 0), length))
     variants = {
         "whole batch": (policy, batch),
         "first shifted by one": (policy, shifted),
@@ -84,7 +84,7 @@ def measure(driver, state):
         "normaliser updated too early": (later_policy, batch),
     }
     errors = jax.vmap(recomputed)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *variants.values()))
-    index = shuffled(jax.random.key(1), batch.first.shape[1], driver.config.ppo.num_minibatches)[0]
+    index = shuffled(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)[0]
     return {
         "law": recomputed(policy, take(batch, index)),
         **dict(zip(variants, errors, strict=True)),
@@ -92,17 +92,17 @@ def measure(driver, state):
         "refreshed by another policy": difference(
             refreshed(later_policy, rollout, length), (rollout.memory, rollout.last_memory)
         ),
-        "resets": jnp.sum(rollout.first[1:]),
+        "resets": jnp.sum(rollout.episode_start[1:]),
     }
 
 
 @functools.cache
 def measured(memory, length, dtype):
     kind, _, actions = memory.partition(", ")
-    driver = small_driver(ENVS[actions], **WAYS[kind], sequence_length=length)
-    state = driver.init(jax.random.key(0))
+    collector = small_collector(ENVS[actions], **WAYS[kind], sequence_length=length)
+    state = collector.init(jax.random.key(0))
     with precision(dtype):
-        return jax.device_get(jax.jit(lambda state: measure(driver, state))(cast(state, dtype)))
+        return jax.device_get(jax.jit(lambda state: measure(collector, state))(cast(state, dtype)))
 
 
 @pytest.mark.parametrize(("memory", "length", "dtype"), CASES)
@@ -114,7 +114,7 @@ def test_the_first_minibatch_has_ratio_one_and_the_stored_values(memory, length,
 
 
 @pytest.mark.parametrize("memory", [m for m in WAYS if WAYS[m].get("memory", "none") != "none" and "noise" not in m])
-def test_memory_refreshed_by_the_policy_that_acted_is_the_stored_one(memory):
+def test_acting_policy_refreshes_memory_to_the_stored_one(memory):
     assert measured(memory, 4, "float32")["refreshed"] < 1e-5
     assert measured(memory, 4, "float32")["refreshed by another policy"] > 1e-3
 
@@ -147,7 +147,7 @@ def test_the_law_detects_a_mask_of_another_row():
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_every_minibatch_of_an_update_has_ratio_one_while_nothing_is_learned(memory):
+def test_every_minibatch_has_ratio_one_at_zero_learning_rate(memory):
     t = trainer(memory)
     state = t.init(0)
     rate = jax.tree.map(jnp.zeros_like, state.learner.hyperparameters.learning_rate)

@@ -11,26 +11,26 @@ from proximo import ppo
 from proximo.math import losses
 from proximo.ppo import inspection
 
-from helpers import REMEMBERING, shaken, small_driver
+from helpers import REMEMBERING, shaken, small_collector
 
 KINDS = ("burning in and observing",)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def update(request):
-    """A driver, the state before, its rollout, the state behind the update."""
-    driver = small_driver(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
-    state = driver.init(jax.random.key(0))
+    """A collector, the state before the update, its rollout, the state after the update."""
+    collector = small_collector(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
+    state = collector.init(jax.random.key(0))
     state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=shaken(state.learner.policy)))
-    state, _ = jax.jit(driver.update)(state)
-    rollout, rows = jax.jit(driver.look_before)(state)
+    state, _ = jax.jit(collector.update)(state)
+    rollout, rows = jax.jit(collector.inspect_before)(state)
     learned, metrics = jax.jit(ppo.update)(state.learner, rollout)
-    return driver, state, rollout, rows, learned, metrics
+    return collector, state, rollout, rows, learned, metrics
 
 
 def test_the_rollout_is_the_one_that_the_update_collects(update):
-    driver, state, rollout, *_ = update
-    _, collected, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    collector, state, rollout, *_ = update
+    _, collected, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
     np.testing.assert_allclose(rollout.reward, collected.reward, rtol=1e-6)
     np.testing.assert_array_equal(rollout.action, collected.action)
 
@@ -44,7 +44,7 @@ def test_returns_and_advantages_are_those_that_the_update_learns_from(update):
     assert float(other) != pytest.approx(float(metrics["explained_variance"]), abs=1e-2)
 
 
-def test_the_ratios_are_one_before_learning_and_not_behind_it(update):
+def test_ratios_are_one_only_before_learning(update):
     _, state, rollout, _, learned, _ = update
     ratios = jax.jit(inspection.ratios)
     np.testing.assert_allclose(ratios(state.learner, state.learner.policy, rollout), 1.0, atol=1e-5)
@@ -53,7 +53,7 @@ def test_the_ratios_are_one_before_learning_and_not_behind_it(update):
     assert behind.shape == rollout.reward.shape
 
 
-def test_a_normaliser_that_has_moved_on_is_no_part_of_the_ratio(update):
+def test_ratios_use_the_normalizer_from_before_the_update(update):
     _, state, rollout, *_ = update
     policy = state.learner.policy
     moved = dataclasses.replace(policy, normalizer=jax.tree.map(lambda x: x + 1, policy.normalizer))

@@ -10,16 +10,16 @@ import pytest
 
 from proximo import ppo
 
-from helpers import difference, small_driver
+from helpers import difference, small_collector
 
 
 @functools.cache
 def updated():
     """One update under each of three targets, vmapped, and the same three times four epochs without a stop."""
-    driver = small_driver(num_minibatches=1, num_epochs=4, target_kl=0.1, learning_rate=1e-2)
-    once = small_driver(num_minibatches=1, num_epochs=1, learning_rate=1e-2)
-    state = driver.init(jax.random.key(0))
-    _, rollout, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
+    collector = small_collector(num_minibatches=1, num_epochs=4, target_kl=0.1, learning_rate=1e-2)
+    once = small_collector(num_minibatches=1, num_epochs=1, learning_rate=1e-2)
+    state = collector.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
 
     def under(target_kl):
         h = dataclasses.replace(state.learner.hyperparameters, target_kl=target_kl)
@@ -38,7 +38,7 @@ def count(learner):
     return steps.tolist()
 
 
-def test_a_tiny_target_stops_after_the_first_step_and_a_huge_one_never():
+def test_tiny_target_kl_stops_after_one_step_huge_never():
     _, (learner, metrics), _ = updated()
     assert metrics["gradient_steps"].tolist() == [1.0, 4.0]
     assert count(learner) == [1, 4]
@@ -52,16 +52,16 @@ def test_after_the_stop_neither_parameters_nor_moments_change():
     assert difference(ran_on.policy.actor, first_step.policy.actor) > 1e-3
 
 
-def test_after_the_stop_normaliser_and_steps_still_see_the_rollout():
+def test_normalizer_and_steps_advance_after_the_stop():
     _, (learner, _), _ = updated()
     assert jnp.array_equal(learner.policy.normalizer.mean[0], learner.policy.normalizer.mean[1])
     assert learner.steps[:, 0].tolist() == [32, 32]
 
 
-def test_metrics_are_means_over_the_steps_taken_and_the_one_that_stopped():
-    _, (_, metrics), (_, first) = updated()
+def test_metrics_average_taken_steps_and_the_stopping_one():
+    _, (_, metrics), (_, episode_start) = updated()
     # The second step has been measured (its KL is what stopped), the third has not.
     assert metrics["approx_kl"][0] > 1e-6
     assert np.isfinite(metrics["approx_kl"]).all()
-    assert float(first["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+    assert float(episode_start["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
     assert metrics["ratio_max"][1] > metrics["ratio_max"][0] > 1.0

@@ -12,9 +12,9 @@ import pytest
 
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
-from proximo.ppo.algorithm import loss
-from proximo.ppo.batch import Batch
-from proximo.ppo.state import make_optimizer
+from proximo.ppo.loss import loss
+from proximo.ppo.minibatches import Batch
+from proximo.ppo.optimizer import clipped_adam
 from proximo.spaces import Box, Discrete
 
 from helpers import small_config
@@ -43,15 +43,15 @@ def learner(**settings):
     return init_learner(jax.random.key(0), policy, config, make_hyperparameters(config.ppo))
 
 
-def two_rows(fillers=0):
-    """Ratios 1.5 and 0.5 with advantages 1 and 2; then filler rows of garbage."""
+def two_rows(autoreset_steps=0):
+    """Ratios 1.5 and 0.5 with advantages 1 and 2; then padding with garbage."""
 
     def rows(values, garbage):
-        return jnp.array([[*values, *[garbage] * fillers]])
+        return jnp.array([[*values, *[garbage] * autoreset_steps]])
 
     return Batch(
         observation=rows((0.3, -0.7), 1e3)[..., None],
-        first=rows((True, True), False),
+        episode_start=rows((True, True), False),
         action=rows((0, 1), 1),
         log_prob=rows((math.log(0.5), math.log(0.5)), -20.0),
         value=rows((0.2, 0.4), 1e3),
@@ -63,8 +63,8 @@ def two_rows(fillers=0):
 
 
 @functools.cache
-def value_and_gradient(fillers=0, **settings):
-    state, batch = learner(**settings), two_rows(fillers)
+def value_and_gradient(autoreset_steps=0, **settings):
+    state, batch = learner(**settings), two_rows(autoreset_steps)
     return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch), has_aux=True))(state.policy)
 
 
@@ -90,37 +90,35 @@ def test_clipped_value_loss_enters_the_loss_by_hand():
     assert float(metrics["value_loss"]) == pytest.approx(0.4225, abs=1e-6)
 
 
-def test_the_clip_fraction_counts_ratios_beyond_the_clip_range_in_force():
+def test_clip_fraction_counts_ratios_beyond_the_clip_range():
     (_, metrics), _ = value_and_gradient(clip_eps=0.6)
     assert float(metrics["clip_fraction"]) == 0.0
 
 
-def test_filler_rows_change_neither_loss_nor_gradient():
+def test_padding_changes_neither_loss_nor_gradient():
     (_, metrics), gradient = value_and_gradient()
-    (_, filled), filled_gradient = value_and_gradient(fillers=3)
+    (_, filled), filled_gradient = value_and_gradient(autoreset_steps=3)
     for name in ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"):
         assert float(filled[name]) == pytest.approx(float(metrics[name]), abs=1e-6)
     for a, b in zip(jax.tree.leaves(filled_gradient), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_the_extremes_of_the_ratio_are_those_of_valid_rows():
+def test_ratio_extremes_ignore_padding():
     state, batch = learner(), two_rows()
     only = dataclasses.replace(batch, valid=jnp.array([[True, False]]))
     _, metrics = loss(state.policy, state, only)
     assert float(metrics["ratio_min"]) == float(metrics["ratio_max"]) == pytest.approx(1.5, abs=1e-6)
 
 
-def test_filler_rows_taken_as_data_would_be_seen():
-    state, batch = learner(), two_rows(fillers=1)
+def test_padding_taken_as_data_would_be_detected():
+    state, batch = learner(), two_rows(autoreset_steps=1)
     wrong = dataclasses.replace(batch, valid=jnp.ones_like(batch.valid))
     assert abs(float(loss(state.policy, state, wrong)[0]) - BY_HAND["loss"]) > 1.0
 
 
-def adam(gradients, **settings):
-    config = small_config(max_grad_norm=0.5, **settings)
-    state = init_learner(jax.random.key(0), learner().policy, config, make_hyperparameters(config.ppo))
-    optimizer, parameters = make_optimizer(state.hyperparameters), jnp.array([2.0, -1.0])
+def adam(gradients):
+    optimizer, parameters = clipped_adam(jnp.float32(0.5)), jnp.array([2.0, -1.0])
     moments = optimizer.init(parameters)
     for gradient in gradients:
         direction, moments = optimizer.update(jnp.array(gradient), moments, parameters)

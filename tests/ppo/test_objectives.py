@@ -15,14 +15,13 @@ from proximo.errors import EnvError
 from proximo.math.schedules import scheduled
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
-from proximo.ppo.adaptation import COEF_RANGE, RATE_RANGE, adapt, learning_rate
-from proximo.ppo.algorithm import rates
+from proximo.ppo.adaptive import COEF_RANGE, RATE_RANGE, adapt, learning_rate
 from proximo.ppo.objectives import Minibatch, clip, kl_penalty
-from proximo.ppo.state import of_value_alone, split_policy
+from proximo.ppo.optimizer import is_critic_only, make_optimizer, split_policy
 from proximo.spaces import Box, Discrete
 
 import toys
-from helpers import bits, difference, small_config, small_driver
+from helpers import bits, difference, small_collector, small_config
 
 PENALTY = {"objective": "kl_penalty"}
 
@@ -32,10 +31,12 @@ def minibatch(log_ratio, advantage, dual_clip=None, kl_coef=None, clip_eps=0.2):
     log_ratio, advantage = (jnp.asarray(x, jnp.float32).reshape(1, -1) for x in (log_ratio, advantage))
     none = jnp.zeros_like(advantage)
     return Minibatch(
-        observation=none, first=none > 1, action=none, log_prob=none, value=none, advantage=advantage, target=none, valid=none < 1,
+        observation=none, episode_start=none > 1, action=none, log_prob=none, value=none, advantage=advantage, target=none, valid=none < 1,
         memory=(), distribution=Categorical(jnp.zeros((*none.shape, 2))), log_ratio=log_ratio, new_value=none,
-        clip_eps=jnp.float32(clip_eps), dual_clip=None if dual_clip is None else jnp.float32(dual_clip),
-        kl_coef=None if kl_coef is None else jnp.asarray(kl_coef, jnp.float32),
+        clip_eps=jnp.float32(clip_eps), kl_coef=None if kl_coef is None else jnp.asarray(kl_coef, jnp.float32),
+        hyperparameters=dataclasses.replace(
+            make_hyperparameters(small_config().ppo), dual_clip=None if dual_clip is None else jnp.float32(dual_clip)
+        ),
     )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def exact_kl(old, new):
     return jnp.sum(jnp.exp(jax.nn.log_softmax(old)) * (jax.nn.log_softmax(old) - jax.nn.log_softmax(new)))
 
 
-def test_in_expectation_it_is_the_divergence_of_two_categoricals_and_so_is_its_gradient():
+def test_expected_penalty_and_gradient_match_exact_categorical_kl():
     # Probabilities ½, ¼, ¼: four rows, as often as each is drawn.
     old, actions = jnp.log(jnp.array([0.5, 0.25, 0.25])), jnp.array([0, 0, 1, 2])
     new = jnp.array([0.1, 0.9, -0.4])
@@ -76,7 +77,7 @@ def test_in_expectation_it_is_the_divergence_of_two_categoricals_and_so_is_its_g
     assert float(expected) != pytest.approx(0.7 * float(exact_kl(new, old)), rel=0.05)
 
 
-def test_in_expectation_it_is_the_divergence_of_two_gaussians_and_so_is_its_gradient():
+def test_expected_penalty_and_gradient_match_exact_gaussian_kl():
     # Rows at the quantiles of the one that acted, N(0.2, 0.5²).
     n = 40_001
     old = Gaussian(jnp.full((n, 1), 0.2), jnp.log(jnp.array([0.5])))
@@ -106,7 +107,7 @@ def test_dual_clip_by_hand():
     np.testing.assert_allclose(dual, [3.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
 
 
-def test_dual_clip_ends_the_gradient_of_what_it_bounds_and_of_nothing_else():
+def test_dual_clip_zeroes_only_the_gradients_that_it_bounds():
     rng = np.random.default_rng(0)
     log_ratio, advantage = jnp.asarray(rng.normal(size=400), jnp.float32), jnp.asarray(rng.normal(size=400), jnp.float32)
     plain = jax.grad(lambda x: loss(clip, x, advantage))(log_ratio)
@@ -120,11 +121,11 @@ def test_dual_clip_ends_the_gradient_of_what_it_bounds_and_of_nothing_else():
 
 @functools.cache
 def rollout_of(**settings):
-    """A driver, its first state, and the rollout that the first policy collects."""
-    driver = small_driver(**{"learning_rate": 1e-2, "towers": "separate", **settings})
-    state = jax.jit(driver.init)(jax.random.key(0))
-    _, rollout, _ = jax.jit(driver.collect)(state.learner.policy, state.collector)
-    return driver, state, rollout
+    """A collector, its first state, and the rollout that the first policy collects."""
+    collector = small_collector(**{"learning_rate": 1e-2, "towers": "separate", **settings})
+    state = jax.jit(collector.init)(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    return collector, state, rollout
 
 
 def learner(at=0.0, **settings):
@@ -139,7 +140,7 @@ def vector(state):
     return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0])
 
 
-def told(kl, active=None):
+def reported(kl, active=None):
     """Metrics of two epochs of two minibatches, with these divergences."""
     kl = jnp.asarray(kl, jnp.float32)
     return {"approx_kl": kl, "active": jnp.ones_like(kl) if active is None else jnp.asarray(active, jnp.float32)}
@@ -148,30 +149,30 @@ def told(kl, active=None):
 @pytest.mark.parametrize(
     ("divergence", "factor"), [(0.019, 0.5), (0.021, 1.0), (0.03, 1.0), (0.044, 1.0), (0.046, 2.0), (5.0, 2.0)]
 )
-def test_beta_is_halved_below_two_thirds_of_the_target_and_doubled_above_one_and_a_half(divergence, factor):
+def test_beta_is_halved_or_doubled_beyond_a_factor_of_1_5(divergence, factor):
     state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
-    assert float(adapt(state, told([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
+    assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
 
 
 @pytest.mark.parametrize("divergence", [0.0, 5.0])
 def test_without_a_target_beta_stays(divergence):
     state, _ = learner(**PENALTY, kl_target=0, kl_coef=0.8)
-    assert float(adapt(state, told([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
+    assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
 
 
 def test_beta_never_vanishes_and_comes_back():
     state, _ = learner(**PENALTY)
     for divergence, end in ((0.0, COEF_RANGE[0]), (9.0, COEF_RANGE[1])):
         for _ in range(50):
-            state = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
-        assert float(state.adapted.kl_coef) == pytest.approx(end)
+            state = dataclasses.replace(state, adaptive=adapt(state, reported([[0.0, 0.0], [divergence, divergence]])))
+        assert float(state.adaptive.kl_coef) == pytest.approx(end)
 
 
-def test_looked_at_is_the_mean_of_an_epoch_and_no_step_behind_the_stop():
+def test_divergence_is_an_epoch_mean_of_taken_steps():
     state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
 
     def after(kl, active=None):
-        return float(adapt(state, told(kl, active)).kl_coef)
+        return float(adapt(state, reported(kl, active)).kl_coef)
 
     assert after([[0.0, 0.0], [0.0, 0.08]]) == pytest.approx(0.8)  # 0.04 in the mean
     assert after([[0.0, 0.03], [9.0, 9.0]], [[1, 0], [0, 0]]) == pytest.approx(0.4)  # the second step has ended it
@@ -184,12 +185,12 @@ def update(**settings):
     return state, *jax.jit(ppo.update)(state, rollout)
 
 
-def test_an_update_is_under_the_beta_of_before_and_tells_it():
+def test_update_uses_and_reports_beta_from_before_it():
     state, after, metrics = update(**PENALTY, kl_coef=0.8, kl_target=1e-6)
     assert float(metrics["kl_coef"]) == pytest.approx(0.8)
     assert float(metrics["approx_kl"]) > 1e-6
-    assert float(after.adapted.kl_coef) == pytest.approx(1.6)
-    again = dataclasses.replace(state, adapted=after.adapted)
+    assert float(after.adaptive.kl_coef) == pytest.approx(1.6)
+    again = dataclasses.replace(state, adaptive=after.adaptive)
     _, second = jax.jit(ppo.update)(again, learner()[1])
     assert float(second["kl_coef"]) == pytest.approx(1.6)
     assert float(second["policy_loss"]) > float(metrics["policy_loss"])
@@ -203,21 +204,21 @@ def test_a_large_beta_keeps_the_policy_where_it_was():
 
 
 @pytest.mark.parametrize(("divergence", "factor"), [(0.004, 1.5), (0.006, 1.0), (0.019, 1.0), (0.021, 1 / 1.5)])
-def test_the_rate_rises_below_half_of_the_desired_divergence_and_falls_above_twice_it(divergence, factor):
+def test_rate_changes_beyond_a_factor_of_two_from_desired_kl(divergence, factor):
     state, _ = learner(desired_kl=0.01, learning_rate=1e-3)
-    adapted = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
+    adaptive = dataclasses.replace(state, adaptive=adapt(state, reported([[0.0, 0.0], [divergence, divergence]])))
     assert float(learning_rate(state)) == pytest.approx(1e-3)
-    assert float(learning_rate(adapted)) == pytest.approx(1e-3 * factor)
+    assert float(learning_rate(adaptive)) == pytest.approx(1e-3 * factor)
 
 
 @pytest.mark.parametrize(("divergence", "bound"), [(0.0, RATE_RANGE[1]), (9.0, RATE_RANGE[0])])
 @pytest.mark.parametrize("rate", ["1e-3", "linear(1e-3, 0)"])
-def test_the_rate_stays_within_its_range_and_leaves_its_ends_at_once(divergence, bound, rate):
+def test_adapted_rate_stays_in_range_and_leaves_its_ends(divergence, bound, rate):
     state, _ = learner(desired_kl=0.01, learning_rate=rate)
 
     def followed(state, divergence, times):
         for _ in range(times):
-            state = dataclasses.replace(state, adapted=adapt(state, told([[0.0, 0.0], [divergence, divergence]])))
+            state = dataclasses.replace(state, adaptive=adapt(state, reported([[0.0, 0.0], [divergence, divergence]])))
         return state
 
     there = followed(state, divergence, 30)
@@ -225,9 +226,9 @@ def test_the_rate_stays_within_its_range_and_leaves_its_ends_at_once(divergence,
     assert float(learning_rate(followed(there, 9.0 - divergence, 1))) == pytest.approx(bound * 1.5 ** np.sign(divergence - 1))
 
 
-def test_the_adapted_rate_is_the_length_of_a_step_and_is_told():
+def test_adapted_rate_is_applied_and_reported():
     state, rollout = learner(desired_kl=0.01, learning_rate=1e-3, num_epochs=1, num_minibatches=1)
-    state = dataclasses.replace(state, adapted=dataclasses.replace(state.adapted, rate_factor=jnp.float32(3.0)))
+    state = dataclasses.replace(state, adaptive=dataclasses.replace(state.adaptive, rate_factor=jnp.float32(3.0)))
     after, metrics = jax.jit(ppo.update)(state, rollout)
     assert float(metrics["learning_rate"]) == pytest.approx(3e-3)
     # The first direction of Adam is the gradient's sign, but for ε.
@@ -243,7 +244,7 @@ def test_the_adapted_rate_is_the_length_of_a_step_and_is_told():
         pytest.param("shared", "gru", marks=pytest.mark.slow),
     ],
 )
-def test_a_rate_of_nothing_on_one_side_leaves_exactly_these_parameters(towers, memory):
+def test_zero_rate_freezes_exactly_its_parameters(towers, memory):
     _, state, rollout = rollout_of(towers=towers, memory=memory, critic_learning_rate="1e-2")
     program = jax.jit(ppo.update)
     none = make_hyperparameters(small_config(learning_rate="0").ppo).learning_rate
@@ -259,16 +260,20 @@ def test_a_rate_of_nothing_on_one_side_leaves_exactly_these_parameters(towers, m
         assert changed == [mine == (still == "learning_rate") for mine in of_value]
         assert 0 < sum(of_value) < len(of_value)
     assert len(policy.torsos) == torsos
-    # The same in numbers: a share of the vector that is the share of these parameters.
-    assert int(of_value_alone(policy).sum()) == sum(leaf.size for leaf in jax.tree.leaves(policy) if id(leaf) in critics)
+    assert jax.tree.leaves(is_critic_only(split_policy(policy)[0])) == of_value
 
 
-def test_a_rate_of_the_critic_is_a_schedule_of_its_own():
+def test_critic_learning_rate_is_a_separate_schedule():
     state, _ = learner(at=0.5, critic_learning_rate="linear(4e-3, 0)", learning_rate="linear(1e-2, 1e-3)")
     h = state.hyperparameters
     assert float(scheduled(h.critic_learning_rate, state.progress)) == pytest.approx(2e-3)
-    np.testing.assert_allclose(rates(state), np.where(of_value_alone(state.policy), 2e-3, 5.5e-3), rtol=1e-5)
-    assert rates(learner(at=0.5, learning_rate="1e-2")[0]).shape == ()
+    # The first step of Adam on a gradient of ones is the learning rate.
+    trainable = split_policy(state.policy)[0]
+    ones, unflatten = ravel_pytree(jax.tree.map(jnp.ones_like, trainable))
+    state = dataclasses.replace(state, hyperparameters=dataclasses.replace(h, max_grad_norm=jnp.float32(1e9)))
+    change, _ = make_optimizer(state).update(ones, state.optimizer, ones)
+    for x, is_critic in zip(jax.tree.leaves(unflatten(change)), jax.tree.leaves(is_critic_only(trainable)), strict=True):
+        np.testing.assert_allclose(x, -2e-3 if is_critic else -5.5e-3, rtol=1e-4)
 
 
 def test_the_same_rate_for_both_is_the_plain_update():
@@ -290,30 +295,30 @@ SLOW = pytest.mark.slow  # what it has of its own, the gate sees in other tests
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name.startswith("penalty") else SLOW) for name in TOGETHER])
-def test_seeds_together_are_seeds_alone_and_updates_in_two_calls_those_in_one(name):
+def test_vmapped_seeds_and_split_calls_give_equal_states(name):
     env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
     settings = {**TOGETHER[name], "learning_rate": "1e-3"}
-    alone = small_driver(env, **settings)
+    alone = small_collector(env, **settings)
     program = jax.jit(lambda state, n: alone.advance(state, n, 3))
     keys = jax.random.split(jax.random.key(3), 2)
-    first = jax.jit(alone.init)(keys[1])
-    whole, metrics = program(first, jnp.int32(3))
-    part, _ = program(first, jnp.int32(2))
+    episode_start = jax.jit(alone.init)(keys[1])
+    whole, metrics = program(episode_start, jnp.int32(3))
+    part, _ = program(episode_start, jnp.int32(2))
     assert bits(program(part, jnp.int32(1))[0]) == bits(whole)
     assert bool(whole.healthy)
     assert np.all(np.isfinite(metrics["train/loss"]))
 
-    driver = small_driver(env, seeds_axis=True, **settings)
-    together = jax.jit(jax.vmap(lambda state: driver.advance(state, jnp.int32(3), 3), axis_name="seeds"))
-    states, _ = together(jax.jit(driver.init_seeds)(keys))
+    collector = small_collector(env, seeds_axis=True, **settings)
+    together = jax.jit(jax.vmap(lambda state: collector.advance(state, jnp.int32(3), 3), axis_name="seeds"))
+    states, _ = together(jax.jit(collector.init_seeds)(keys))
     this = jax.tree.map(lambda x: x[1], states)
     assert difference(this.learner.policy, whole.learner.policy) < 1e-3
-    assert difference(this.learner.adapted, whole.learner.adapted) < 1e-5
+    assert difference(this.learner.adaptive, whole.learner.adaptive) < 1e-5
     if "num_epochs" in settings:  # the ratio is 1 where the only step is the first
         np.testing.assert_allclose([metrics["train/ratio_min"], metrics["train/ratio_max"]], 1.0, atol=1e-4)
     else:
-        assert float(whole.learner.adapted.kl_coef) == pytest.approx(1 / 8)
-        assert float(whole.learner.adapted.rate_factor) > 1.0
+        assert float(whole.learner.adaptive.kl_coef) == pytest.approx(1 / 8)
+        assert float(whole.learner.adaptive.rate_factor) > 1.0
 
 
 def test_a_discrete_policy_has_no_deviation():

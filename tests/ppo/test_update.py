@@ -14,13 +14,12 @@ from proximo import ppo
 from proximo.errors import ConfigError
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
-from proximo.ppo.batch import make_batch
-from proximo.ppo.rollouts import scale_rewards
-from proximo.ppo.state import decayed, split_policy
+from proximo.ppo.optimizer import is_weight, split_policy
+from proximo.ppo.rollout_processing import prepare_batch, scale_rewards
 from proximo.spaces import Box, Discrete
 from proximo.types import Rollout, steps_to_float
 
-from helpers import shaken, small_config, small_driver
+from helpers import shaken, small_collector, small_config
 
 T, N = 8, 4
 ONE = {"num_epochs": 1, "num_minibatches": 1}
@@ -43,10 +42,10 @@ def rollout():
 
     ends = jnp.asarray(rng.random((T, N)) < 0.2)
     return Rollout(
-        observation=numbers(T, N, 3), first=jnp.roll(ends, 1, 0), action=jnp.asarray(rng.integers(0, 2, (T, N)), jnp.int32),
+        observation=numbers(T, N, 3), episode_start=jnp.roll(ends, 1, 0), action=jnp.asarray(rng.integers(0, 2, (T, N)), jnp.int32),
         log_prob=jnp.log(jnp.asarray(rng.uniform(0.2, 0.8, (T, N)), jnp.float32)), value=numbers(T, N), reward=numbers(T, N),
-        terminated=ends, truncated=jnp.zeros((T, N), bool), bootstrap=jnp.zeros((T, N)), valid=jnp.ones((T, N), bool),
-        memory=((),), last_observation=numbers(N, 3), last_first=ends[-1], last_memory=((),), last_value=numbers(N),
+        terminated=ends, truncated=jnp.zeros((T, N), bool), bootstrap_value=jnp.zeros((T, N)), valid=jnp.ones((T, N), bool),
+        memory=((),), last_observation=numbers(N, 3), last_episode_start=ends[-1], last_memory=((),), last_value=numbers(N),
     )  # fmt: skip
 
 
@@ -73,14 +72,14 @@ def equal(a, b):
         ("ent_coef", "linear(0.2, 0)", 0.1, 0.2),
     ],
 )
-def test_a_schedule_in_the_middle_learns_as_the_constant_of_that_moment(name, schedule, half, start):
+def test_schedule_at_half_progress_equals_its_constant(name, schedule, half, start):
     other = {"learning_rate": 1e-2} if name != "learning_rate" else {}
     scheduled, _ = learned(at=0.5, **other, **{name: schedule})
     assert equal(scheduled, learned(at=0.5, **other, **{name: half})[0])
     assert not equal(scheduled, learned(at=0.5, **other, **{name: start})[0])
 
 
-def test_it_is_the_scaled_rewards_that_are_learned_from():
+def test_update_learns_from_scaled_rewards():
     state = learner(normalize_reward=True)
     _, scaled = scale_rewards(state, rollout())
     assert not equal(scaled.reward, rollout().reward)
@@ -89,7 +88,7 @@ def test_it_is_the_scaled_rewards_that_are_learned_from():
 
 
 @pytest.mark.parametrize("over", ["none", "batch", "minibatch"])
-def test_normalised_advantages_make_the_policy_blind_to_the_scale_of_rewards(over):
+def test_normalized_advantages_do_not_depend_on_reward_scale(over):
     nothing = jnp.zeros((T, N))
     plain = dataclasses.replace(rollout(), value=nothing, last_value=jnp.zeros(N))
     larger = dataclasses.replace(plain, reward=10 * plain.reward)
@@ -100,7 +99,7 @@ def test_normalised_advantages_make_the_policy_blind_to_the_scale_of_rewards(ove
     assert ratio == pytest.approx(10.0 if over == "none" else 1.0, rel=1e-4)
 
 
-def test_normalising_over_the_batch_is_not_normalising_over_the_minibatch():
+def test_batch_and_minibatch_normalization_differ():
     assert equal(learned(normalize_advantage="batch", **ONE)[0], learned(normalize_advantage="minibatch", **ONE)[0])
     assert not equal(learned(normalize_advantage="batch")[0], learned(normalize_advantage="minibatch")[0])
 
@@ -125,7 +124,7 @@ def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
 
 def test_grad_norm_is_that_of_the_gradient_before_clipping():
     state = learner(normalize_advantage="none", max_grad_norm=1e-3, **ONE)
-    batch = make_batch(rollout(), algorithm.advantages(rollout(), state), 1)
+    batch = prepare_batch(state, rollout())
     gradient = jax.grad(lambda policy: algorithm.loss(policy, state, batch)[0])(state.policy)
     expected = float(jnp.linalg.norm(ravel_pytree(split_policy(gradient)[0])[0]))
     _, metrics = ppo.update(state, rollout())
@@ -138,9 +137,12 @@ def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
     start = vector_of(learner())
     adam, _ = learned(learning_rate=0.1, **ONE)
     adamw, _ = learned(learning_rate=0.1, optimizer="adamw", weight_decay=0.3, **ONE)
-    is_weight = np.asarray(decayed(learner().policy))
-    assert 0 < is_weight.sum() < is_weight.size
-    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start * is_weight, atol=1e-6)
+    trainable, _ = split_policy(learner().policy)
+    marks = np.concatenate(
+        [np.full(x.size, m) for x, m in zip(*map(jax.tree.leaves, (trainable, is_weight(trainable))), strict=True)]
+    )
+    assert 0 < marks.sum() < marks.size
+    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start * marks, atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"memory": "lru"}, {"memory": "gtrxl"}, {"sde_every": 4}], ids=["lru", "gtrxl", "sde"])
@@ -148,11 +150,10 @@ def test_only_weight_matrices_are_decayed(settings):
     config = small_config(optimizer="adamw", weight_decay=0.1, **settings)
     policy = make_policy(jax.random.key(0), Box((3,)), Box((2,)), config.network, True)
     trainable, _ = split_policy(policy)
-    _, unravel = ravel_pytree(trainable)
-    marks = unravel(decayed(policy).astype(float))
+    marks = is_weight(trainable)
     for path, mark in jax.tree_util.tree_leaves_with_path(marks):
         name = jax.tree_util.keystr(path)
-        assert mark.min() == mark.max() == name.endswith(".weight"), name
+        assert mark == name.endswith(".weight"), name
     named = {jax.tree_util.keystr(path[-1:]) for path, _ in jax.tree_util.tree_leaves_with_path(marks)}
     assert {".weight", ".bias", ".log_std"} <= named
 
@@ -171,25 +172,25 @@ def test_adam_steps_are_as_long_as_the_learning_rate():
     assert moved.max() == pytest.approx(0.01, rel=1e-2)
 
 
-def test_an_update_counts_its_steps_and_renews_its_key():
+def test_update_counts_steps_and_changes_key():
     state = learner()
     after, _ = ppo.update(state, rollout())
     assert float(steps_to_float(after.steps)) == T * N
     assert jax.random.key_data(after.key).tolist() != jax.random.key_data(state.key).tolist()
 
 
-def test_a_bootstrap_that_is_not_finite_tells_of_a_final_observation():
-    from proximo.ppo.rollouts import health
+def test_nonfinite_bootstrap_value_is_reported_as_observation():
+    from proximo.ppo.rollout_processing import health
 
-    bad = dataclasses.replace(rollout(), bootstrap=jnp.zeros((T, N)).at[2, 1].set(jnp.nan))
+    bad = dataclasses.replace(rollout(), bootstrap_value=jnp.zeros((T, N)).at[2, 1].set(jnp.nan))
     after, metrics = ppo.update(learner(), bad)
     flags = health(bad, metrics, after)
     assert flags["observation"]
     assert not flags["reward"]
 
 
-def test_a_reward_too_large_for_its_statistics_is_told_as_the_reward():
-    from proximo.ppo.rollouts import health
+def test_overflowing_reward_statistics_are_reported_as_reward():
+    from proximo.ppo.rollout_processing import health
 
     huge = dataclasses.replace(rollout(), reward=rollout().reward.at[3, 0].set(1e25))
     after, metrics = ppo.update(learner(normalize_reward=True), huge)
@@ -198,13 +199,13 @@ def test_a_reward_too_large_for_its_statistics_is_told_as_the_reward():
     assert not any(health(rollout(), metrics, fine).values())
 
 
-def test_a_refreshed_memory_reaches_the_update_from_the_second_epoch_on():
+def test_refreshed_memory_changes_the_second_epoch():
     def learned(refresh, epochs):
-        driver = small_driver(
+        collector = small_collector(
             memory="gru", sequence_length=4, refresh_memory=refresh, num_epochs=epochs, num_minibatches=1, learning_rate=0.05
         )
-        state = driver.init(jax.random.key(0))
-        state, _ = jax.jit(driver.advance, static_argnums=2)(state, jnp.int32(1), 1)
+        state = collector.init(jax.random.key(0))
+        state, _ = jax.jit(collector.advance, static_argnums=2)(state, jnp.int32(1), 1)
         return ravel_pytree(split_policy(state.learner.policy)[0])[0]
 
     np.testing.assert_allclose(learned(True, 1), learned(False, 1), atol=1e-5)  # by the parameters that acted: the same memory

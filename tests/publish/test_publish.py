@@ -21,8 +21,8 @@ from proximo.cli import main
 from proximo.config import from_mapping
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.run import checkpoint, directory
-from proximo.run import system as system_module
+from proximo.storage import checkpoint, run_directory
+from proximo.storage import system_info as system_module
 
 MIDDLE = 10 * BATCH
 
@@ -56,9 +56,9 @@ def test_a_published_policy_comes_back_as_a_run_that_acts_alike(published, run_d
     assert theirs.step == MIDDLE
     memories = [policy.init_memory(3) for policy in (ours, theirs)]
     observation = np.random.default_rng(0).normal(size=(3, *ours.env.observation_space.shape)).astype(np.float32)
-    for first in (True, False, False):
+    for episode_start in (True, False, False):
         for i, policy in enumerate((ours, theirs)):
-            memories[i], action = policy(memories[i], observation, [first] * 3)
+            action, memories[i] = policy.predict(observation, memories[i], [episode_start] * 3)
             actions = action if i == 0 else (actions, action)
         np.testing.assert_array_equal(*actions)
     assert proximo.evaluate(theirs, 6).summary() == published[0].evaluation["greedy"] | {
@@ -92,7 +92,7 @@ def test_the_card_is_read_by_the_hubs_own_library_and_says_the_figures(published
         "reinforcement-learning", "proximo:PocMemory", "mean_reward",
     )  # fmt: skip
     greedy = said.evaluation["greedy"]
-    assert result.metric_value == f"{greedy['mean_return']:.2f} +/- {greedy['std_return']:.2f}"
+    assert result.metric_value == f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}"
     assert {"ppo", "recurrent", "gru", "proximo:PocMemory"} <= set(card.data.tags)
     assert f"{greedy['ci95'][0]:,.2f} … {greedy['ci95'][1]:,.2f}" in card.text
     assert "proximo pull path/to/this/folder" in card.text
@@ -128,7 +128,7 @@ def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(publis
 
 def test_a_folder_of_other_things_is_left_alone(run_dir, tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"holds 'thesis.tex' and no proximo.json"):
+    with pytest.raises(ConfigError, match=r"contains 'thesis.tex' but no proximo.json"):
         push(str(run_dir), tmp_path)
     with pytest.raises(ConfigError, match="is a file"):
         push(str(run_dir), tmp_path / "thesis.tex")
@@ -140,13 +140,13 @@ def test_what_was_pulled_before_is_the_same_run_and_another_of_its_name_is_left_
     assert pull(published[1], runs_dir=str(tmp_path)) == pulled
     other = push(str(run_dir), tmp_path / "other", episodes=2, clip=False)
     before = final_state(pulled)
-    with pytest.raises(RunDirectoryError, match=r"exists already and is another run: choose another --name"):
+    with pytest.raises(RunDirectoryError, match=r"already exists and is another run: choose another --name"):
         pull(other.place, runs_dir=str(tmp_path))
     assert final_state(pulled) == before
     assert pull(other.place, runs_dir=str(tmp_path), name="other").name == "other"
     with pytest.raises(ConfigError, match="expected a plain name"):
         pull(other.place, runs_dir=str(tmp_path), name="../up")
-    newest, _ = directory.resolve("last", tmp_path)
+    newest, _ = run_directory.resolve("last", tmp_path)
     assert newest.name == "other", "what came last, whenever it was trained"
 
 
@@ -176,7 +176,7 @@ def listed(folder, name, data):
 )
 def test_a_name_that_no_published_policy_has_is_refused(folder, tmp_path, name):
     rewritten(folder, files=listed(folder, name, b"x"))
-    with pytest.raises(CheckpointError, match="which is no file of a published policy"):
+    with pytest.raises(CheckpointError, match="which is not a file of a published policy"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
@@ -207,11 +207,11 @@ def test_a_changed_or_missing_file_is_told_and_nothing_is_left(folder, tmp_path,
     with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).write_bytes(data + b"more")
-    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected [0-9,]+ at most"):
+    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected at most [0-9,]+"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).unlink()
     os.mkfifo(folder / file)
-    with pytest.raises(CheckpointError, match="is no ordinary file"):
+    with pytest.raises(CheckpointError, match="is not a regular file"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
@@ -227,7 +227,7 @@ def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "other"}, "is no published policy: proximo.json does not say format"),
+        ({"format": "other"}, "is not a published policy: expected format"),
         ({"format_version": 2}, "has the format version 2; this proximo reads version 1"),
         ({"step": "1"}, "is damaged: it lacks step"),
         ({"files": {}}, "is damaged: it lacks config.yaml, system.json, evaluation.json"),
@@ -269,7 +269,7 @@ def asking_for(folder, env_id, **settings):
 @pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
 def test_a_module_is_imported_for_nobody_who_does_not_know_it(folder, tmp_path, env_id):
     asking_for(folder, env_id)
-    with pytest.raises(ConfigError, match=r"a module that would be imported from your Python path.*--trust-code"):
+    with pytest.raises(ConfigError, match=r"a module to import from your Python path.*--trust-code"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
@@ -297,10 +297,10 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
     asking_for(folder, f"{folder.name}.evil:Env")
     monkeypatch.chdir(folder.parent)
     monkeypatch.syspath_prepend(str(folder.parent))
-    with pytest.raises(CheckpointError, match="is a published policy: `proximo pull"):
+    with pytest.raises(CheckpointError, match="is a published policy: make a run of it with `proximo pull"):
         proximo.evaluate(str(folder))
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
-    with pytest.raises(EnvError, match=r"lies in .*, a run: code that comes with one is never imported"):
+    with pytest.raises(EnvError, match=r"is inside the run .*: code in a run is never imported"):
         proximo.evaluate(str(pulled))
 
 
@@ -323,13 +323,13 @@ def test_strange_files_among_the_old_checkpoints_stop_nothing(run_dir, folder):
 
 def test_a_checkpoint_that_goes_away_while_it_is_judged_is_published(run_dir, tmp_path, monkeypatch):
     run = copied(run_dir, tmp_path)
-    judged = publishing.judge
+    judged = publishing.evaluate_policy
 
     def slow(*arguments, **settings):
         shutil.rmtree(run / "checkpoints" / str(MIDDLE))
         return judged(*arguments, **settings)
 
-    monkeypatch.setattr(publishing, "judge", slow)
+    monkeypatch.setattr(publishing, "evaluate_policy", slow)
     push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, clip=False)
     assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
 
@@ -347,13 +347,13 @@ def test_judging_and_filming_take_the_environment_that_was_asked_for(run_dir, tm
 def test_episodes_that_did_not_end_are_on_the_card(tmp_path):
     run = trained(tmp_path / "runs", "r", "gymnax:Pendulum-v1", total_steps=64, eval_max_steps=20, eval_episodes=2)
     said = push(str(run), tmp_path / "out", episodes=2, clip=False)
-    assert "2 greedy episodes did not end and count as they stood." in said.warnings
+    assert "2 greedy episodes did not end: their returns so far are counted." in said.warnings
     assert "2 greedy episodes did not end" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypatch):
     before = sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-    monkeypatch.setattr(publishing, "judge", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(publishing, "evaluate_policy", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         push(str(run_dir), folder)
     assert sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()) == before
@@ -365,10 +365,10 @@ def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypa
 def test_an_environment_that_draws_nothing_is_published_without_a_clip(tmp_path):
     run = trained(tmp_path / "runs", "r", total_steps=64)
     said = push(str(run), tmp_path / "out", episodes=2)
-    assert [warning[:17] for warning in said.warnings] == ["there is no clip:"]
+    assert [warning[:19] for warning in said.warnings] == ["no clip was recorde"]
     assert "replay.mp4" not in said.files
     text = (tmp_path / "out" / "README.md").read_text()
-    assert "`toys:RandomEnds` is code that is not in this folder" in text
+    assert "`toys:RandomEnds` is code that this folder does not contain" in text
     with pytest.raises(ConfigError, match="--trust-code"):
         pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs")
     assert pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs", trust_code=True).name == "theirs"
@@ -449,7 +449,7 @@ def test_the_hub_gives_back_what_it_got(the_hub, run_dir, tmp_path):
 def test_a_repository_of_other_things_is_left_alone(the_hub, run_dir):
     the_hub.create_repo("me/llm", exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
-    with pytest.raises(hub.HubError, match=r"holds 'model.bin' and no proximo.json: choose another repository"):
+    with pytest.raises(hub.HubError, match=r"contains 'model.bin' but no proximo.json: choose another repository"):
         push(str(run_dir), "hf:me/llm")
     assert the_hub.names("me/llm") == ["model.bin"]
 
@@ -461,16 +461,16 @@ def test_private_does_not_go_to_a_public_page(the_hub, run_dir):
 
 
 def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(the_hub, run_dir, monkeypatch):
-    monkeypatch.setattr("proximo.publish.publishing.judge", lambda *_, **__: pytest.fail("judged"))
+    monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("judged"))
     for to in ("hf:poc", "hf:me/poc/more", "hf:"):
         with pytest.raises(ConfigError, match="expected hf:OWNER/NAME"):
             push(str(run_dir), to)
-    with pytest.raises(ConfigError, match="a revision is for pull"):
+    with pytest.raises(ConfigError, match="push writes to the main branch"):
         push(str(run_dir), "hf:me/poc@v1")
-    with pytest.raises(ConfigError, match="private is for the Hub"):
+    with pytest.raises(ConfigError, match="private = True needs a repository on the Hub"):
         push(str(run_dir), "folder", private=True)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    with pytest.raises(hub.HubError, match="There is no token"):
+    with pytest.raises(hub.HubError, match="No token of the Hugging Face Hub was found"):
         push(str(run_dir), "hf:me/poc")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
@@ -478,12 +478,12 @@ def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(t
 
 
 def test_a_refusal_of_the_hub_is_one_sentence(the_hub, tmp_path):
-    with pytest.raises(hub.HubError, match=r"does not do it for me/none: 404: no repository me/none"):
+    with pytest.raises(hub.HubError, match=r"refuses the request for me/none: 404: no repository me/none"):
         pull("hf:me/none", runs_dir=str(tmp_path))
 
 
 def test_a_copy_of_a_run_is_no_published_policy(run_dir, tmp_path):
-    with pytest.raises(CheckpointError, match=r"is no published policy: cannot read proximo.json"):
+    with pytest.raises(CheckpointError, match=r"is not a published policy: cannot read proximo.json"):
         pull(copied(run_dir, tmp_path), runs_dir=str(tmp_path / "runs"))
-    with pytest.raises(CheckpointError, match=r"There is no folder 'nowhere'"):
+    with pytest.raises(CheckpointError, match=r"The folder 'nowhere' does not exist"):
         pull("nowhere", runs_dir=str(tmp_path / "runs"))

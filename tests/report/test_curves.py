@@ -11,8 +11,8 @@ from proximo.report.curves import (
     chart_data,
     common_grid,
     curves,
+    max_points,
     middle_of,
-    most_points,
     on_grid,
     thinned,
 )
@@ -40,9 +40,9 @@ def test_a_point_of_a_thinned_curve_is_the_mean_of_the_rows_up_to_it():
 
 def test_the_last_evaluation_is_no_mean(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=40)
-    write_rows(run_dir, [{"step": i, "eval/mean_return": float(i), "train/entropy": float(i)} for i in range(1, 41)])
+    write_rows(run_dir, [{"step": i, "eval/return_mean": float(i), "train/entropy": float(i)} for i in range(1, 41)])
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
-    ends = [curves(section.groups[0], metric, 10).lines[0].y[-1] for metric in ("eval/mean_return", "train/entropy")]
+    ends = [curves(section.groups[0], metric, 10).lines[0].y[-1] for metric in ("eval/return_mean", "train/entropy")]
     assert ends == [40.0, 38.5]
 
 
@@ -83,7 +83,7 @@ def test_a_seed_that_failed_early_ends_and_the_others_go_on(tmp_path):
 
 def test_curves_over_wall_time_have_seconds(tmp_path):
     [section] = sections_of(read_runs([str(made_group(tmp_path / "g"))], tmp_path))
-    drawn = curves(section.groups[0], "eval/mean_return")
+    drawn = curves(section.groups[0], "eval/return_mean")
     assert drawn.middles["seconds"].x[-1] == pytest.approx(20 * BATCH / 5000)
 
 
@@ -105,7 +105,7 @@ def test_axes_that_curves_share_are_written_once(tmp_path):
 
 
 def test_many_runs_have_fewer_points_each():
-    assert [most_points(runs) for runs in (1, 20, 100, 10_000)] == [300, 300, 80, 40]
+    assert [max_points(runs) for runs in (1, 20, 100, 10_000)] == [300, 300, 80, 40]
 
 
 def test_charts_are_those_that_any_run_has_measured(tmp_path):

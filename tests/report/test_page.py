@@ -97,14 +97,14 @@ def test_runs_are_shown_as_what_they_are(groups):
     assert [re.sub("<[^>]+>", "", notice).strip() for notice in notices] == [
         "gru/seed-0: interrupted at 50% (10,240 of 20,480 steps).",
         "gru/seed-1: failed at 25% (5,120 of 20,480 steps). NaN in the loss.",
-        "gru/seed-2: not begun (0 of 20,480 steps).",
+        "gru/seed-2: not started (0 of 20,480 steps).",
     ]
-    assert "1 interrupted, 1 failed, 1 not begun, 1 finished" in text
+    assert "1 interrupted, 1 failed, 1 not started, 1 finished" in text
 
 
 def test_settings_that_differ_and_those_in_common_stand_apart(groups):
     text = rendered(groups)
-    differing = text[text.index("Settings that differ") : text.index("Every run")]
+    differing = text[text.index("Settings that differ") : text.index("All runs")]
     assert "<th>memory</th>" in differing
     assert ">lstm</td>" in differing
     common = text[text.index("Settings in common") :]
@@ -126,8 +126,8 @@ def test_the_last_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups)
     videos = re.findall(r'src="data:video/mp4;base64,([^"]+)"', text)
     assert len(videos) == 1
     assert videos[0].startswith("MTEx")  # 111…: the later one
-    assert re.search(r"step 10,240, recorded in training, greedy: [^<]*gru/seed-0/videos/10240.mp4<", text)
-    assert "lstm/seed-0/videos/10240.mp4 is left out: 0.0 MB would make the page too large." in text
+    assert re.search(r"step 10,240, recorded in training, greedy actions: [^<]*gru/seed-0/videos/10240.mp4<", text)
+    assert "lstm/seed-0/videos/10240.mp4 is omitted: its 0.0 MB would make the page too large." in text
     assert len(re.findall("<video", rendered(groups))) == 2
 
 
@@ -136,8 +136,8 @@ def test_the_last_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups)
     [
         (["watch-random.mp4", "other.mp4", ".30720.mp4"], None, None),
         (["watch-9216.mp4", "watch-10240.mp4", "watch-random.mp4"], "watch-10240.mp4", "step 10,240, written by `proximo watch`"),
-        (["watch-10240.mp4", "replay.mp4"], "replay.mp4", "as it was published, greedy"),
-        (["watch-10240.mp4", "replay.mp4", "1024.mp4"], "1024.mp4", "step 1,024, recorded in training, greedy"),
+        (["watch-10240.mp4", "replay.mp4"], "replay.mp4", "from the publication, greedy actions"),
+        (["watch-10240.mp4", "replay.mp4", "1024.mp4"], "1024.mp4", "step 1,024, recorded in training, greedy actions"),
     ],
 )
 def test_a_clip_of_the_training_goes_before_what_was_watched_later(tmp_path, names, last, shows):
@@ -181,8 +181,8 @@ def test_page_and_csv_include_seeds_that_failed_without_measurements(groups, tmp
     write_rows(groups[0] / "seed-1", [])
     write_rows(groups[0] / "seed-2", [])
     text = re.sub("<[^>]+>", " ", rendered(groups))
-    assert re.search(r"1 failed without a result, counted as \d", text)
-    assert "1 without a result, left out" in text
+    assert re.search(r"1 failed without a result; each counts as \d", text)
+    assert "1 without a result, not counted" in text
     lines = list(tidy.lines(sections_of(read_runs(map(str, groups), tmp_path))))
     assert [line for line in lines if ",failed," in line] == ["gymnax:CartPole-v1,gru/seed-1,gru,1,0,,failed,1\n"]
 
@@ -215,7 +215,7 @@ def test_a_run_whose_first_episode_goes_on_has_a_page_and_a_picture(tmp_path, me
 
 def test_environments_that_the_picture_leaves_out_are_told():
     sections = [Section(f"env-{i}", [], []) for i in range(14)]
-    assert not_drawn(sections) == ["report.png has the first 12 environments; the page has env-12, env-13 too."]
+    assert not_drawn(sections) == ["report.png shows only the first 12 environments; the page also shows env-12, env-13."]
     assert not_drawn(sections[:12]) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.errors import CheckpointError
 from proximo.report.read import read_run, read_runs
-from proximo.run.directory import RunLock
+from proximo.storage.run_directory import RunLock
 
 
 def test_metrics_are_read_with_their_steps_and_seconds(tmp_path):
@@ -18,13 +18,13 @@ def test_metrics_are_read_with_their_steps_and_seconds(tmp_path):
     np.testing.assert_allclose(series.seconds, series.step / SPEED)
     assert (run.status, run.step, run.seed, run.label) == ("finished", 20 * BATCH, 3, "r")
     assert run.seconds == pytest.approx(20 * BATCH / SPEED)
-    assert run.facts["command"] == "proximo train gymnax:CartPole-v1"
-    assert "0.10.2" in run.facts["versions"]
+    assert run.start_info["command"] == "proximo train gymnax:CartPole-v1"
+    assert "0.10.2" in run.start_info["versions"]
 
 
 def test_an_evaluation_has_the_time_of_the_row_before_it(tmp_path):
     run = read_run(made_run(tmp_path / "r"))
-    evaluations = run.series["eval/mean_return"]
+    evaluations = run.series["eval/return_mean"]
     np.testing.assert_allclose(evaluations.seconds, evaluations.step / SPEED)
 
 
@@ -48,7 +48,7 @@ def test_the_seconds_of_a_resumed_run_go_on(tmp_path):
 
 def _row_seconds(run_dir):
     from proximo.report.read import _seconds
-    from proximo.run.sinks import read_rows
+    from proximo.tracking.sinks import read_rows
 
     return _seconds(read_rows(run_dir / "metrics.jsonl"))
 
@@ -109,19 +109,19 @@ def test_a_seed_by_itself_keeps_the_name_of_its_group(tmp_path):
 def test_a_seed_that_has_not_begun_is_shown_beside_the_others(tmp_path):
     group = made_group(tmp_path / "g", seeds=2)
     (group / "seed-1" / "metrics.jsonl").unlink()
-    assert [run.status for run in read_runs([str(group)], tmp_path)] == ["finished", "not begun"]
+    assert [run.status for run in read_runs([str(group)], tmp_path)] == ["finished", "not started"]
 
 
 def test_a_run_without_any_row_is_one_sentence(tmp_path):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_text("")
-    with pytest.raises(CheckpointError, match=r"r has no row of metrics yet: wait for its first update"):
+    with pytest.raises(CheckpointError, match=r"r has no metrics yet: wait for the first update"):
         read_runs([str(run_dir)], tmp_path)
 
 
 def test_a_checkpoint_of_a_run_is_no_report(tmp_path):
     made_run(tmp_path / "r")
-    with pytest.raises(CheckpointError, match=r"'.*r@best': a report shows runs as a whole; leave out what stands behind @"):
+    with pytest.raises(CheckpointError, match=r"'.*r@best': a report is about whole runs, not checkpoints: omit @"):
         read_runs([f"{tmp_path}/r@best"], tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
     file.write_text(whole + '{"step": 99')
     assert read_run(run_dir).step == 20 * BATCH
     file.write_text("nonsense\n" + whole)
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is no row"):
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is not a row"):
         read_run(run_dir)
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
 def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is no row of metrics"):
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is"):
         read_run(run_dir)
 
 
@@ -150,7 +150,7 @@ def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, cont
 def test_a_first_row_that_is_just_being_written_is_none_yet(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)
-    assert read_run(run_dir).status == "not begun"
+    assert read_run(run_dir).status == "not started"
 
 
 def test_values_that_are_no_numbers_and_a_damaged_description_are_left_out(tmp_path):
@@ -161,4 +161,4 @@ def test_values_that_are_no_numbers_and_a_damaged_description_are_left_out(tmp_p
     (run_dir / "system.json").write_text("[" * 10**5)
     run = read_run(run_dir)
     assert not {"train/loss", "train/list", "train/flag", "train/nan", "train/large"} & set(run.series)
-    assert set(run.facts) == {"command"}
+    assert set(run.start_info) == {"command"}

@@ -12,9 +12,9 @@ from proximo.report.read import read_runs
 def evaluated(run_dir, *returns):
     """A run with these evaluations, at equal distances."""
     made_run(run_dir, seed=int(run_dir.name.removeprefix("seed-")))
-    rows = [row for row in made_rows(20, 100, 0) if "eval/mean_return" not in row]
+    rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
     steps = np.linspace(0, 20 * BATCH, len(returns) + 1)[1:].astype(int).tolist()
-    rows += [{"step": s, "eval/mean_return": r, "eval/success_rate": 0.5} for s, r in zip(steps, returns, strict=True)]
+    rows += [{"step": s, "eval/return_mean": r, "eval/success_rate": 0.5} for s, r in zip(steps, returns, strict=True)]
     write_rows(run_dir, sorted(rows, key=lambda row: row["step"]))
 
 
@@ -39,7 +39,7 @@ def test_final_and_best_are_interquartile_means_over_runs(section):
 
 def test_without_evaluations_the_last_episodes_count(tmp_path):
     run_dir = made_run(tmp_path / "r", eval_episodes=0)
-    rows = [row for row in made_rows(20, 100, 0) if "eval/mean_return" not in row]
+    rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
     write_rows(run_dir, rows)
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
     [row] = tables.final_table(section)
@@ -55,7 +55,7 @@ def test_a_failed_run_counts_with_what_it_reached(tmp_path):
     [section] = sections_of(read_runs([str(group)], tmp_path))
     [row] = tables.final_table(section)
     assert row.statuses == {"finished": 1, "failed": 1}
-    reached = [tables.final_score(run, "eval/mean_return") for run in section.runs]
+    reached = [tables.final_score(run, "eval/return_mean") for run in section.runs]
     assert row.final.iqm == pytest.approx(np.mean(reached))
     assert reached[1] > 900
 
@@ -66,7 +66,7 @@ def failing(tmp_path):
     for seed, returns in enumerate([(400.0, 480.0), (450.0, 500.0)]):
         evaluated(tmp_path / "a" / f"seed-{seed}", *returns)
         evaluated(tmp_path / "b" / f"seed-{seed}", 100.0, 200.0 + seed)
-    begun = [row for row in made_rows(4, 100, 3) if "eval/mean_return" not in row]
+    begun = [row for row in made_rows(4, 100, 3) if "eval/return_mean" not in row]
     for seed, rows in ((2, []), (3, begun), (4, begun)):
         write_rows(made_run(tmp_path / "a" / f"seed-{seed}", seed=seed), rows)
     for seed in (2, 3):

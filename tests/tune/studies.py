@@ -1,10 +1,10 @@
 """Small studies for the tests: seconds each, on a task where the best action is known."""
 
-from proximo.run import make_config
-from proximo.run.interrupts import Interrupts
-from proximo.tune.evaluated import StoppedError, Watch
+from proximo.config.loading import make_config
+from proximo.training.interrupts import Interrupts
 from proximo.tune.plan import StudyPlan
 from proximo.tune.planning import make_plan
+from proximo.tune.trial import StoppedError, Watch
 
 SETTINGS = {
     "num_envs": 8, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8, "towers": "shared",
@@ -33,7 +33,7 @@ class Watching(Watch):
         super().__init__(Interrupts())
         self.calls, self.stop_at = 0, stop_at
 
-    def call(self, function, *arguments, computes=lambda: True):
+    def call(self, function, *arguments, is_computing=lambda: True):
         self.calls += 1
         if self.calls == self.stop_at:
             raise StoppedError

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from proximo.coercion import coerce
 from proximo.config import LEAVES, Config, override
-from proximo.schedule_text import ScheduleText
+from proximo.config.coercion import coerce
+from proximo.config.schedule_text import ScheduleText
 from proximo.tune.dimension import Choices, Range
 from proximo.tune.space import read_space
 

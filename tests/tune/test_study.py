@@ -6,11 +6,11 @@ import time
 import pytest
 
 from proximo.tune import study as module
-from proximo.tune.evaluated import Reached, StoppedError
 from proximo.tune.plan import read_plan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import best_of, finalists
 from proximo.tune.study import Study, shaping
+from proximo.tune.trial import StoppedError, TrialResult
 
 from studies import Watching, config, plan
 
@@ -84,7 +84,7 @@ def test_the_final_round_is_on_other_seeds_for_the_best(whole):
 
 
 def test_a_base_that_may_be_the_best_is_in_the_final_round(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6, finalists=2)).trials
     assert [t.number for t in trials if t.final] == [0, 1, 3]
@@ -150,7 +150,7 @@ def test_a_base_outside_the_space_is_trial_0_all_the_same(tmp_path, monkeypatch)
         widths.append((len(configs), width))
         return Scripted(configs)
 
-    monkeypatch.setattr(module, "make_batch", scripted)
+    monkeypatch.setattr(module, "Batch", scripted)
     p = plan(tmp_path, "learning_rate: {low: 1e-3, high: 1e-1, log: true}\n", trials=4)
     study = searched(tmp_path / "s", p)
     trials = study.trials
@@ -178,24 +178,24 @@ def test_memory_that_does_not_suffice_fails_the_batch_and_nothing_else(tmp_path,
     class Trainer:
         width, full_seconds, asked = 3, 0.0, 0
 
-        def train(self, evaluations, judge):
+        def train(self, evaluations, select):
             Trainer.asked += 1
             if Trainer.asked == 1:
                 raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-            judge(2, {i: Reached((1.0 + i,), final=True) for i in range(3)})
+            select(2, {i: TrialResult((1.0 + i,), final=True) for i in range(3)})
 
-    monkeypatch.setattr(module, "make_batch", lambda *_: Trainer())
+    monkeypatch.setattr(module, "Batch", lambda *_: Trainer())
     trials = searched(tmp_path / "s", p).trials
-    assert [(t.state, t.reason) for t in trials[:3]] == [("failed", "the memory did not suffice")] * 3
+    assert [(t.state, t.reason) for t in trials[:3]] == [("failed", "there was not enough memory")] * 3
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
 
 
 def test_another_error_is_not_swallowed(tmp_path, monkeypatch):
     class Trainer:
-        def train(self, evaluations, judge):
+        def train(self, evaluations, select):
             raise RuntimeError("a bug")
 
-    monkeypatch.setattr(module, "make_batch", lambda *_: Trainer())
+    monkeypatch.setattr(module, "Batch", lambda *_: Trainer())
     with pytest.raises(RuntimeError, match="a bug"):
         searched(tmp_path / "s", plan(tmp_path, TRACED))
 
@@ -208,15 +208,15 @@ class Scripted:
     def __init__(self, configs, *_):
         self.count = len(configs)
 
-    def train(self, evaluations, judge):
+    def train(self, evaluations, select):
         live = range(self.count)
         for number in range(1, evaluations + 1):
-            live = judge(number, {i: Reached((float(self.order * i),), final=number == evaluations) for i in live})
+            live = select(number, {i: TrialResult((float(self.order * i),), final=number == evaluations) for i in live})
 
 
 @pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
 def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch, pruner, pruned):
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, together=10, pruner=pruner, evaluations=4)).trials
     states = [t.state for t in trials]
@@ -228,7 +228,7 @@ def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch
 
 def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path, monkeypatch):
     """A final round of the base and two others, and the winner's test, take 40 seconds of the scripted trainer."""
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     p = plan(tmp_path, TRACED, trials=30, finalists=2)
     (tmp_path / "s").mkdir()
@@ -255,7 +255,7 @@ class Warned(Reporter):
 
 
 def test_a_final_round_that_was_not_run_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
 
     def said(name, seconds, **search):
         reporter = Warned()
@@ -286,13 +286,13 @@ def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_pa
             super().__init__(configs)
             self.watch = watch
 
-        def train(self, evaluations, judge):
+        def train(self, evaluations, select):
             for share in (0.01, 0.05, 0.5, 1.0):
                 shares.append(share)
                 self.watch.advanced(share)
             super().train(evaluations, judge)
 
-    monkeypatch.setattr(module, "make_batch", Slow)
+    monkeypatch.setattr(module, "Batch", Slow)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 60).trials
     assert shares == [0.01, 0.05, 0.5, 1.0, 0.01, 0.05], "the base's batch is, and the next one is ended when its speed is known"
     assert [(t.state, t.reason) for t in trials[3:]] == [("pruned", "time was up")] * 3
@@ -306,11 +306,11 @@ def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeyp
             super().__init__(configs)
             self.watch = watch
 
-        def train(self, evaluations, judge):
+        def train(self, evaluations, select):
             self.watch.advanced(0.5)
             super().train(evaluations, judge)
 
-    monkeypatch.setattr(module, "make_batch", Telling)
+    monkeypatch.setattr(module, "Batch", Telling)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=12, finalists=2), deadline=time.monotonic() + 34).trials
     assert len(trials) == 12, "others may be faster"
     assert {t.reason for t in trials[3:]} == {"time was up"}
@@ -322,7 +322,7 @@ def test_what_shapes_the_program_is_found_by_its_key(tmp_path):
 
 
 def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
     p = plan(tmp_path, "num_envs: [2, 8]\nnum_minibatches: [2, 64]\n" + TRACED, trials=30)
     trials = searched(tmp_path / "s", p).trials
     drawn = {(t.settings["num_envs"], t.settings["num_minibatches"]) for t in trials}
@@ -332,7 +332,7 @@ def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch
 
 def test_trials_that_train_one_by_one_are_drawn_whole_so_that_they_fit(tmp_path, monkeypatch):
     """Where a batch shares what is compiled, a number that does not fit beside it fails its trial alone."""
-    monkeypatch.setattr(module, "make_batch", Scripted)
+    monkeypatch.setattr(module, "Batch", Scripted)
     space = "optimizer: [adam, adamw]\nweight_decay: [0, 0.01]\n" + TRACED
     alone = searched(tmp_path / "a", plan(tmp_path, space, trials=16, together=1)).trials
     drawn = {(t.settings["optimizer"], t.settings["weight_decay"]) for t in alone}

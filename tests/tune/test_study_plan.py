@@ -33,7 +33,7 @@ def test_a_wrong_number_is_one_sentence(tmp_path, changes, sentence):
 @pytest.mark.parametrize(
     ("space", "settings", "fixed", "sentence"),
     [
-        (SPACE, {"eval_episodes": 0}, (), "eval_episodes = 0: trials are judged by evaluations"),
+        (SPACE, {"eval_episodes": 0}, (), "eval_episodes = 0: trials are compared by evaluations"),
         (SPACE, {}, ("gamma",), "There is nothing to search: the space is empty, or every setting of it was given as a flag."),
         ("", {}, (), "There is nothing to search"),
         ("- gamma", {}, (), "expected settings with their values, as `num_steps: [64, 128]`, found list."),

@@ -9,19 +9,18 @@ import pytest
 import yaml
 from PIL import Image
 
-from proximo import presets
-from proximo.cli import tune_console
-from proximo.config import override, to_mapping
-from proximo.run import make_config
-from proximo.run.files import plain
+from proximo.cli import tuning_reporters
+from proximo.config import override, presets, to_mapping
+from proximo.config.loading import make_config
+from proximo.storage.atomic_files import plain
 from proximo.tune import study as study_module
 from proximo.tune.api import TuneResult
-from proximo.tune.evaluated import Reached
-from proximo.tune.pictures import LEAST_TRIALS, draw_importance, draw_pictures, importance
+from proximo.tune.pictures import MIN_TRIALS, draw_importance, draw_pictures, importance
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of, finalists
 from proximo.tune.result import changes, settings_of, summary, write_preset, write_tables
 from proximo.tune.study import Study
+from proximo.tune.trial import TrialResult
 
 from studies import Watching, config, plan
 
@@ -84,10 +83,10 @@ class Noisy:
     def score(gamma, seed):
         return float(np.random.default_rng([round(gamma * 10**6), seed]).normal())
 
-    def train(self, evaluations, judge):
+    def train(self, evaluations, select):
         returns = [tuple(self.score(config.ppo.gamma, seed) for seed in self.seeds) for config in self.configs]
         failed = self.failing in self.seeds
-        judge(evaluations, {i: Reached((), "NaN") if failed else Reached(x, final=True) for i, x in enumerate(returns)})
+        select(evaluations, {i: TrialResult((), "NaN") if failed else TrialResult(x, final=True) for i, x in enumerate(returns)})
 
 
 def searched(folder, plan):
@@ -100,7 +99,7 @@ def searched(folder, plan):
 @pytest.fixture
 def noisy(tmp_path, monkeypatch):
     """Twelve trials one by one, two seeds each, as on Gymnasium."""
-    monkeypatch.setattr(study_module, "make_batch", Noisy)
+    monkeypatch.setattr(study_module, "Batch", Noisy)
     monkeypatch.setattr(Noisy, "trained", [], raising=False)
     space = "gamma: {low: 0.5, high: 0.99, one_minus: true}\n"
     (tmp_path / "s").mkdir()
@@ -129,7 +128,7 @@ def test_winner_that_fails_on_its_test_seeds_is_reported(noisy, tmp_path, monkey
     best = best_of(found)
     assert (best.test, best.test_failed) == ([], True)
     write_tables(tmp_path, noisy, found)
-    tune_console.say(TuneResult(tmp_path, noisy, found, best, tmp_path / "preset.yaml"))
+    tuning_reporters.print_result(TuneResult(tmp_path, noisy, found, best, tmp_path / "preset.yaml"))
     assert "The winner failed on its test seeds" in capsys.readouterr().out
     assert yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]["test_score"] is None
 
@@ -205,7 +204,7 @@ def study_of(count, score):
 def test_importance_names_what_the_score_hangs_on():
     found = importance(study_of(60, lambda x: -abs(x["a"] - 0.3)))
     assert found["a"] > 4 * found["b"]
-    assert importance(study_of(LEAST_TRIALS - 1, lambda x: x["a"])) == {}
+    assert importance(study_of(MIN_TRIALS - 1, lambda x: x["a"])) == {}
     assert importance(study_of(20, lambda x: 1.0)) == {}
 
 

@@ -1,44 +1,64 @@
-"""Whole states in folders of one's choice, beside the checkpoints that a run keeps by itself."""
+"""Callbacks that save the whole training state to a folder, in addition to the checkpoints of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from proximo.errors import ConfigError
-from proximo.run.callbacks import Evaluation, Info
+from proximo.training.callbacks import Evaluation, Info
 
 
 class Checkpoints:
-    """Saves to ``folder/<step>`` behind every ``every`` updates: run directories, which ``proximo.load`` and the command line take. Of several seeds
-    each saves to ``folder/seed-<i>/<step>``."""
+    """Saves a run directory ``folder/<step>`` at regular intervals. ``proximo.load`` and all commands accept it.
+
+        proximo.train("CartPole-v1", callbacks=[Checkpoints("models/cartpole", every=50)])
+
+    With several seeds, each seed saves to ``folder/seed-<i>/<step>``.
+
+    Args:
+        folder: where to save; not the working folder.
+        every: updates between two saves, 1 or more.
+
+    Raises:
+        ConfigError: ``folder`` is the working folder.
+    """
 
     def __init__(self, folder: str | Path, every: int = 1):
-        self.folder, self.every = chosen(folder), every
+        self.folder, self.every = absolute_folder(folder), every
 
     def on_update(self, info: Info) -> None:
-        """Save."""
-        info.save(place(self.folder, info) / str(info.step))
+        """Save the state of ``info``."""
+        info.save(seed_folder(self.folder, info) / str(info.step))
 
 
 class BestModel:
-    """Saves to ``folder`` behind each evaluation that is better than all before; of several seeds to ``folder/seed-<i>``."""
+    """Saves a run directory ``folder`` after each evaluation that is the best so far. With several seeds, each seed saves to ``folder/seed-<i>``.
+
+        proximo.train("CartPole-v1", callbacks=[BestModel("models/best")])
+
+    Args:
+        folder: where to save; not the working folder.
+
+    Raises:
+        ConfigError: ``folder`` is the working folder.
+    """
 
     def __init__(self, folder: str | Path):
-        self.folder = chosen(folder)
+        self.folder = absolute_folder(folder)
 
     def on_evaluation(self, result: Evaluation) -> None:
-        """Save, where it is the best."""
+        """Save the state of ``result`` if it is the best so far."""
         if result.is_best:
-            result.save(place(self.folder, result))
+            result.save(seed_folder(self.folder, result))
 
 
-def chosen(folder: str | Path) -> Path:
-    """``folder`` as an absolute path, because an environment may change the working folder. Raises ``ConfigError`` for the working folder."""
+def absolute_folder(folder: str | Path) -> Path:
+    """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder."""
     if str(folder) in ("", "."):
         raise ConfigError(f"folder = {str(folder)!r}: expected another folder than the working folder, for example 'models'.")
     return Path(folder).absolute()
 
 
-def place(folder: Path, info: Info) -> Path:
-    """Where a seed writes: a folder of its own where there are several."""
+def seed_folder(folder: Path, info: Info) -> Path:
+    """The folder of a seed: ``folder`` itself, or ``folder/seed-<i>`` if the training has several seeds."""
     return folder / f"seed-{info.seed}" if info.is_one_of_several else folder

@@ -1,4 +1,4 @@
-"""A training that ends when it is good enough, or gets no better."""
+"""A callback that stops a training when it is good enough, or no longer improves."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ import numbers
 from typing import Any
 
 from proximo.errors import ConfigError
-from proximo.run.callbacks import Evaluation
+from proximo.training.callbacks import Evaluation
 
 
 class EarlyStopping:
-    """Stops at the first evaluation whose mean return is ``at`` or more, or behind ``patience`` evaluations in a row that were not better than the
-    best before by more than ``min_delta``. A NaN or infinite mean return counts as the lowest. Raises ``ConfigError`` where neither is given."""
+    """Stops at a mean return, or after evaluations without improvement. A NaN or infinite mean return counts as the lowest.
+
+        proximo.train("CartPole-v1", callbacks=[EarlyStopping(at=475, patience=20)])
+
+    Args:
+        at: stop at the first evaluation with this mean return or more.
+        patience: stop after this many evaluations in a row without improvement, 1 or more.
+        min_delta: an evaluation improves if its mean return exceeds the best one by more than this, 0 or more.
+
+    Raises:
+        ConfigError: neither ``at`` nor ``patience`` is given, or an argument is out of range.
+    """
 
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:
-            raise ConfigError("EarlyStopping: give at, the return to stop at, or patience, evaluations without a better one.")
+            raise ConfigError(
+                "EarlyStopping: expected at (the mean return to stop at) or patience (evaluations without improvement)."
+            )
         if patience is not None and (isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1):
             raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
         self.at = None if at is None else _number("at", at)
@@ -24,21 +36,21 @@ class EarlyStopping:
         self.best, self.waited = -math.inf, 0
 
     def on_evaluation(self, result: Evaluation) -> bool:
-        """Whether it is over."""
-        reached = result.mean_return if math.isfinite(result.mean_return) else -math.inf
+        """Whether to stop."""
+        reached = result.return_mean if math.isfinite(result.return_mean) else -math.inf
         if reached > self.best + self.min_delta:
             self.best, self.waited = reached, 0
         else:
             self.waited += 1
-        enough = self.at is not None and reached >= self.at
-        return enough or (self.patience is not None and self.waited >= self.patience)
+        is_reached = self.at is not None and reached >= self.at
+        return is_reached or (self.patience is not None and self.waited >= self.patience)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The best mean return, and the evaluations since, for a checkpoint."""
         return {"best": self.best if math.isfinite(self.best) else None, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """From one."""
+        """Continue from ``state``."""
         self.best = -math.inf if state["best"] is None else state["best"]
         self.waited = state["waited"]
 

@@ -1,4 +1,4 @@
-"""Which learning rate? One training in which it grows, and what PPO's clipping says of it."""
+"""A callback that suggests a learning rate, from one training in which the rate grows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proximo.errors import ConfigError
-from proximo.run.callbacks import Info
+from proximo.training.callbacks import Info
 
 COLUMNS = {
     "clip_fraction": "train/clip_fraction",
@@ -20,90 +20,103 @@ COLUMNS = {
     "explained_variance": "train/explained_variance",
     "entropy": "train/entropy",
 }
-LEAST_UPDATES = 10
-TOO_FAR = 0.5
-"""A clip fraction beyond which most rows teach nothing."""
-TIMES_TOO_FAR = 5
-LEAST_KL = 1e-8
+MIN_UPDATES = 10
+MAX_CLIP_FRACTION = 0.5
+"""From this clip fraction on, most transitions have no gradient."""
+MAX_CLIPPED_UPDATES = 5
+"""The training stops after so many updates in a row with ``MAX_CLIP_FRACTION`` or more."""
+MIN_KL = 1e-8
 INK, ACCENT, FAINT = "#222222", "#1f6fb4", "#9db7cc"
 
 
 class LearningRateFinder:
-    """A range test (Smith 2017, arXiv:1506.01186) by what PPO watches itself: over the updates of one training the learning rate grows from
-    ``low`` to ``high`` by equal factors, and ``suggestion`` is the rate at which the clip fraction passes ``clip_fraction`` or the approximate KL
-    divergence ``kl``, whichever is first.
+    """Suggests a learning rate by a range test (Smith 2017, arXiv:1506.01186), with PPO's own measures of how far an update moves the policy.
 
         finder = LearningRateFinder()
         proximo.train("gymnax:CartPole-v1", callbacks=[finder], **finder.settings)
-        finder.suggestion, finder.plot("rates.png")
+        print(finder.suggestion)
+        finder.plot("rates.png")
 
-    ``settings`` is what the training must be given for it. The training ends early once the clip fraction was 0.5 or more for five updates in a
-    row. Of several seeds each has a copy (``result.callbacks``). Raises ``ConfigError`` for a range that is none, and while training where the
-    learning rate is not the finder's, or the updates are fewer than ten.
+    Over the updates of one training, the learning rate grows from ``low`` to ``high`` by equal factors. The suggestion is the rate at which the
+    clip fraction exceeds ``clip_fraction``, or the approximate KL divergence exceeds ``kl``, whichever comes first. The training stops early when
+    the clip fraction was 0.5 or more for five updates in a row. With several seeds, each seed has a copy of the finder in ``result.callbacks``.
+
+    Args:
+        low: first learning rate, more than 0.
+        high: last learning rate, more than ``low``.
+        clip_fraction: limit of the clip fraction, more than 0 and less than 0.5.
+        kl: limit of the approximate KL divergence, more than 0.
+
+    Raises:
+        ConfigError: an argument is out of range. During the training: its learning rate is not the finder's, or it has fewer than ten updates.
     """
 
     def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.05, kl: float = 0.01):
         if not (0 < low < high < math.inf):
-            raise ConfigError(f"LearningRateFinder: low = {low!r}, high = {high!r}: expected two rates, 0 < low < high.")
-        if not 0 < clip_fraction < TOO_FAR:
+            raise ConfigError(f"LearningRateFinder: low = {low!r}, high = {high!r}: expected 0 < low < high.")
+        if not 0 < clip_fraction < MAX_CLIP_FRACTION:
             raise ConfigError(
-                f"LearningRateFinder: clip_fraction = {clip_fraction!r}: expected more than 0 and less than {TOO_FAR}."
+                f"LearningRateFinder: clip_fraction = {clip_fraction!r}: expected more than 0 and less than {MAX_CLIP_FRACTION}."
             )
         if not 0 < kl < math.inf:
             raise ConfigError(f"LearningRateFinder: kl = {kl!r}: expected more than 0.")
         self.low, self.high = float(low), float(high)
         self.limits = {"clip_fraction": float(clip_fraction), "approx_kl": float(kl)}
         self.rows: list[dict[str, Any]] = []
-        """Of each update: ``step``, ``learning_rate``, ``clip_fraction``, ``approx_kl``, ``return`` (None where no episode ended), ``loss``,
+        """One row for each update: ``step``, ``learning_rate``, ``clip_fraction``, ``approx_kl``, ``return`` (None if no episode ended), ``loss``,
         ``value_loss``, ``explained_variance``, ``entropy``."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """The setting of the training that it watches."""
+        """The settings that the training needs."""
         return {"learning_rate": f"exponential({self.low!r}, {self.high!r})"}
 
     def on_update(self, info: Info) -> bool:
-        """Note what the update has come to; whether it has gone far enough."""
+        """Record the update. Returns whether the rate is so high that the training can stop."""
         rate = info.metrics["train/learning_rate"]
-        self._hold(info, rate)
-        noted = {name: _number(info.metrics.get(metric)) for name, metric in COLUMNS.items()}
-        self.rows.append({"step": info.step, "learning_rate": rate, **noted})
-        last = self.rows[-TIMES_TOO_FAR:]
-        return len(last) == TIMES_TOO_FAR and all((row["clip_fraction"] or 0.0) >= TOO_FAR for row in last)
+        self._check(info, rate)
+        recorded = {name: _number(info.metrics.get(metric)) for name, metric in COLUMNS.items()}
+        self.rows.append({"step": info.step, "learning_rate": rate, **recorded})
+        last = self.rows[-MAX_CLIPPED_UPDATES:]
+        return len(last) == MAX_CLIPPED_UPDATES and all((row["clip_fraction"] or 0.0) >= MAX_CLIP_FRACTION for row in last)
 
-    def _hold(self, info: Info, rate: float) -> None:
-        """Raise unless ``rate`` follows upon those before, from ``low`` on."""
+    def _check(self, info: Info, rate: float) -> None:
+        """Raise a ``ConfigError`` unless ``rate`` continues the growth that starts at ``low``."""
         if self.rows and not self.rows[-1]["learning_rate"] <= rate <= self.high * 1.001:
             raise ConfigError(
-                f"LearningRateFinder: the learning rate is {rate:.3g} at step {info.step:,}, behind {self.rows[-1]['learning_rate']:.3g}: expected "
-                f"it to grow to {self.high:g}. One finder watches one training, whose total_steps stay what they are."
+                f"LearningRateFinder: the learning rate is {rate:.3g} at step {info.step:,}, after {self.rows[-1]['learning_rate']:.3g}: expected "
+                f"it to grow to {self.high:g}. Use one finder for one training, and do not change its total_steps."
             )
         if not self.rows and not math.isclose(rate, self.low, rel_tol=1e-3):
             raise ConfigError(
-                f"LearningRateFinder: the learning rate is {rate:.3g} at step {info.step:,}: expected {self.low:g}, where the range begins. Give the "
-                f"training the finder's settings, as proximo.train(env, callbacks=[finder], **finder.settings), and let it begin anew."
+                f"LearningRateFinder: the learning rate is {rate:.3g} at step {info.step:,}: expected {self.low:g}, the start of the range. Start a new "
+                f"training with the finder's settings: proximo.train(env, callbacks=[finder], **finder.settings)."
             )
         updates = info.total_steps // info.step
-        if not self.rows and updates < LEAST_UPDATES:
+        if not self.rows and updates < MIN_UPDATES:
             raise ConfigError(
                 f"LearningRateFinder: total_steps = {info.total_steps:,} are {updates} updates of {info.step:,} steps: expected "
-                f"{LEAST_UPDATES} or more."
+                f"{MIN_UPDATES} or more."
             )
 
     @property
     def suggestion(self) -> float:
-        """The learning rate, with two digits. Raises ``ConfigError`` where too little was seen yet, or the range holds none."""
-        found = [self._passing(name) for name in self.limits]
+        """The suggested learning rate, rounded to two digits.
+
+        Raises:
+            ConfigError: fewer than ten updates were recorded, or no rate of the range exceeds a limit, or the first one does already.
+        """
+        found = [self._rate_at_limit(name) for name in self.limits]
         if not any(found):
             reached = " and ".join(f"the {name.replace('_', ' ')} {self._fit(name)[1][-1]:.2g}" for name in self.limits)
             raise ConfigError(
-                f"LearningRateFinder: up to a learning rate of {self.rows[-1]['learning_rate']:.2g} {reached} was all there was, and "
-                f"{self._limits()} was not passed: raise high."
+                f"LearningRateFinder: at the last learning rate, {self.rows[-1]['learning_rate']:.2g}, {reached} did not exceed "
+                f"{self._limits()}: raise high."
             )
         rate = min(rate for rate in found if rate)
         if rate <= self.rows[0]["learning_rate"]:
             raise ConfigError(
-                f"LearningRateFinder: {self._limits()} was passed at the first learning rate already, {rate:.2g}: lower low."
+                f"LearningRateFinder: the first learning rate, {rate:.2g}, exceeds {self._limits()} already: lower low."
             )
         return float(f"{rate:.1e}")
 
@@ -111,31 +124,42 @@ class LearningRateFinder:
         return " or ".join(f"{limit:g}" for limit in self.limits.values())
 
     def _fit(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Rates, and the clip fraction, or on a logarithmic scale the divergence, as a function of them that never falls."""
-        if len(self.rows) < LEAST_UPDATES:
+        """Rates, and the best non-decreasing fit of a column to them; the fit of the KL divergence is on a logarithmic scale."""
+        if len(self.rows) < MIN_UPDATES:
             raise ConfigError(
-                f"LearningRateFinder has seen {len(self.rows)} updates: expected {LEAST_UPDATES} or more. Train with callbacks=[finder]; of several "
-                "seeds each has a finder of its own, in result.callbacks."
+                f"LearningRateFinder has recorded {len(self.rows)} updates: expected {MIN_UPDATES} or more. Train with callbacks=[finder]; with several "
+                "seeds, use the finders in result.callbacks."
             )
         rows = [row for row in self.rows if row[name] is not None]
         rates, values = (np.array([row[column] for row in rows]) for column in ("learning_rate", name))
-        return rates, growing(values) if name == "clip_fraction" else np.exp(growing(np.log(np.maximum(values, LEAST_KL))))
+        return rates, non_decreasing(values) if name == "clip_fraction" else np.exp(
+            non_decreasing(np.log(np.maximum(values, MIN_KL)))
+        )
 
-    def _passing(self, name: str) -> float | None:
-        """Where the fit passes its limit: between two updates on a logarithmic scale. None where it does not."""
+    def _rate_at_limit(self, name: str) -> float | None:
+        """The rate at which the fit reaches its limit, interpolated on a logarithmic scale. None if it does not."""
         (rates, fitted), limit = self._fit(name), self.limits[name]
         if fitted[-1] < limit:
             return None
-        behind = int(np.argmax(fitted >= limit))
-        before = max(behind - 1, 0)
-        share = (limit - fitted[before]) / (fitted[behind] - fitted[before]) if behind else 0.0
-        return float(rates[before] * (rates[behind] / rates[before]) ** share)
+        after = int(np.argmax(fitted >= limit))
+        before = max(after - 1, 0)
+        share = (limit - fitted[before]) / (fitted[after] - fitted[before]) if after else 0.0
+        return float(rates[before] * (rates[after] / rates[before]) ** share)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw clip fraction, approximate KL divergence and return against the rate, with the suggestion where there is one, as a PNG.
-        Raises ``ConfigError`` where too little was seen yet."""
+        """Plot clip fraction, approximate KL divergence and return against the learning rate.
+
+        Args:
+            path: file to write, a PNG.
+
+        Returns:
+            The path.
+
+        Raises:
+            ConfigError: fewer than ten updates were recorded.
+        """
         fits = {name: self._fit(name) for name in self.limits}
-        # Without pyplot: it would look for a display, and keep the figure.
+        # Without pyplot, which needs a display and keeps the figure.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -159,7 +183,7 @@ class LearningRateFinder:
             return str(error).removeprefix("LearningRateFinder: ")
 
     def _draw(self, axes: Any, name: str) -> None:
-        """One column against the rate."""
+        """Plot one column against the rate."""
         rows = [row for row in self.rows if row[name] is not None]
         rates, values = [row["learning_rate"] for row in rows], [row[name] for row in rows]
         axes.plot(rates, values, ".-", color=ACCENT, linewidth=0.8, markersize=5)
@@ -171,21 +195,21 @@ class LearningRateFinder:
         axes.spines[["top", "right"]].set_visible(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The range and the rows, for a checkpoint."""
         return {"low": self.low, "high": self.high, "rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """From one. Raises ``ConfigError`` where that was of another range."""
+        """Continue from ``state``. Raises a ``ConfigError`` if it has another range."""
         if (state["low"], state["high"]) != (self.low, self.high):
             raise ConfigError(
-                f"LearningRateFinder: the run goes from {state['low']:g} to {state['high']:g}, this finder from {self.low:g} to {self.high:g}: "
+                f"LearningRateFinder: the range of the run is {state['low']:g} to {state['high']:g}, of this finder {self.low:g} to {self.high:g}: "
                 "resume with the same range."
             )
         self.rows = list(state["rows"])
 
 
-def growing(values: np.ndarray) -> np.ndarray:
-    """The nearest values (least squares) that never fall: pools of neighbours that violate it have their mean (isotonic regression)."""
+def non_decreasing(values: np.ndarray) -> np.ndarray:
+    """Isotonic regression: the non-decreasing values nearest to ``values`` (least squares). Neighbors that decrease are pooled to their mean."""
     pools: list[tuple[float, int]] = []
     for value in values:
         pools.append((float(value), 1))
@@ -196,5 +220,5 @@ def growing(values: np.ndarray) -> np.ndarray:
 
 
 def _number(value: float | None) -> float | None:
-    """As JSON can hold it."""
+    """None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,21 +1,34 @@
-"""Clips while it learns, in a folder of one's choice."""
+"""A callback that records videos during training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from proximo.callbacks.checkpoints import chosen, place
-from proximo.run.callbacks import Info
-from proximo.run.watching import film
+from proximo.callbacks.checkpoints import absolute_folder, seed_folder
+from proximo.rendering.watching import film
+from proximo.training.callbacks import Info
 
 
 class Video:
-    """Films an episode to ``folder/<step>.mp4`` behind every ``every`` updates (``max_steps`` of it at most): greedy, as ``proximo watch``
-    shows it. Training waits for it; runs that are written have clips drawn beside it (``video_every``)."""
+    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals. Training waits for it.
+
+        proximo.train("CartPole-v1", callbacks=[Video("videos", every=100)])
+
+    With several seeds, each seed records to ``folder/seed-<i>/<step>.mp4``. For clips that are encoded while training continues, use the setting
+    ``video_every``.
+
+    Args:
+        folder: where to write; not the working folder.
+        every: updates between two videos, 1 or more.
+        max_steps: the most steps of a video.
+
+    Raises:
+        ConfigError: ``folder`` is the working folder.
+    """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
-        self.folder, self.every, self.max_steps = chosen(folder), every, max_steps
+        self.folder, self.every, self.max_steps = absolute_folder(folder), every, max_steps
 
     def on_update(self, info: Info) -> None:
-        """Film."""
-        film(info.policy, place(self.folder, info) / f"{info.step}.mp4", most_steps=self.max_steps)
+        """Record an episode of the policy of ``info``."""
+        film(info.policy, seed_folder(self.folder, info) / f"{info.step}.mp4", max_steps=self.max_steps)

@@ -1,36 +1,52 @@
-"""All checks that suit an environment, in order."""
+"""Runs all checks that apply to an environment."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from proximo.checks import in_jax, plain, vectorised
+from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
-from proximo.envs.host.environment import HostEnvironment
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
 def check_environment(
-    env: JaxEnvironment | HostEnvironment, env_id: str, num_envs: int = 8, limit: int = 0, said: in_jax.Said = lambda check: None
+    env: JaxEnvironment | GymnasiumEnvironment,
+    env_id: str,
+    num_envs: int = 8,
+    limit: int = 0,
+    on_check: jax_environment.OnCheck = lambda check: None,
 ) -> list[Finding]:
-    """The findings of every check, in the order of what a reader should mend first.
+    """Run every check that applies to an environment.
 
-    ``num_envs`` is how many a training would step together, ``limit`` its ``max_episode_steps``, 0 for none. Takes seconds, and longer where
-    episodes are long, a step is slow, or JAX compiles for long; for environments in JAX ``said`` is told which check begins.
+    This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
+
+    Args:
+        env: The environment.
+        env_id: Its id, for messages.
+        num_envs: Number of environments that a training would step together.
+        limit: The ``max_episode_steps`` of the training; 0 for none.
+        on_check: Called with the name of each check before it runs. JAX environments only.
+
+    Returns:
+        The findings. Those that the user should fix first come first.
     """
-    if not isinstance(env, HostEnvironment):
-        return in_jax.look(env, env_id, limit, said)
+    if not isinstance(env, GymnasiumEnvironment):
+        return jax_environment.check(env, env_id, limit, on_check)
     findings: list[Finding] = []
-    for exists, look in ((env.make is not None, plain.look), (env.make_vector is not None, vectorised.look)):
+    for exists, check in (
+        (env.make is not None, gymnasium_environment.check),
+        (env.make_vector is not None, vector_environment.check),
+    ):
         if exists:
-            findings += _whole(look, env, num_envs)
+            findings += _with_faults(check, env, num_envs)
     return findings
 
 
-def _whole(look: Any, env: HostEnvironment, num_envs: int) -> list[Finding]:
-    """The findings of ``look``; a fault that no single check has caught is one too."""
+def _with_faults(check: Any, env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
+    """The findings of ``check``, or one error if the environment raised outside of a single check."""
     try:
-        return look(env, num_envs)
+        return check(env, num_envs)
     except (ProximoError, EnvironmentFault) as fault:
         return [error("steps", str(fault).splitlines()[0])]

@@ -1,4 +1,4 @@
-"""What a check has found: its name, how bad it is, and a sentence with what was seen, what was expected, and the fix."""
+"""The result of a check: its name, its level, and a message with what was seen, what was expected, and the fix."""
 
 from __future__ import annotations
 
@@ -13,48 +13,61 @@ Level = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """``error``: training fails or learns from wrong data; ``warning``: it works, and something is probably not meant."""
+    """The result of one check.
+
+    Attributes:
+        check: Name of the check.
+        level: ``error``: training fails or learns from wrong data. ``warning``: training works, but something is probably not
+            intended. ``ok``: nothing was found.
+        message: What was seen, what was expected, and the fix.
+    """
 
     check: str
     level: Level
-    says: str
+    message: str
 
 
-def ok(check: str, says: str) -> Finding:
-    """All is as it should be."""
-    return Finding(check, "ok", says)
+def ok(check: str, message: str) -> Finding:
+    """A finding of level ``ok``."""
+    return Finding(check, "ok", message)
 
 
-def warning(check: str, says: str) -> Finding:
-    """Training works, but look at this."""
-    return Finding(check, "warning", says)
+def warning(check: str, message: str) -> Finding:
+    """A finding of level ``warning``."""
+    return Finding(check, "warning", message)
 
 
-def error(check: str, says: str) -> Finding:
-    """Training would fail, or learn from wrong data."""
-    return Finding(check, "error", says)
+def error(check: str, message: str) -> Finding:
+    """A finding of level ``error``."""
+    return Finding(check, "error", message)
 
 
-def judged(check: str, look: Callable[[], Finding | str], fix: str = "") -> Finding:
-    """What ``look()`` returns, a bare sentence being ``ok``; what it raises as an error, with the fix behind it."""
+def run_check(check: str, function: Callable[[], Finding | str], fix: str = "") -> Finding:
+    """Run one check and convert its result to a finding.
+
+    Args:
+        check: Name of the check.
+        function: Returns a finding, or a message of level ``ok``; raises an error of proximo if the check fails.
+        fix: A sentence to append to the message of an error.
+    """
     try:
-        found = look()
+        result = function()
     except (ProximoError, EnvironmentFault) as fault:
         return error(check, f"{str(fault).splitlines()[0]} {fix}".rstrip())
-    return ok(check, found) if isinstance(found, str) else found
+    return ok(check, result) if isinstance(result, str) else result
 
 
 def worst(findings: Sequence[Finding]) -> Level:
-    """The level of the worst of them."""
+    """The worst level of all findings."""
     levels = {finding.level for finding in findings}
     return "error" if "error" in levels else "warning" if "warning" in levels else "ok"
 
 
 def verdict(env_id: str, findings: Sequence[Finding]) -> str:
-    """All findings in one sentence."""
+    """Summarize all findings in one sentence."""
     errors, warnings = (sum(f.level == level for f in findings) for level in ("error", "warning"))
     warned = f"{warnings} warning{'s' if warnings > 1 else ''}"
     if errors:
         beside = f" and {warned}" if warnings else ""
         return f"{env_id} cannot be trained as it is: {errors} error{'s' if errors > 1 else ''}{beside}."
-    return f"{env_id} can be trained{f', with {warned}' if warnings else ': nothing was found against it'}."
+    return f"{env_id} can be trained{f', with {warned}' if warnings else ': no problem was found'}."

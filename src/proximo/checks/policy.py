@@ -1,4 +1,4 @@
-"""Can a policy be made for an environment's spaces, by the settings that it would be trained with?"""
+"""Checks whether a policy can be made for an environment with the settings of a training."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 import jax
 
-from proximo.checks.finding import Finding, judged
+from proximo.checks.finding import Finding, run_check
+from proximo.collect.learning import fresh_policy
 from proximo.config import Config
-from proximo.drivers.learning import fresh_policy
 
 
-def policy(env: Any, config: Config) -> Finding:
-    """Whether the network of ``config`` reads the observations of ``env`` and gives its actions; nothing is computed."""
+def check_policy(env: Any, config: Config) -> Finding:
+    """Check that the network of ``config`` accepts the observations of ``env`` and returns its actions. Computes shapes only."""
 
-    def made() -> str:
+    def make() -> str:
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-        return f"One can be made for these spaces, of {count:,} numbers."
+        return f"A policy fits these spaces; it has {count:,} numbers."
 
-    return judged("policy", made)
+    return run_check("policy", make)

@@ -1,4 +1,4 @@
-"""The command line: one file a verb."""
+"""The command line; each verb has one file."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from proximo import __version__
-from proximo.cli.colour import paint
+from proximo.cli.color import paint
 from proximo.errors import ProximoError, TrainingError, nearest, printable
 
 VERBS = {
-    "train": "train a policy: makes a run directory",
-    "watch": "watch a trained policy play: a window, or a video",
-    "eval": "play whole episodes with a trained policy",
-    "tune": "search for settings, and write them as a preset",
-    "report": "write a page with curves and tables about runs",
-    "export": "write a policy as files that need neither proximo nor JAX",
-    "push": "publish a policy: in a folder, or on the Hugging Face Hub",
-    "pull": "fetch a published policy: it becomes a run",
-    "check": "look whether an environment is fit for training",
+    "train": "train a policy and save it in a run directory",
+    "watch": "show a trained policy in a window or a video",
+    "eval": "evaluate a trained policy on whole episodes",
+    "tune": "search for good settings and save them as a preset",
+    "report": "write a page with learning curves and tables of runs",
+    "export": "write a policy as files that run without proximo and JAX",
+    "push": "publish a policy in a folder or on the Hugging Face Hub",
+    "pull": "fetch a published policy as a run",
+    "check": "check whether an environment can be trained",
     "envs": "list the environments",
-    "doctor": "look whether this machine is fit for training",
-    "completion": "print the script that lets a shell complete all this",
+    "doctor": "check whether this machine is ready for training",
+    "completion": "print a script for completion by the Tab key",
 }
 COMPLETE = "__complete"
-"""What that script asks; no verb for people."""
+"""The completion script calls this verb. It is not shown to users."""
+
+
+RUN_HELP = "a path, a name or last; append @best, @last or @STEP for a checkpoint"
 
 
 class UsageError(ProximoError):
-    """The command line itself is wrong."""
+    """The command line is invalid."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of printing its usage, so that every mistake ends as one sentence."""
+    """Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        # argparse takes -1e-3 for a flag: its own expression knows no exponents.
+        # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
     def error(self, message: str) -> NoReturn:
@@ -54,12 +57,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def first_clause(text: str, ends: str = ";:\n") -> str:
-    """The beginning of a help text, where there is no room for all of it."""
+    """The first clause of a help text, for places without room for all of it."""
     return re.split(f"[{ends}]", text)[0]
 
 
 class _Help(argparse.Action):
-    """Prints a help text and ends: that of ``short()`` for ``--help``, which fits a screen, or all of it."""
+    """Prints a help text and exits: for ``--help`` that of ``short()``, which fits a screen, for ``--help-all`` all of it."""
 
     def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
         super().__init__(*arguments, **options, nargs=0)
@@ -71,7 +74,7 @@ class _Help(argparse.Action):
 
 
 def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
-    """``--help`` of the parser that ``short`` makes, and ``--help-all``, for verbs that take every setting."""
+    """Add ``--help``, which prints the help of ``short()``, and ``--help-all``, for verbs that accept every setting."""
     parser.add_argument("-h", "--help", action=_Help, short=short, help=text)
     parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
 
@@ -81,7 +84,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
-        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Begin with: proximo train CartPole-v1",
+        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Start with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="proximo VERB [...]",
         allow_abbrev=False,
@@ -92,18 +95,25 @@ def _parser() -> Parser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line. Exit code 0: fine; 2: the user's mistake, in one sentence; 1: ours."""
+    """Run the command line.
+
+    Args:
+        arguments: The words after ``proximo``; None for those of this process.
+
+    Returns:
+        The exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a user's own `module:Class` lies where he stands
+        sys.path.append(os.getcwd())  # a user's `module:Class` is often in the current folder
     try:
-        with _ends_at_once("--json" in arguments), _short_warnings():
+        with _exit_on_interrupt("--json" in arguments), _short_warnings():
             return _dispatch(arguments)
     except ProximoError as error:
-        _tell(arguments, str(error))
+        _print_error(arguments, str(error))
         return 2
     except TrainingError as error:
-        _tell(arguments, str(error))
+        _print_error(arguments, str(error))
         if getattr(error, "ends_process", False):
             os._exit(1)
         return 1
@@ -111,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        _tell(arguments, "interrupted.")
+        _print_error(arguments, "interrupted.")
         return 130
     except Exception as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
@@ -119,14 +129,17 @@ def main(arguments: list[str] | None = None) -> int:
                 print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             raise
         detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
-        _tell(arguments, f"The memory does not suffice ({detail}): lower num_envs, num_steps or the network's sizes.")
+        _print_error(arguments, f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network.")
         return 2
 
 
 @contextlib.contextmanager
-def _ends_at_once(as_json: bool) -> Iterator[None]:
-    """Until a verb handles it otherwise, Ctrl-C ends the process: a KeyboardInterrupt is lost in JAX's callbacks and leaves half-imported
-    modules, and nothing is to be saved yet. ``as_json``: with an object on what is standard output now."""
+def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
+    """Exit at once on Ctrl-C, until a verb handles it otherwise.
+
+    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save yet. With
+    ``as_json``, a JSON object is first written to the current standard output.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -164,8 +177,8 @@ def _short_warnings() -> Iterator[None]:
         warnings.showwarning = usual
 
 
-def _tell(arguments: list[str], message: str) -> None:
-    """The sentence on standard error; with ``--json`` an object with it on standard output too, which is never left empty."""
+def _print_error(arguments: list[str], message: str) -> None:
+    """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
     if "--json" in arguments:
         print(json.dumps({"error": message}), flush=True)
     print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
@@ -173,8 +186,7 @@ def _tell(arguments: list[str], message: str) -> None:
 
 @contextlib.contextmanager
 def quiet_stdout(quiet: bool) -> Iterator[None]:
-    """Where ``quiet``, what is written to standard output goes to standard error: by Python, and below it by an environment's
-    native code."""
+    """If ``quiet``, redirect standard output to standard error, for Python and for native code of environments."""
     if not quiet:
         yield
         return
@@ -197,7 +209,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     verb = arguments[0]
     if verb == COMPLETE:
-        return importlib.import_module("proximo.cli.candidates").run(arguments[1:])
+        return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
     if verb not in VERBS:
         raise UsageError(f"Unknown verb {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
     return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])

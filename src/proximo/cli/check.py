@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, quiet_stdout
-from proximo.cli.colour import paint
+from proximo.cli.color import paint
 from proximo.cli.train import add_setting
 from proximo.config import LEAVES
 
@@ -20,36 +20,36 @@ SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
 )  # fmt: skip
 PATIENCE_SECONDS = 15.0
-COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def run(arguments: list[str]) -> int:
-    """Look for what would go wrong in a training on an environment; exit 2 when something would."""
+    """Check an environment and print the findings. Returns 2 if it cannot be trained."""
     options = make_parser().parse_args(arguments)
     settings = {name: value for name in SETTINGS if (value := getattr(options, f"setting_{name}")) is not None}
-    # What an environment prints must not stand beside the object.
+    # The output of an environment must not mix with the findings.
     with quiet_stdout(True):
         env_id, findings = _findings(options, settings)
 
     from proximo.checks import verdict, worst
 
-    fit = worst(findings) != "error"
+    can_be_trained = worst(findings) != "error"
     if options.json:
-        lines = [{"check": f.check, "level": f.level, "says": f.says} for f in findings]
-        print(json.dumps({"env": env_id, "ok": fit, "findings": lines}))
+        lines = [{"check": f.check, "level": f.level, "message": f.message} for f in findings]
+        print(json.dumps({"env": env_id, "ok": can_be_trained, "findings": lines}))
     else:
         width = max(len(f.check) for f in findings)
         for f in findings:
-            print(f"{paint(SIGNS[f.level], COLOURS[f.level])} {f.check:<{width}}  {f.says}")
+            print(f"{paint(SIGNS[f.level], COLORS[f.level])} {f.check:<{width}}  {f.message}")
         print(verdict(env_id, findings))
-    return 0 if fit else 2
+    return 0 if can_be_trained else 2
 
 
 def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo check",
-        description="Look whether an environment is fit for training: by Gymnasium's own checker and by ours.",
+        description="Check whether an environment can be trained, with Gymnasium's checker and our own checks.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
         allow_abbrev=False,
     )
@@ -60,18 +60,18 @@ def make_parser() -> Parser:
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])
-    for action in section._group_actions:  # the help is to fit a screen
+    for action in section._group_actions:  # so that the help fits a screen
         action.help = action.help if action.help == argparse.SUPPRESS else ""
     return parser
 
 
 def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[str, list[Any]]:
-    """The environment's id and what was found; that it cannot be made is a finding too."""
-    from proximo.checks import Finding, check_environment, policy
+    """The environment's id and all findings. If the environment cannot be made, that is a finding."""
+    from proximo.checks import Finding, check_environment, check_policy
+    from proximo.collect.program_cache import environment
+    from proximo.config.loading import make_config
     from proximo.errors import EnvError
-    from proximo.run import make_config
-    from proximo.run.reuse import environment
-    from proximo.runtime import prepare_jax
+    from proximo.jax_setup import prepare_jax
 
     prepare_jax()
     config = make_config(options.env, settings, options.config, preset=not options.no_preset)
@@ -80,16 +80,16 @@ def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[st
     except EnvError as error:
         return config.env.id, [Finding("making", "error", str(error))]
     findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps, _progress())
-    return config.env.id, [*findings, policy(env, config)]
+    return config.env.id, [*findings, check_policy(env, config)]
 
 
 def _progress() -> Callable[[str], None]:
-    """Says which check begins, once it has taken long: JAX compiles a large environment for minutes."""
+    """A function that prints which check begins, if the checks take long: JAX compiles a large environment for minutes."""
     started = time.monotonic()
 
-    def said(check: str) -> None:
+    def on_check(check: str) -> None:
         passed = time.monotonic() - started
         if passed > PATIENCE_SECONDS:
-            print(f"{passed:.0f} s: {check} … (JAX compiles the environment anew for it)", file=sys.stderr, flush=True)
+            print(f"{passed:.0f} s: {check} … (JAX compiles the environment for this check)", file=sys.stderr, flush=True)
 
-    return said
+    return on_check

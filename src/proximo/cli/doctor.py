@@ -9,39 +9,39 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser
-from proximo.cli.colour import paint
+from proximo.cli.color import paint
 
 TRIAL_UPDATES = 20
 
 
 def make_parser() -> Parser:
     """The flags of the verb."""
-    parser = Parser(prog="proximo doctor", description="Look whether this machine is fit for training.", allow_abbrev=False)
+    parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def run(arguments: list[str]) -> int:
-    """Say what this machine offers and what stands in the way; exit 1 when training would fail."""
+    """Check the machine and print the results. Returns 1 if training would fail."""
     options = make_parser().parse_args(arguments)
 
-    from proximo.run.system import system_info
+    from proximo.storage.system_info import system_info
 
     info = system_info()
-    checks = [_device(), _deadlock(), _cache(), _training()]
+    checks = [_device(), _threads(), _cache(), _training()]
     healthy = all(check["ok"] for check in checks)
     if options.json:
         print(json.dumps({"healthy": healthy, "checks": checks, "system": info}))
     else:
         for check in checks:
-            print(f"{paint('ok  ', 'green') if check['ok'] else paint('FAIL', 'red')}  {check['name']}: {check['says']}")
+            print(f"{paint('ok  ', 'green') if check['ok'] else paint('FAIL', 'red')}  {check['name']}: {check['message']}")
         versions = info["versions"]
         print("      " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return 0 if healthy else 1
 
 
-def _check(name: str, ok: bool, says: str, **figures: Any) -> dict[str, Any]:
-    return {"name": name, "ok": ok, "says": says, **figures}
+def _check(name: str, ok: bool, message: str, **figures: Any) -> dict[str, Any]:
+    return {"name": name, "ok": ok, "message": message, **figures}
 
 
 def _device() -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _device() -> dict[str, Any]:
     device = jax.devices()[0]
     hint = ""
     if device.platform == "cpu" and Path("/dev/nvidia0").exists():
-        hint = '; there is an NVIDIA card, but JAX has no support for it: pip install "jax[cuda13]"'
+        hint = '; this machine has an NVIDIA GPU, but JAX cannot use it: pip install "jax[cuda13]"'
     elif device.platform != "cpu":
         hint = (
             "; small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu): raise num_envs to use this device"
@@ -58,22 +58,22 @@ def _device() -> dict[str, Any]:
     return _check("device", True, f"{device.device_kind} ({device.platform}), {os.cpu_count()} cores{hint}")
 
 
-def _deadlock() -> dict[str, Any]:
+def _threads() -> dict[str, Any]:
     import jax
 
-    from proximo.runtime import REMEDY_VARIABLE, SAFE_THREADS, threads
+    from proximo.jax_setup import REMEDY_VARIABLE, SAFE_THREADS, threads
 
     if jax.default_backend() != "cpu":
-        return _check("deadlock remedy", True, "not needed on this device")
+        return _check("threads", True, "any number is safe on this device")
     enough = threads() >= SAFE_THREADS
-    hint = "" if enough else f": JAX may hang with fewer than {SAFE_THREADS}; set {REMEDY_VARIABLE}={SAFE_THREADS}"
-    return _check("deadlock remedy", enough, f"the CPU runtime has {threads()} threads{hint}")
+    hint = "" if enough else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
+    return _check("threads", enough, f"the CPU runtime has {threads()} threads{hint}")
 
 
 def _cache() -> dict[str, Any]:
     import jax
 
-    from proximo.runtime import CACHE_VARIABLE, prepare_jax
+    from proximo.jax_setup import CACHE_VARIABLE, prepare_jax
 
     prepare_jax()
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
@@ -83,30 +83,32 @@ def _cache() -> dict[str, Any]:
     except OSError:
         writable = False
     size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) / 2**20 if writable else 0.0
-    says = f"{folder}, {size:.0f} MiB" if writable else f"{folder} cannot be written to: set {CACHE_VARIABLE}"
-    return _check("compilation cache", writable, says)
+    message = f"{folder}, {size:.0f} MiB" if writable else f"{folder} cannot be written to: set {CACHE_VARIABLE}"
+    return _check("compilation cache", writable, message)
 
 
 def _training() -> dict[str, Any]:
-    """Train a task of our own for a moment, without a run directory."""
+    """Train one of our tasks for a moment, without a run directory."""
     import jax
 
+    from proximo.backends import make_backend
+    from proximo.config.loading import make_config
     from proximo.envs import make_env
-    from proximo.run import make_config
-    from proximo.run.program import make_program
 
     config = make_config(
         "proximo:PocMemory",
         {"num_envs": 64, "num_steps": 128, "num_minibatches": 4, "num_epochs": 4, "updates_per_call": TRIAL_UPDATES},
         preset=False,
     )
-    program = make_program(config, make_env(config.env.id), stacked=False)
-    state = program.start([0])
-    program.compile(state)
-    state, _ = program.advance(state, 1)
+    backend = make_backend(config, make_env(config.env.id), stacked=False)
+    state = backend.start([0])
+    backend.compile(state)
+    state, _ = backend.advance(state, 1)
     started = time.monotonic()
-    state, metrics = program.advance(state, TRIAL_UPDATES)
+    state, metrics = backend.advance(state, TRIAL_UPDATES)
     speed = TRIAL_UPDATES * config.batch_size / (time.monotonic() - started)
     healthy = bool(jax.device_get(state.healthy)) and not metrics["bad/loss"].any()
-    says = f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {program.compile_seconds:.1f} s of compiling"
-    return _check("training", healthy, says, steps_per_second=speed, compile_seconds=program.compile_seconds)
+    message = (
+        f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {backend.compile_seconds:.1f} s to compile"
+    )
+    return _check("training", healthy, message, steps_per_second=speed, compile_seconds=backend.compile_seconds)

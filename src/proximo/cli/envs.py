@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proximo.cli import Parser, candidates
+from proximo.cli import Parser
+from proximo.cli.known_names import remember_environments
 from proximo.envs.jax import EXTRAS
 from proximo.errors import MEMORY_GYM
 
-# Listed only when they are asked for: hundreds of ids.
+# These have hundreds of ids, which are listed only on request.
 LONG = (*EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
 INSTALLED_BY = {
     "ale": "pip install 'proximo[atari]'",
@@ -27,23 +28,23 @@ def make_parser() -> Parser:
     parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
-        help=f"one library only: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
+        help=f"list only this library: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def run(arguments: list[str]) -> int:
-    """List the ids that can be trained, and which have a preset."""
+    """Print the ids of all environments, and which of them have a preset."""
     options = make_parser().parse_args(arguments)
 
-    from proximo import presets
+    from proximo.config import presets
     from proximo.envs import listing
     from proximo.envs.registry import describe
 
     tuned = set(presets.names())
     listed = listing()
-    candidates.remember(i for ids in listed.values() for i in ids)
+    remember_environments(i for ids in listed.values() for i in ids)
     found = {library: ids for library, ids in listed.items() if options.library in (None, library)}
     rows = {
         library: [{"id": i, "preset": i in tuned, **(describe(i) if library in DESCRIBED else {})} for i in ids]
@@ -54,7 +55,7 @@ def run(arguments: list[str]) -> int:
         return 0
     for library, entries in rows.items():
         _print(library, entries, whole=options.library is not None)
-    print("Your own: my_package.module:MyEnv (a class in Gymnasium's interface, or in JAX; neither needs a base class)")
+    print("Yours: my_package.module:MyEnv (a Gymnasium or JAX environment; it needs no base class)")
     return 0
 
 
@@ -63,7 +64,7 @@ def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
         print(f"{library}: not installed ({INSTALLED_BY[library]})")
         return
     if library in LONG and not whole:
-        print(f"{library}: {len(entries)} ids, as {entries[0]['id']}; `proximo envs {library}` lists them")
+        print(f"{library}: {len(entries)} ids, such as {entries[0]['id']}; `proximo envs {library}` lists them")
         return
     print(library)
     width = max(len(entry["id"]) for entry in entries) + 2

@@ -6,57 +6,58 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import RUN_HELP, Parser
 from proximo.errors import printable
 
 
 def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
-        prog="proximo export", description="Write a policy as files that need neither proximo nor JAX.", allow_abbrev=False
+        prog="proximo export", description="Write a policy as files that run without proximo and JAX.", allow_abbrev=False
     )
-    parser.add_argument("run", metavar="RUN", help="a path, a name, or last; with @best, @last or @STEP behind it")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
-        "--format", choices=("onnx", "numpy", "both"), help="which files (default both; numpy where ONNX is not installed)"
+        "--format", choices=("onnx", "numpy", "both"), help="files to write (default both; numpy if ONNX is not installed)"
     )
-    parser.add_argument("--out", metavar="DIR", help="the folder to write (default RUN/export)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write to (default RUN/export)")
     parser.add_argument(
         "--stochastic",
         action="store_true",
-        help="noise is an input, which samples the action; the default takes the most probable one",
+        help="add noise as an input that samples the action (default: the most probable action)",
     )
-    parser.add_argument("--batch", type=int, metavar="N", help="for N environments only; the default is for any number")
-    parser.add_argument("--runs-dir", default="runs", help="folder of all runs (default runs)")
+    parser.add_argument("--batch", type=int, metavar="N", help="accept only N environments (default: any number)")
+    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     return parser
 
 
 def run(arguments: list[str]) -> int:
-    """Write a policy as files that need neither proximo nor JAX."""
+    """Export a policy and print the files, the largest error and the speed."""
     options = make_parser().parse_args(arguments)
 
     from proximo.errors import ConfigError
 
     if options.batch is not None and options.batch < 1:
-        raise ConfigError(f"--batch {options.batch}: expected 1 or more environments.")
-    from proximo.export import export, onnx_is_there
-    from proximo.run import directory, load_policy
-    from proximo.runtime import prepare_jax
+        raise ConfigError(f"--batch {options.batch}: expected at least 1.")
+    from proximo.evaluation.policy import load_policy
+    from proximo.export import export, onnx_is_installed
+    from proximo.jax_setup import prepare_jax
+    from proximo.storage import run_directory
 
     prepare_jax()
     policy = load_policy(options.run, options.runs_dir)
-    run_dir = directory.resolve(options.run, Path(options.runs_dir))[0]
-    form = options.format or ("both" if onnx_is_there() else "numpy")
+    run_dir = run_directory.resolve(options.run, Path(options.runs_dir))[0]
+    form = options.format or ("both" if onnx_is_installed() else "numpy")
     out = Path(options.out) if options.out else run_dir / "export"
-    done = export(policy, out, str(run_dir), form, options.stochastic, options.batch)
+    done = export(policy, out, str(run_dir), form, not options.stochastic, options.batch)
     if options.format is None and form == "numpy":
-        print("warning: policy.onnx was not written; for it, pip install 'proximo[onnx]'.", file=sys.stderr)
+        print("warning: ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'.", file=sys.stderr)
     for warning in done.warnings:
         print(printable(f"warning: {warning}"), file=sys.stderr)
-    print(_sentences(done.folder, done.metadata))
+    print(_summary(done.folder, done.metadata))
     return 0
 
 
-def _sentences(folder: Path, metadata: dict[str, Any]) -> str:
+def _summary(folder: Path, metadata: dict[str, Any]) -> str:
     from proximo.export.folder import METADATA
 
     parity = metadata["parity"]
@@ -67,5 +68,5 @@ def _sentences(folder: Path, metadata: dict[str, Any]) -> str:
     ]
     for count, speed in metadata["latency_microseconds"].items():
         figures = ", ".join(f"{name} {microseconds:,.0f}" for name, microseconds in speed.items())
-        lines.append(f"microseconds a step (median) of {count} environment{'s' if count != '1' else ''}: {figures}")
+        lines.append(f"median microseconds per step of {count} environment{'s' if count != '1' else ''}: {figures}")
     return "\n".join(lines)

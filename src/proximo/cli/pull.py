@@ -12,16 +12,16 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo pull",
-        description="Fetch a published policy: it becomes a run, which every verb takes.",
+        description="Fetch a published policy. It becomes a run that every verb accepts.",
         usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]",
         allow_abbrev=False,
     )
     parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
-    parser.add_argument("--name", default="", help="of the run (default: the one it was published with)")
+    parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
     parser.add_argument(
         "--trust-code",
         action="store_true",
-        help="although its environment, or a part of it, is a module to import from your Python path",
+        help="accept a policy that imports a module from your Python path",
     )
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

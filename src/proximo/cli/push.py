@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from proximo.cli import Parser, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, quiet_stdout
 from proximo.errors import command, printable
 
 
@@ -15,22 +15,22 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo push",
-        description="Publish a policy: a card with its results, a clip, settings and checkpoint, in a folder or on the Hugging Face Hub.",
+        description="Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",
         usage="proximo push RUN FOLDER [...]\n       proximo push RUN hf:OWNER/NAME [...]",
         allow_abbrev=False,
     )
-    parser.add_argument("run", metavar="RUN", help="a path, a name, or last; with @best, @last or @STEP behind it")
-    parser.add_argument("to", metavar="FOLDER", help="an empty folder or one published before; or hf:OWNER/NAME on the Hub")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
     parser.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="how many judge it, greedily and sampled each (default 100)"
+        "--episodes", type=int, default=100, metavar="N", help="episodes of each evaluation, greedy and sampled (default 100)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of those episodes; never training's (default 0)")
-    parser.add_argument("--levels", metavar="FROM:TO", help="judge by levels of this range, as 1000:1050")
     parser.add_argument(
-        "--env-settings", default="", metavar="KEY=VALUE,...", help="judge with these parameters of the environment"
+        "--seed", type=int, default=0, metavar="N", help="seed of the environments, distinct from training's (default 0)"
     )
-    parser.add_argument("--no-clip", action="store_true", help="without a video")
-    parser.add_argument("--private", action="store_true", help="a new repository on the Hub is for its owner's eyes only")
+    parser.add_argument("--levels", metavar="FROM:TO", help="levels to evaluate on, such as 1000:1050")
+    parser.add_argument("--env-settings", default="", metavar="KEY=VALUE,...", help="parameters of the environment to change")
+    parser.add_argument("--no-clip", action="store_true", help="do not record a video")
+    parser.add_argument("--private", action="store_true", help="make a new repository on the Hub private")
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -40,8 +40,8 @@ def run(arguments: list[str]) -> int:
     """Publish a policy."""
     options = make_parser().parse_args(arguments)
 
-    from proximo.coercion import coerce
     from proximo.config import LEAVES
+    from proximo.config.coercion import coerce
     from proximo.publish import push
 
     with quiet_stdout(options.json):
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
             clip=not options.no_clip,
             private=options.private,
             runs_dir=options.runs_dir,
-            said=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
+            on_progress=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
         )
     for warning in published.warnings:
         print(printable(f"warning: {warning}"), file=sys.stderr)
@@ -66,14 +66,14 @@ def run(arguments: list[str]) -> int:
     print(_figures(published.evaluation["greedy"]))
     if published.url is not None:
         print(published.url)
-    print(f"It is fetched with:  {command('proximo', 'pull', published.place)}")
+    print(f"Fetch it with:  {command('proximo', 'pull', published.place)}")
     return 0
 
 
 def _figures(greedy: dict[str, Any]) -> str:
-    """What the greedy policy reaches; one episode has neither a deviation nor an interval."""
+    """The returns of the greedy policy. One episode has no deviation and no interval."""
     if greedy["episodes"] == 1:
-        return f"greedy: {greedy['mean_return']:,.2f} in one episode"
+        return f"greedy: {greedy['return_mean']:,.2f} in one episode"
     low, high = greedy["ci95"]
-    spread = f"{greedy['mean_return']:,.2f} ± {greedy['std_return']:,.2f} (standard deviation"
-    return f"greedy: {spread} over {greedy['episodes']} episodes; 95 % of the mean {low:,.2f} … {high:,.2f})"
+    spread = f"{greedy['return_mean']:,.2f} ± {greedy['return_std']:,.2f} (standard deviation"
+    return f"greedy: {spread} over {greedy['episodes']} episodes; 95 % interval of the mean {low:,.2f} … {high:,.2f})"

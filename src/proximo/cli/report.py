@@ -14,11 +14,11 @@ from proximo.errors import printable
 
 
 def run(arguments: list[str]) -> int:
-    """Write the report, print where it is and its final table."""
+    """Write the report, and print its paths and its table of results."""
     options = make_parser().parse_args(arguments)
 
     from proximo.report import write_report
-    from proximo.run.files import plain
+    from proximo.storage.atomic_files import plain
 
     by = [part for part in options.by.split(",") if part.strip()]
     report = write_report(options.run, Path(options.runs_dir), by, options.out)
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     else:
         print("\n".join([*_table(found["table"]), "", *(str(path) for path in (report.html, report.png, report.csv))]))
     if options.open and not _open(report.html):
-        print(f"warning: there is no browser here to open {report.html} with.", file=sys.stderr)
+        print(f"warning: no browser was found to open {report.html}.", file=sys.stderr)
     return 0
 
 
@@ -38,24 +38,23 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo report",
-        description="One page to open from a file, a PNG and a CSV about a run or many: curves with intervals, tables, settings.",
+        description="Write a page, an image and a table of runs: learning curves with intervals, results, settings.",
         allow_abbrev=False,
     )
-    parser.add_argument("run", nargs="+", metavar="RUN", help="a path, a name, or last; several seeds by their parent folder")
+    parser.add_argument("run", nargs="+", metavar="RUN", help="a path, a name or last; the parent folder of several seeds")
     parser.add_argument(
         "--by",
         default="",
         metavar="SETTING",
-        help="group runs by a setting, as memory or network.memory, by several, as memory,gamma, or by name (default: by all that "
-        "differ, seeds aside)",
+        help="settings to group runs by, such as memory,gamma, or name (default: all settings that differ, except the seed)",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        metavar="DIR",
-        help="folder of report.html, .png and .csv (default: that of the one RUN; of several: report)",
+        metavar="FOLDER",
+        help="folder of report.html, .png and .csv (default: that of a single RUN, else report)",
     )
-    parser.add_argument("--runs-dir", default="runs", metavar="DIR", help="folder of all runs (default runs)")
+    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print the final table as one JSON object")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     return parser
@@ -69,21 +68,21 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         final, best = row["final"], row["best"]
         low_high = interval(final["ci95"]) if final["iqm"] is not None else "–"
-        reached = (_standing(row["status"]), number(final["iqm"]), low_high, number(best["iqm"]))
+        reached = (_counts(row["status"]), number(final["iqm"]), low_high, number(best["iqm"]))
         pace = (f"{row['steps']:,}", duration(row["seconds"]), number(row["steps_per_second"]))
         lines.append((row["environment"], row["group"], *reached, *pace))
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def _standing(statuses: dict[str, int]) -> str:
-    """``4``, or ``4 (1 failed)`` where not all have finished."""
+def _counts(statuses: dict[str, int]) -> str:
+    """``4``, or ``4 (1 failed)`` if not all have finished."""
     others = [f"{count} {status}" for status, count in statuses.items() if status != "finished"]
     return f"{sum(statuses.values())}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _open(page: Path) -> bool:
-    """Whether a browser opened ``page``; without a display none is tried, since one in the terminal would hold it."""
+    """Open ``page`` in a browser. Returns whether that worked. Without a display, none is tried: one in the terminal would block."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return False
     return webbrowser.open(page.resolve().as_uri())

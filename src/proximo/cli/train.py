@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, quiet_stdout
-from proximo.config import GROUPS, LEAVES, Leaf, to_mapping, unknown
-from proximo.own_code import choices, takes_own
-from proximo.schedule_text import ScheduleText
+from proximo.config import GROUPS, LEAVES, to_mapping, unknown
+from proximo.config.coercion import Leaf
+from proximo.config.custom import choices, takes_custom
+from proximo.config.schedule_text import ScheduleText
 from proximo.serialization import dump_yaml
 
 COMMON = (
@@ -25,15 +26,15 @@ COMMON = (
 
 
 def run(arguments: list[str]) -> int:
-    """Parse, train, say what came of it."""
+    """Parse the arguments, train, and print the result."""
     options, settings = parse(arguments)
-    # Imported only now: help and mistakes in flags must not wait for JAX.
-    from proximo.cli.console import make_reporter
-    from proximo.run import make_config, resume, train
-    from proximo.run.files import plain
-    from proximo.run.settings import shortened
+    # Imported here, so that help and mistakes in flags do not wait for JAX.
+    from proximo.cli.training_reporters import make_reporter
+    from proximo.config.loading import make_config, shortened
+    from proximo.storage.atomic_files import plain
+    from proximo.training.api import resume, train
 
-    # With --json nothing but the object stands on stdout.
+    # With --json, stdout contains only the object.
     stream = sys.stderr if options.json else sys.stdout
     with (
         os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
@@ -42,7 +43,7 @@ def run(arguments: list[str]) -> int:
         if options.resume is not None:
             if options.env or options.config or options.smoke or options.no_preset:
                 raise UsageError(
-                    "--resume goes on with a run as it is: give no environment, --config, --no-preset or --smoke beside it."
+                    "--resume continues a run with its settings: omit the environment, --config, --no-preset and --smoke."
                 )
             runs_dir = settings.pop("runs_dir", "runs")
             with quiet_stdout(options.json):
@@ -61,9 +62,11 @@ def run(arguments: list[str]) -> int:
 
 
 def summary(results: list[Any]) -> dict[str, Any]:
-    """``{run_dir, steps, seconds, compile_seconds, steps_per_second, mean_return}``; several seeds as ``seeds`` beside their
-    parent, whose figures are the means of theirs."""
-    names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "mean_return")
+    """The JSON object: ``{run_dir, steps, seconds, compile_seconds, steps_per_second, return_mean}``.
+
+    Several seeds are listed under ``seeds``; the other values are then the means over the seeds, and ``run_dir`` is their parent.
+    """
+    names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "return_mean")
     rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
     if len(rows) == 1:
         return rows[0]
@@ -74,40 +77,42 @@ def summary(results: list[Any]) -> dict[str, Any]:
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """(options of the verb, settings given as flags). Raises ``ConfigError`` for an unknown setting."""
+    """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
         if word.startswith("--"):
             raise unknown(word[2:].partition("=")[0])
-        raise UsageError(f"Unexpected {word!r}: one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`.")
+        raise UsageError(
+            f"Unexpected {word!r}: expected one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`."
+        )
     settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
     return options, settings
 
 
 def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
-    """The flags of the verb: the settings ``shown``, and what else it takes."""
+    """The flags of the verb, with flags for the settings in ``shown``."""
     short = len(shown) < len(LEAVES)
     parser = Parser(
         prog="proximo train",
         description="Train a policy. Settings: default < preset < --config < flag.",
         usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
-        epilog="All settings: --help-all. With the values of a preset: ENV --show-config." if short else None,
+        epilog="All settings: --help-all. Their values for an environment: ENV --show-config." if short else None,
         allow_abbrev=False,
         add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
     )
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add_help(parser, "show the most used settings", lambda: make_parser(COMMON))
+    add_help(parser, "show common settings", lambda: make_parser(COMMON))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run: path, name, last, or last@STEP")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name, last, or last@STEP")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
-    parser.add_argument("--show-config", action="store_true", help="print the settings, presets included; train nothing")
-    parser.add_argument("--smoke", action="store_true", help="three updates only, to see that everything works")
-    parser.add_argument("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, all else on stderr")
+    parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
+    parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
+    parser.add_argument("--quiet", action="store_true", help="print only warnings, to stderr")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout and the rest to stderr")
     if short:
-        section = parser.add_argument_group("the most used settings")
+        section = parser.add_argument_group("common settings")
         for name in shown:
             add_setting(section, LEAVES[name], brief=True)
         return parser
@@ -123,7 +128,7 @@ _KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
-    """The flag of a setting, for every verb that takes some; ``brief``: with the first clause of its help."""
+    """Add the flag of a setting to a verb's parser. ``brief`` shows only the first clause of its help."""
     flag = "--" + leaf.name.replace("_", "-")
     default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
     shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"
@@ -138,7 +143,7 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
             flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
         )
     else:
-        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if takes_own(leaf.type) else [])]
+        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if takes_custom(leaf.type) else [])]
         kinds = _KINDS.get(leaf.type, "LIST").split("|")
         section.add_argument(flag, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:

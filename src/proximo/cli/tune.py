@@ -17,8 +17,8 @@ from proximo.config import LEAVES, unknown
 from proximo.errors import ConfigError, lacking
 from proximo.serialization import dump_yaml
 
-OF_RUN = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
-"""Of the settings of a run those that a trial, which leaves no run, has too."""
+RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
+"""Settings of a run that also apply to a trial, which writes no run directory."""
 SEARCH = ("trials", "seeds", "together", "evaluations", "pruner", "finalists")
 WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json")
 REPORTED_SEEDS = 10
@@ -26,16 +26,16 @@ LIBRARIES = ("optuna", "matplotlib")
 
 
 def run(arguments: list[str]) -> int:
-    """Parse, search, say what was found."""
+    """Parse the arguments, search, and print the result."""
     options, settings = parse(arguments)
     if any(importlib.util.find_spec(library) is None for library in LIBRARIES):
         raise lacking("`proximo tune`", "tune")
-    # Imported only now: help and mistakes in flags must not wait for JAX.
-    from proximo.cli.tune_console import make_reporter, say
-    from proximo.run.files import plain
+    # Imported here, so that help and mistakes in flags do not wait for JAX.
+    from proximo.cli.tuning_reporters import make_reporter, print_result
+    from proximo.storage.atomic_files import plain
     from proximo.tune.api import resume, tune
 
-    # With --json nothing but the object stands on stdout.
+    # With --json, stdout contains only the object.
     with (
         os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
         make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, answer and answer.fileno()) as reporter,
@@ -54,12 +54,12 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(plain(result.summary()), allow_nan=False))
     elif not options.quiet:
-        say(result)
+        print_result(result)
     return 128 + result.interrupted if result.interrupted else 0
 
 
 def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) -> Any:
-    from proximo.run import make_config
+    from proximo.config.loading import make_config
     from proximo.tune.planning import make_plan
 
     if not options.env and not _names_env(options.config):
@@ -68,31 +68,33 @@ def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) 
     config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
     if "seed" in settings and config.run.seed < REPORTED_SEEDS:
         reporter.warned(
-            f"seed = {config.run.seed}: settings that were chosen on seeds 0 … {REPORTED_SEEDS - 1} should be reported on others."
+            f"seed = {config.run.seed}: report settings that were chosen on seeds 0 … {REPORTED_SEEDS - 1} on other seeds."
         )
     search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
     return make_plan(config, settings, options.space, **search)
 
 
 def _names_env(file: Path | None) -> bool:
-    """Whether a ``--config`` is given that has an environment."""
-    from proximo.run.settings import read_file
+    """Whether the ``--config`` file, if any, has an environment."""
+    from proximo.config.loading import read_file
 
     group = read_file(file).get("env") if file is not None else None
     return isinstance(group, dict) and bool(group.get("id"))
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """(options of the verb, settings given as flags). Raises ``ConfigError`` for an unknown setting."""
+    """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
         name = word.removeprefix("--").partition("=")[0].replace("-", "_").removeprefix("no_")
         if word.startswith("--") and name in LEAVES:
-            raise UsageError(f"{word} is nothing that `proximo tune` takes: trials leave no runs; see `proximo tune --help`.")
+            raise UsageError(f"`proximo tune` does not accept {word}, because trials write no runs; see `proximo tune --help`.")
         if word.startswith("--"):
             raise unknown(word[2:].partition("=")[0])
-        raise UsageError(f"Unexpected {word!r}: one environment, then flags, as in `proximo tune CartPole-v1 --trials 20`.")
+        raise UsageError(
+            f"Unexpected {word!r}: expected one environment, then flags, as in `proximo tune CartPole-v1 --trials 20`."
+        )
     if options.seconds is not None and not options.seconds > 0:
         raise ConfigError(f"seconds = {options.seconds:g}: expected more than 0.")
     settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
@@ -105,44 +107,44 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         ]
         if given:
             raise UsageError(
-                f"--resume goes on with a study as it is: only --trials and --seconds may change, not {', '.join(given)}."
+                f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
             )
     return options, settings
 
 
 def make_parser(settings: bool = True) -> Parser:
-    """The flags of the verb, those of ``settings`` included."""
+    """The flags of the verb, by default with a flag for each setting."""
     parser = Parser(
         prog="proximo tune",
-        description="Search for settings. The base: default < preset of the environment < --config; settings given as flags stay fixed.",
+        description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
         usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
         epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
         allow_abbrev=False,
         add_help=False,
     )
-    add_help(parser, "show what belongs to the search", lambda: make_parser(settings=False))
+    add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
     add = parser.add_argument
     add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add("--trials", type=int, metavar="N", help="settings to try, those of the base included (default 64)")
-    add("--seconds", type=float, metavar="S", help="end within so many seconds, final round included (default: no limit)")
-    add("--seeds", type=int, metavar="K", help="trainings of each trial, whose mean is its score (default 2)")
-    add("--together", type=int, metavar="M", help="trials in one compiled program (default 8; on the host 1)")
-    add("--space", type=Path, metavar="FILE", help="YAML of what is searched, as `num_steps: [64, 128]`")
-    add("--show-space", action="store_true", help="print what would be searched, as YAML, and train nothing")
-    add("--evaluations", type=int, metavar="R", help="evaluations of a trial, at which it may be pruned (default 4)")
-    add("--pruner", choices=("median", "halving", "none"), help="which trials are ended early (default median)")
-    add("--finalists", type=int, metavar="F", help="best trials that are trained anew on other seeds in the end (default 3)")
+    add("--trials", type=int, metavar="N", help="number of settings to try, with the initial ones (default 64)")
+    add("--seconds", type=float, metavar="S", help="end after S seconds, with the final round (default: no limit)")
+    add("--seeds", type=int, metavar="K", help="seeds of each trial; its score is their mean (default 2)")
+    add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")
+    add("--space", type=Path, metavar="FILE", help="YAML of the search space, such as `num_steps: [64, 128]`")
+    add("--show-space", action="store_true", help="print the search space as YAML and exit")
+    add("--evaluations", type=int, metavar="R", help="evaluations of a trial; each can end it early (default 4)")
+    add("--pruner", choices=("median", "halving", "none"), help="rule that ends trials early (default median)")
+    add("--finalists", type=int, metavar="F", help="best trials to train again on other seeds (default 3)")
     add("--config", type=Path, metavar="FILE", help="YAML of settings to start from, such as a run's config.yaml")
     add("--no-preset", action="store_true", help="do not start from the environment's preset")
     add("--name", default="", help="name of the study (default: date and time)")
     add("--tune-dir", type=Path, default=Path("tune"), metavar="DIR", help="folder of all studies (default tune)")
-    add("--resume", metavar="STUDY", help="go on with a study: a path, a name, or last")
-    add("--quiet", action="store_true", help="print nothing (warnings go to stderr)")
-    add("--json", action="store_true", help="end with one JSON object on stdout, all else on stderr")
+    add("--resume", metavar="STUDY", help="continue a study: a path, a name, or last")
+    add("--quiet", action="store_true", help="print only warnings, to stderr")
+    add("--json", action="store_true", help="print one JSON object to stdout and the rest to stderr")
     if not settings:
         return parser
     section = parser.add_argument_group("settings, fixed for all trials")
     for leaf in LEAVES.values():
-        if leaf.name != "id" and (leaf.group != "run" or leaf.name in OF_RUN):
+        if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
             add_setting(section, leaf)
     return parser

@@ -1,4 +1,4 @@
-"""Families of action distributions, one file each."""
+"""Action distributions, one file per family."""
 
 from proximo.distributions.bernoulli import Bernoulli
 from proximo.distributions.beta import Beta

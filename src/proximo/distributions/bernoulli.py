@@ -8,7 +8,7 @@ from proximo.distributions.distribution import Distribution
 
 
 class Bernoulli(Distribution):
-    """``p(bit_i = 1) = σ(logits_i)``."""
+    """Independent bits: ``p(bit_i = 1) = σ(logits_i)``, for MultiBinary actions."""
 
     logits: Float[Array, "*batch n"]
 
@@ -18,11 +18,11 @@ class Bernoulli(Distribution):
         return jax.random.logistic(key, (*shape, n))
 
     def sample(self, noise: Float[Array, "*batch n"]) -> Int[Array, "*batch n"]:
-        """1 where ``logits + logistic noise > 0``, which has the probability ``σ(logits)``."""
+        """1 where ``logits + noise > 0``, which has the probability ``σ(logits)``."""
         return (self.logits + noise > 0).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "*batch n"]:
-        """1 where it is more probable than 0."""
+        """1 where its probability is above ½, else 0."""
         return (self.logits > 0).astype(jnp.int32)
 
     def log_prob(self, action: Int[Array, "*batch n"]) -> Float[Array, "*batch"]:

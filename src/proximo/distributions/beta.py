@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, UInt32
 from proximo.distributions.distribution import Distribution
 
 _EDGE = 1e-6
-"""Samples stay so far within 0 … 1: at the ends the density is 0, and its logarithm is not finite."""
+"""Distance of samples from 0 and 1, where the logarithm of the density is not finite."""
 
 _LANCZOS = (
     76.18009172947146,
@@ -22,24 +22,30 @@ _LANCZOS = (
 )
 
 
-def _beyond_stirling(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """``log Γ(x) - ((x - ½) log x - x + ½ log 2π)`` for ``x ≥ 1`` by Lanczos's series (1964; Press et al. 1992, section 6.1), in functions that
-    exported policies have too."""
+def _stirling_error(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """``log Γ(x)`` minus Stirling's approximation ``(x - ½) log x - x + ½ log 2π``, for ``x ≥ 1``.
+
+    By the series of Lanczos 1964 (Press et al. 1992, "Numerical recipes", section 6.1), which needs only functions that exported policies have.
+    """
     series = 1.000000000190015 + sum(c / (x + 1.0 + i) for i, c in enumerate(_LANCZOS))
     return (x + 0.5) * jnp.log1p(5.5 / x) - 5.5 + jnp.log(series)
 
 
 class Beta(Distribution):
-    """``Beta(alpha, beta)`` for each component, both above 1. All weight lies within the bounds, where a Gaussian that is clipped to them has a
-    bias. Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement
-    learning using the Beta distribution", section 4."""
+    """Independent ``Beta(alpha, beta)`` components on 0 … 1, both parameters above 1, for bounded Box actions.
+
+    All weight lies within the bounds, while a Gaussian that is clipped to them is biased.
+
+    Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning using
+    the Beta distribution", section 4.
+    """
 
     alpha: Float[Array, "*batch n"]
     beta: Float[Array, "*batch n"]
 
     @staticmethod
     def noise(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
-        """The data of a key for each row: a Beta is sampled by rejection, which takes no fixed number of draws."""
+        """The data of a random key for each element: a Beta is sampled by rejection, which takes no fixed number of draws."""
         return jax.random.bits(key, (*shape, 2), "uint32")
 
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Float[Array, "*batch n"]:
@@ -53,32 +59,32 @@ class Beta(Distribution):
         return jnp.clip(drawn.reshape(self.alpha.shape), _EDGE, 1.0 - _EDGE)
 
     def mode(self) -> Float[Array, "*batch n"]:
-        """``(alpha - 1) / (alpha + beta - 2)``; ½ where both are 1, as far as float32 can tell, and all is as probable."""
+        """``(alpha - 1) / (alpha + beta - 2)``; ½ where both parameters round to 1 and the density is uniform."""
         above = self.alpha + self.beta - 2.0
         return jnp.where(above > 0.0, (self.alpha - 1.0) / jnp.where(above > 0.0, above, 1.0), 0.5)
 
     def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """``Σ (alpha - 1) log a + (beta - 1) log (1 - a) - log B(alpha, beta)``."""
-        # Relative to the mean: of a narrow one all three terms are large, and float32 would be left with little of their sum.
+        # Relative to the mean: for a narrow density all three terms are large, and their sum would lose its digits in float32.
         a, (p, q) = jnp.clip(action, _EDGE, 1.0 - _EDGE), self._means()
         log = (self.alpha - 1.0) * jnp.log(a / p) + (self.beta - 1.0) * jnp.log((1.0 - a) / q)
-        return jnp.sum(log - self._normaliser(), axis=-1)
+        return jnp.sum(log - self._normalizer(), axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
         """``Σ log B(alpha, beta) - (alpha - 1) ψ(alpha) - (beta - 1) ψ(beta) + (alpha + beta - 2) ψ(alpha + beta)``."""
         alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
 
-        def weighed(x: Array, less: float) -> Array:
+        def weighted(x: Array, less: float) -> Array:
             return (x - less) * (digamma(x) - jnp.log(x))
 
-        return jnp.sum(self._normaliser() - weighed(alpha, 1.0) - weighed(beta, 1.0) + weighed(both, 2.0), axis=-1)
+        return jnp.sum(self._normalizer() - weighted(alpha, 1.0) - weighted(beta, 1.0) + weighted(both, 2.0), axis=-1)
 
     def _means(self) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"]]:
         return self.alpha / (self.alpha + self.beta), self.beta / (self.alpha + self.beta)
 
-    def _normaliser(self) -> Float[Array, "*batch n"]:
+    def _normalizer(self) -> Float[Array, "*batch n"]:
         """``log B(alpha, beta) - (alpha - 1) log p - (beta - 1) log q`` with the means ``p``, ``q`` of ``a`` and ``1 - a``."""
         alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
-        beyond = _beyond_stirling(alpha) + _beyond_stirling(beta) - _beyond_stirling(both)
+        error = _stirling_error(alpha) + _stirling_error(beta) - _stirling_error(both)
         p, q = self._means()
-        return jnp.log(p) + jnp.log(q) + 0.5 * jnp.log(2.0 * math.pi * (both / alpha) / beta) + beyond
+        return jnp.log(p) + jnp.log(q) + 0.5 * jnp.log(2.0 * math.pi * (both / alpha) / beta) + error

@@ -8,7 +8,7 @@ from proximo.distributions.distribution import Distribution
 
 
 class Categorical(Distribution):
-    """``p_i = softmax(logits)_i``."""
+    """One of ``n`` choices: ``p_i = softmax(logits)_i``, for Discrete actions."""
 
     logits: Float[Array, "*batch n"]
 
@@ -18,7 +18,10 @@ class Categorical(Distribution):
         return jax.random.gumbel(key, (*shape, n))
 
     def sample(self, noise: Float[Array, "*batch n"]) -> Int[Array, "*batch"]:
-        """``argmax(logits + Gumbel noise)`` is distributed as ``p`` (Gumbel 1954; Maddison et al. 2014)."""
+        """``argmax(logits + noise)``, which is distributed as ``p``.
+
+        Source: the Gumbel-max trick, as in Maddison, Tarlow & Minka 2014, arXiv:1411.0030.
+        """
         return jnp.argmax(self.logits + noise, axis=-1)
 
     def mode(self) -> Int[Array, "*batch"]:
@@ -26,7 +29,8 @@ class Categorical(Distribution):
         return jnp.argmax(self.logits, axis=-1)
 
     def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """``log p_action``. One-hot rather than a gather, whose gradient is a scatter, slow on every device."""
+        """``log p_action``."""
+        # One-hot rather than a gather: the gradient of a gather is a scatter, which is slow on all devices.
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
         return jnp.sum(chosen * jax.nn.log_softmax(self.logits), axis=-1)
 

@@ -10,11 +10,14 @@ from proximo.distributions.distribution import Distribution
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 LOG_STD_RANGE = (-20.0, 2.0)
-"""Beyond it a standard deviation that is computed from an observation is cut: ``exp`` of what a network gives has no bounds."""
+"""Range to which a log standard deviation that a network computes is clipped: its ``exp`` would be unbounded."""
 
 
 class Gaussian(Distribution):
-    """``N(mean, diag(exp(log_std)²))``; ``log_std`` has the shape of ``mean`` or broadcasts against it."""
+    """Independent normal components: ``N(mean, diag(exp(log_std)²))``, for Box actions.
+
+    ``log_std`` has the shape of ``mean`` or broadcasts against it.
+    """
 
     mean: Float[Array, "*batch n"]
     log_std: Float[Array, "..."]

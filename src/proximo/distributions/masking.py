@@ -1,4 +1,4 @@
-"""Actions that are not allowed: their logits are replaced, so that the rest is a distribution over the allowed ones.
+"""Action masks: the logits of forbidden actions are replaced, so only allowed actions have a probability.
 
 Source: Huang & Ontañón 2022, "A closer look at invalid action masking in policy gradient algorithms", arXiv:2006.14171.
 """
@@ -6,21 +6,37 @@ Source: Huang & Ontañón 2022, "A closer look at invalid action masking in poli
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-# Finite, so that 0 · log p is 0 and a sum of several is no infinity; exp(-1e9) is 0 in every type.
 FORBIDDEN = -1e9
+"""Logit of a forbidden choice. It is finite, so that 0 · log p is 0; exp(-1e9) is 0 in every floating-point type."""
 
 
 def allowed(mask: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
-    """The mask, or everything where it allows nothing: filler rows carry zeros, and something must be done in them."""
+    """The mask, with everything allowed where it allows nothing: padding steps have masks of zeros, and need an action too."""
     return mask | ~jnp.any(mask, axis=-1, keepdims=True)
 
 
 def mask_choices(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """Logits of a categorical whose forbidden choices have probability 0 and gradient 0."""
+    """Mask the logits of a categorical distribution.
+
+    Args:
+        logits: Logits of the choices.
+        mask: True for each allowed choice. A mask that allows nothing is ignored.
+
+    Returns:
+        Logits by which forbidden choices have probability 0 and gradient 0.
+    """
     return jnp.where(allowed(mask), logits, FORBIDDEN)
 
 
 def mask_bits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n 2"]) -> Float[Array, "*batch n"]:
-    """Logits of bits of which ``mask`` says whether they may be 0 and may be 1."""
+    """Mask the logits of bits.
+
+    Args:
+        logits: Logits of the bits.
+        mask: For each bit, whether it may be 0 and whether it may be 1. A mask that allows neither is ignored.
+
+    Returns:
+        Logits by which a forbidden value has probability 0 and gradient 0.
+    """
     may = allowed(mask)
     return jnp.where(may[..., 0], jnp.where(may[..., 1], logits, FORBIDDEN), -FORBIDDEN)

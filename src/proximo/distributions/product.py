@@ -1,4 +1,4 @@
-"""Several choices at once, each of its own number of options."""
+"""Several choices at once, each with its own number of options."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
@@ -8,10 +8,9 @@ from proximo.distributions.distribution import Distribution
 
 
 class ProductCategorical(Distribution):
-    """Independent components ``p(a) = Π_k softmax(logits_k)_{a_k}``.
+    """Independent categorical components: ``p(a) = Π_k softmax(logits_k)_{a_k}``, for MultiDiscrete actions.
 
-    ``n`` is the largest number of options: a component that has fewer carries logits like those of a masked action behind
-    its own.
+    ``n`` is the largest number of options. Components with fewer options are padded with the logit of a forbidden choice.
     """
 
     logits: Float[Array, "*batch components n"]
@@ -22,7 +21,7 @@ class ProductCategorical(Distribution):
         return Categorical.noise(key, (*shape, components), n)
 
     def sample(self, noise: Float[Array, "*batch components n"]) -> Int[Array, "*batch components"]:
-        """Each component by its own noise."""
+        """The choice of each component, as ``Categorical.sample``."""
         return Categorical(self.logits).sample(noise)
 
     def mode(self) -> Int[Array, "*batch components"]:

@@ -1,4 +1,4 @@
-"""Generalised state-dependent exploration."""
+"""Generalized state-dependent exploration (gSDE)."""
 
 import math
 
@@ -10,9 +10,10 @@ from proximo.distributions.gaussian import Gaussian
 
 
 class StateDependentGaussian(Gaussian):
-    """``mean + Wᵀ φ`` with a matrix ``W`` of independent ``N(0, exp(log_std)²)``, kept for several steps: noise that is a smooth
-    function of the features ``φ``. Given ``φ`` each row is a Gaussian of variance ``Σ φ² exp(log_std)²``, which is what
-    log-probability and entropy are of.
+    """``mean + Wᵀ φ``: noise that is a smooth function of the features ``φ``.
+
+    ``W`` is a matrix of independent ``N(0, exp(matrix_log_std)²)`` numbers, kept for several steps. Given ``φ``, an action is a Gaussian of
+    variance ``Σ φ² exp(matrix_log_std)²``; log-probability and entropy are those of this Gaussian.
 
     Source: Raffin et al. 2021, arXiv:2005.05719, section 3.
     """
@@ -24,7 +25,16 @@ class StateDependentGaussian(Gaussian):
     def of(
         cls, mean: Float[Array, "*batch n"], features: Float[Array, "*batch features"], log_std: Float[Array, "features n"]
     ) -> "StateDependentGaussian":
-        """For the features that the matrix is multiplied with."""
+        """Make the distribution.
+
+        Args:
+            mean: Means of the actions.
+            features: Features ``φ`` that the matrix is multiplied with.
+            log_std: Log standard deviations of the matrix.
+
+        Returns:
+            The distribution.
+        """
         variance = jnp.square(features) @ jnp.exp(2.0 * log_std)
         return cls(mean, 0.5 * jnp.log(variance + 1e-6), features, log_std)
 
@@ -32,7 +42,18 @@ class StateDependentGaussian(Gaussian):
     def matrices(
         key: Key[Array, ""], shape: tuple[int, ...], every: int, features: int, n: int
     ) -> Float[Array, "*batch features n"]:
-        """Standard normal matrices for a batch of ``shape``; with a time axis in front, one for each ``every`` rows of it."""
+        """Draw standard normal matrices.
+
+        Args:
+            key: Random key.
+            shape: Shape of the batch. With two or more axes, the first is time.
+            every: Number of steps that share one matrix.
+            features: Number of features.
+            n: Number of components of an action.
+
+        Returns:
+            A matrix for each element of the batch.
+        """
         time, rest = (shape[0], shape[1:]) if len(shape) > 1 else (1, shape)
         drawn = jax.random.normal(key, (math.ceil(time / every), *rest, features, n))
         return jnp.repeat(drawn, every, axis=0)[:time].reshape((*shape, features, n))

@@ -1,4 +1,4 @@
-"""Independent normal components, squashed."""
+"""Independent normal components, squashed by tanh."""
 
 import math
 
@@ -15,24 +15,31 @@ _WEIGHTS = _WEIGHTS / math.sqrt(2.0 * math.pi)
 
 
 class TanhGaussian(Gaussian):
-    """What ``tanh`` makes of a Gaussian. Samples, mode and the arguments of ``log_prob`` are those before it, so that no ``atanh`` is ever
-    taken; log-probability and entropy are those of what is behind it. Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix C."""
+    """The distribution of ``tanh(a)`` for a Gaussian ``a``.
+
+    Samples, mode and the argument of ``log_prob`` are ``a`` itself, before ``tanh``: no ``atanh`` is computed. Log-probability and entropy are
+    those of ``tanh(a)``.
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix C.
+    """
 
     squashed: tuple[bool, ...] = eqx.field(static=True)
-    """Which components are; the others stay as they are."""
+    """Which components are squashed; the others are not."""
 
     def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
-        """That of the Gaussian, less ``Σ log (1 - tanh²(a))``."""
+        """The Gaussian's log-density of ``a``, minus ``Σ log (1 - tanh²(a))``."""
         return super().log_prob(action) - jnp.sum(self._log_slope(action), axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        """That of the Gaussian, and ``Σ E[log (1 - tanh²(a))]`` by Gauss-Hermite quadrature (32 nodes: exact to 1e-3 for standard
-        deviations up to 2)."""
+        """The Gaussian's entropy, plus ``Σ E[log (1 - tanh²(a))]`` by Gauss-Hermite quadrature.
+
+        Its 32 nodes are exact to 1e-3 for standard deviations up to 2.
+        """
         nodes, weights = jnp.asarray(_NODES, self.mean.dtype), jnp.asarray(_WEIGHTS, self.mean.dtype)
         at = self.mean[..., None, :] + jnp.exp(self.log_std)[..., None, :] * nodes[:, None]
         return super().entropy() + jnp.einsum("...kn,k->...", self._log_slope(at), weights)
 
     def _log_slope(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
-        """``log (1 - tanh²(x)) = 2 (log 2 - x - softplus(-2 x))`` where it is squashed, else 0."""
+        """``log (1 - tanh²(x)) = 2 (log 2 - x - softplus(-2 x))`` for squashed components, else 0."""
         slope = 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
         return jnp.where(np.array(self.squashed), slope, 0.0)

@@ -1,29 +1,6 @@
-"""Environments: the protocol, the ids, the adapters, our own tasks."""
+"""Environments: the protocol, the ids, the adapters and our own tasks. The public names are in ``__init__.pyi``."""
 
-from __future__ import annotations
+from proximo.lazy_exports import lazy_exports
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from proximo.envs.host.environment import HostEnvironment
-    from proximo.envs.host.preprocessing import Preprocessing
-    from proximo.envs.protocol import JaxEnvironment
-    from proximo.envs.registry import listing, make_env
-
-_WHERE = {
-    "HostEnvironment": "proximo.envs.host.environment",
-    "JaxEnvironment": "proximo.envs.protocol",
-    "Preprocessing": "proximo.envs.host.preprocessing",
-    "listing": "proximo.envs.registry",
-    "make_env": "proximo.envs.registry",
-}
-
-__all__ = ["HostEnvironment", "JaxEnvironment", "Preprocessing", "listing", "make_env"]
-
-
-def __getattr__(name: str) -> Any:
-    # Fetched when it is first used: a worker process, which steps environments, must not wait for JAX.
-    if name not in _WHERE:
-        raise AttributeError(f"module 'proximo.envs' has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+# A worker process steps environments and must not wait for JAX, so names are imported at their first use.
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

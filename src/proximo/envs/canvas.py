@@ -1,5 +1,7 @@
-"""Pictures of states: shapes and words in the coordinates of a world, drawn by Pillow at twice the size and made smaller, which
-smooths every edge. A picture of 400x400 takes a millisecond or two; no window, no figure."""
+"""Draws lines, shapes and text in world coordinates, with Pillow and without a window.
+
+Pictures are drawn at twice their size and reduced, which smooths the edges.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Point = tuple[float, float]
 
-INK: Colour = (38, 43, 51)
-PAPER: Colour = (252, 252, 250)
-GRAY: Colour = (150, 156, 164)
-PALE: Colour = (226, 229, 233)
-BLUE: Colour = (45, 104, 196)
-GREEN: Colour = (24, 138, 82)
-RED: Colour = (205, 52, 52)
-AMBER: Colour = (222, 150, 20)
-TINTS: tuple[Colour, ...] = (
+INK: Color = (38, 43, 51)
+PAPER: Color = (252, 252, 250)
+GRAY: Color = (150, 156, 164)
+PALE: Color = (226, 229, 233)
+BLUE: Color = (45, 104, 196)
+GREEN: Color = (24, 138, 82)
+RED: Color = (205, 52, 52)
+AMBER: Color = (222, 150, 20)
+TINTS: tuple[Color, ...] = (
     BLUE, AMBER, GREEN, RED, (128, 84, 190), (30, 158, 172), (212, 90, 150), (120, 120, 40), (110, 78, 60), (90, 100, 116),
 )  # fmt: skip
-"""Colours that are told apart, for things of several kinds."""
-FINER = 2
+"""Distinct colors for several kinds of objects."""
+SUPERSAMPLING = 2
 
 
 @functools.cache
@@ -35,15 +37,21 @@ def _font(size: int) -> Any:
 
 
 class Canvas:
-    """``width`` x ``height`` pixels that show the world from ``left`` to ``right`` and from ``bottom`` to ``top``; without a world
-    its units are pixels, and y grows downwards."""
+    """A picture of a part of a world.
 
-    def __init__(self, width: int, height: int, world: tuple[float, float, float, float] | None = None, paper: Colour = PAPER):
-        from PIL import Image, ImageDraw  # only where something is drawn
+    Args:
+        width: pixels.
+        height: pixels.
+        world: ``(left, right, bottom, top)``, the visible part. By default the units are pixels, and y grows downwards.
+        paper: color of the background.
+    """
+
+    def __init__(self, width: int, height: int, world: tuple[float, float, float, float] | None = None, paper: Color = PAPER):
+        from PIL import Image, ImageDraw  # imported only to draw
 
         self.width, self.height = width, height
         self.left, self.right, self.bottom, self.top = world or (0.0, width, height, 0.0)
-        self._image = Image.new("RGB", (width * FINER, height * FINER), paper)
+        self._image = Image.new("RGB", (width * SUPERSAMPLING, height * SUPERSAMPLING), paper)
         self._draw = ImageDraw.Draw(self._image)
 
     @property
@@ -54,45 +62,45 @@ class Canvas:
     def _place(self, point: Point) -> Point:
         x = (float(point[0]) - self.left) / (self.right - self.left) * self.width
         y = (float(point[1]) - self.top) / (self.bottom - self.top) * self.height
-        return x * FINER, y * FINER
+        return x * SUPERSAMPLING, y * SUPERSAMPLING
 
-    def line(self, points: Sequence[Point], colour: Colour = INK, width: float = 2) -> None:
+    def line(self, points: Sequence[Point], color: Color = INK, width: float = 2) -> None:
         """A line through ``points``, ``width`` pixels wide, with round ends and corners."""
-        placed, thick = [self._place(point) for point in points], max(1, round(width * FINER))
-        self._draw.line(placed, fill=colour, width=thick, joint="curve")
-        if thick > FINER:
+        placed, thick = [self._place(point) for point in points], max(1, round(width * SUPERSAMPLING))
+        self._draw.line(placed, fill=color, width=thick, joint="curve")
+        if thick > SUPERSAMPLING:
             for end in (placed[0], placed[-1]):
-                self._disc(end, thick / 2, colour)
+                self._disc(end, thick / 2, color)
 
-    def polygon(self, points: Sequence[Point], colour: Colour) -> None:
-        """What ``points`` go around."""
-        self._draw.polygon([self._place(point) for point in points], fill=colour)
+    def polygon(self, points: Sequence[Point], color: Color) -> None:
+        """A filled polygon with the corners ``points``."""
+        self._draw.polygon([self._place(point) for point in points], fill=color)
 
-    def box(self, lower: Point, upper: Point, colour: Colour | None, edge: Colour | None = None, width: float = 1) -> None:
+    def box(self, lower: Point, upper: Point, color: Color | None, edge: Color | None = None, width: float = 1) -> None:
         """A rectangle between two opposite corners."""
         (x0, y0), (x1, y1) = self._place(lower), self._place(upper)
         corners = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
-        self._draw.rectangle(corners, fill=colour, outline=edge, width=max(1, round(width * FINER)))
+        self._draw.rectangle(corners, fill=color, outline=edge, width=max(1, round(width * SUPERSAMPLING)))
 
-    def disc(self, centre: Point, radius: float, colour: Colour, edge: Colour | None = None) -> None:
+    def disc(self, center: Point, radius: float, color: Color, edge: Color | None = None) -> None:
         """A disc of ``radius`` pixels."""
-        self._disc(self._place(centre), radius * FINER, colour, edge)
+        self._disc(self._place(center), radius * SUPERSAMPLING, color, edge)
 
-    def _disc(self, centre: Point, radius: float, colour: Colour, edge: Colour | None = None) -> None:
-        x, y = centre
-        self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour, outline=edge, width=2 * FINER)
+    def _disc(self, center: Point, radius: float, color: Color, edge: Color | None = None) -> None:
+        x, y = center
+        self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color, outline=edge, width=2 * SUPERSAMPLING)
 
-    def text(self, place: Point, words: str, size: int = 18, colour: Colour = INK, anchor: str = "mm") -> None:
-        """``words`` at ``place``, ``size`` pixels high; ``anchor`` is Pillow's: mm in the middle, lm with the left end there."""
-        self._draw.text(self._place(place), words, fill=colour, font=_font(size * FINER), anchor=anchor)
+    def text(self, place: Point, words: str, size: int = 18, color: Color = INK, anchor: str = "mm") -> None:
+        """Text at ``place``, ``size`` pixels high. ``anchor`` is Pillow's: mm centers the text, lm puts its left end at ``place``."""
+        self._draw.text(self._place(place), words, fill=color, font=_font(size * SUPERSAMPLING), anchor=anchor)
 
     def array(self) -> np.ndarray:
-        """uint8 [height, width, 3]."""
-        return np.array(self._image.reduce(FINER))
+        """Return the picture, uint8 [height, width, 3]."""
+        return np.array(self._image.reduce(SUPERSAMPLING))
 
 
 def board(cells: np.ndarray, size: int = 400) -> np.ndarray:
-    """A picture of about ``size`` pixels of colours [rows, columns, 3], one for each cell of a board, with thin lines between."""
+    """Draw a board of about ``size`` pixels from the color of each cell [rows, columns, 3], with thin lines between the cells."""
     rows, columns = cells.shape[:2]
     cell = max(4, size // max(rows, columns)) // 2 * 2
     picture = np.repeat(np.repeat(np.asarray(cells, np.uint8), cell, axis=0), cell, axis=1)

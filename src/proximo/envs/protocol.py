@@ -1,43 +1,97 @@
-"""What a JAX environment is: two pure functions and two spaces, no base class."""
+"""What an environment is. Read this to write a JAX environment or an adapter to a library; registry.py says where to register it."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, UInt8
 
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+
 
 @runtime_checkable
 class JaxEnvironment(Protocol):
-    """One environment, without autoreset and without a batch axis: proximo vectorises, resets, limits time and counts.
+    """One environment in JAX: two pure functions and two spaces, without a base class.
 
-    ``default_params`` is a pytree of numbers that is passed to every call, traced; ``()`` where there are none.
-    ``info["success"]`` (bool), where given, is read in an episode's last row. One that can be watched has ``render`` too (``Renders``).
+    ``reset`` and ``step`` describe a single environment without autoreset. proximo vectorizes them with ``jax.vmap``, resets
+    environments whose episode ended, applies ``max_episode_steps`` and counts episodes. They are compiled together with the policy
+    and the learner, so they must not branch on traced values, change ``self`` or draw from NumPy.
+
+    An environment that also has ``render`` (``Renders``) can be watched.
+
+    Example:
+        class Counter:
+            observation_space = proximo.spaces.Box((1,))
+            action_space = proximo.spaces.Discrete(2)
+            default_params = {"limit": 10}
+
+            def reset(self, key, params):
+                return jnp.int32(0), jnp.zeros(1)
+
+            def step(self, key, state, action, params):
+                time = state + 1
+                truncated = time >= params["limit"]
+                return time, jnp.full(1, time, jnp.float32), 1.0 * action, False, truncated, {}
     """
 
     observation_space: Any
-    """A space of proximo, Gymnasium or gymnax: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple. A Dict's entry
-    ``action_mask`` says which actions are allowed."""
+    """A space of proximo, Gymnasium or gymnax: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple. An entry
+    ``action_mask`` of a Dict marks the allowed actions."""
     action_space: Any
-    """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers."""
+    """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or a Box of floating-point numbers."""
     default_params: PyTree
+    """A pytree of numbers that is passed to every call as a traced argument. An environment without parameters may leave it out;
+    it is then ``()``."""
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """``(state, observation)`` of a fresh episode."""
+        """Start an episode.
+
+        Args:
+            key: random key of this episode's start.
+            params: parameters, of the structure of ``default_params``.
+
+        Returns:
+            ``(state, observation)``. The state is any pytree whose shapes and types stay the same in all steps.
+        """
         ...
 
     def step(
         self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree
     ) -> tuple[PyTree, PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""], dict[str, Any]]:
-        """``(state, observation, reward, terminated, truncated, info)``, the observation being that of the step even where
-        the episode ends with it."""
+        """Take one step.
+
+        Args:
+            key: random key of this step.
+            state: the state that the last call returned.
+            action: an action of ``action_space``.
+            params: parameters, of the structure of ``default_params``.
+
+        Returns:
+            ``(state, observation, reward, terminated, truncated, info)``. The observation is that of this step, also if the episode
+            ends with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was reached.
+            ``info["success"]`` (bool, optional) is read in the last step of an episode.
+        """
         ...
 
 
 @runtime_checkable
 class Renders(Protocol):
-    """The part of the protocol that may be left out: what `proximo watch` and clips of a training show."""
+    """A JAX environment that can draw its states, for ``proximo watch`` and for clips during training."""
 
     def render(self, state: PyTree, params: PyTree) -> UInt8[np.ndarray, "height width 3"]:
-        """A picture of one state, of the same size every time. Called outside of compiled programs, with arrays of NumPy in the
-        state; it may draw with whatever it likes. An attribute ``render_fps`` says how many a second are shown, else 30."""
+        """Draw one state.
+
+        It is called outside of compiled programs and may use any drawing library. An attribute ``render_fps`` sets the frames per
+        second; without it clips have 30.
+
+        Args:
+            state: a state whose arrays are NumPy arrays.
+            params: parameters, of the structure of ``default_params``.
+
+        Returns:
+            A picture, of the same size for every state.
+        """
         ...
+
+
+Environment: TypeAlias = JaxEnvironment | GymnasiumEnvironment
+"""An environment of either kind, as ``make_env`` returns it."""

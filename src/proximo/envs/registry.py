@@ -1,4 +1,23 @@
-"""From an id to an environment."""
+"""Finds the adapter that makes the environment of an id.
+
+An id is ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
+
+To add a library of environments:
+
+1. Write an adapter module with two functions. ``names()`` returns the names of the library's environments, or ``[]`` if it is not
+   installed. ``from_name`` makes one environment and raises ``EnvError`` for an unknown name and ``ConfigError`` for an unknown
+   setting.
+
+   - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
+     ``jax/craftax.py`` is a short example.
+   - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
+     ``from_factory`` (single environments) or ``from_vector`` (a vector environment) of ``gymnasium/construction.py``;
+     ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
+
+2. Add the library to ``JAX_ADAPTERS`` or ``GYMNASIUM_ADAPTERS`` below, and to ``ID_FORMS``.
+3. If ``pip install proximo[LIBRARY]`` shall install it, add the extra to ``pyproject.toml``, and to ``EXTRAS`` in ``jax/__init__.py``
+   (JAX) or ``gymnasium/construction.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,138 +25,124 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from proximo.envs import masked, own
-from proximo.envs.host.preprocessing import Preprocessing
+from proximo.envs import custom, hidden_velocities
+from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.jax import EXTRAS
-from proximo.envs.levels import LevelRange, LevelsJax
-from proximo.envs.protocol import JaxEnvironment
-from proximo.envs.tasks import TASKS
+from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.errors import ConfigError, EnvError, nearest
 
 if TYPE_CHECKING:
-    from proximo.envs.host.environment import HostEnvironment
+    from proximo.envs.protocol import Environment
 
-LIBRARIES = ("proximo", "gymnax", *EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
-"""What may stand before the colon of an id."""
+JAX_ADAPTERS = {
+    "gymnax": "proximo.envs.jax.gymnax",
+    "proximo": "proximo.envs.tasks",
+    **{library: f"proximo.envs.jax.{library}" for library in EXTRAS},
+}
+"""Libraries of JAX environments, and the module of each adapter."""
+GYMNASIUM_ADAPTERS = {
+    "ale": "proximo.envs.gymnasium.ale",
+    "envpool": "proximo.envs.gymnasium.envpool",
+    "minigrid": "proximo.envs.gymnasium.minigrid",
+    "memory-gym": "proximo.envs.gymnasium.memory_gym",
+}
+"""Libraries of Gymnasium environments, and the module of each adapter."""
+LIBRARIES = (*JAX_ADAPTERS, *GYMNASIUM_ADAPTERS)
+"""What may precede the colon of an id, beside modules of the user."""
 ID_FORMS = (
     "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, brax:NAME, craftax:NAME, jumanji:NAME, navix:NAME, playground:NAME, ale:GAME, "
     "envpool:TASK, minigrid:TASK, memory-gym:TASK, or my_package.module:MyEnv"
 )
 
-# Gymnasium's ids that gymnax has too; written out, because importing gymnax takes longer than training on some of them.
+# Gymnasium ids that gymnax has too. They are listed here because importing gymnax takes longer than some trainings.
 TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 
-def make_env(
-    env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None
-) -> JaxEnvironment | HostEnvironment:
-    """The environment named ``env_id`` with ``settings`` applied to its parameters: one in JAX, or an ordinary one.
+def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None) -> Environment:
+    """Make the environment that ``env_id`` names.
 
-    Raises ``EnvError`` when there is none of that name or it breaks the protocol, ``ConfigError`` for a setting that it
-    does not have.
+    Args:
+        env_id: ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
+        settings: parameters of the environment (``--env-settings``).
+        preprocessing: wrappers, time limit and level seeds; default: none.
+
+    Returns:
+        A ``JaxEnvironment`` or a ``GymnasiumEnvironment``.
+
+    Raises:
+        EnvError: No environment has this id, its library is not installed, or it does not follow its protocol.
+        ConfigError: The environment does not have one of the settings, or cannot be preprocessed this way.
     """
     if env_id.startswith("<"):
         raise EnvError(
-            f"{env_id} was given as an object, which no id finds again: give it from Python as proximo.load(run, env=…), or train with its "
-            "name, as my_package.module:MyEnv, which every verb finds."
+            f"{env_id} was given as an object, and no id can find it again: pass it from Python as proximo.load(run, env=…), or train it "
+            "by its name, as my_package.module:MyEnv, which every command can find."
         )
     preprocessing = preprocessing or Preprocessing()
     levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
     env = _find(env_id, settings or {}, preprocessing)
-    if levels is None or hasattr(env, "make_vector"):  # ordinary ones are wrapped one by one
+    if levels is None or hasattr(env, "make_vector"):  # Gymnasium environments are wrapped one by one
         return env
-    return LevelsJax(env, levels)
+    return JaxLevels(env, levels)
 
 
-def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> JaxEnvironment | HostEnvironment:
+def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, separator, name = env_id.partition(":")
-    if library in ("proximo", "gymnax") and separator:
-        return _task(name, settings) if library == "proximo" else _gymnax(name, settings)
-    if library in EXTRAS and separator:
+    if separator and library in JAX_ADAPTERS:
         return _adapter(library).from_name(name, settings)
-    if library == "ale" and separator:
-        from proximo.envs.host import ale
-
-        return ale.from_game(name, settings, preprocessing)
-    if library == "envpool" and separator:
-        from proximo.envs.host import envpool
-
-        return envpool.from_task(name, settings, preprocessing)
-    if library == "minigrid" and separator:
-        from proximo.envs.host import minigrid
-
-        return minigrid.from_name(name, settings, preprocessing)
-    if library == "memory-gym" and separator:
-        from proximo.envs.host import memory_gym
-
-        return memory_gym.from_name(name, settings, preprocessing)
-    return _gymnasium_or_own(env_id, settings, preprocessing)
-
-
-def _task(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    if name not in TASKS:
-        raise EnvError(f"proximo has no task {name!r}{nearest(name, TASKS)}; it has {', '.join(TASKS)}.")
-    return TASKS[name](settings)
-
-
-def _gymnax(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    from proximo.envs.jax.gymnax import GymnaxEnvironment
-
-    mask = masked.mask_of(name)
-    return GymnaxEnvironment(name, settings) if mask is None else masked.MaskedJax(GymnaxEnvironment(mask.base, settings), mask)
+    if separator and library in GYMNASIUM_ADAPTERS:
+        return _adapter(library).from_name(name, settings, preprocessing)
+    return _gymnasium_or_custom(env_id, settings, preprocessing)
 
 
 def _adapter(library: str) -> ModuleType:
-    return importlib.import_module(f"proximo.envs.jax.{library}")
+    return importlib.import_module({**JAX_ADAPTERS, **GYMNASIUM_ADAPTERS}[library])
 
 
-def _gymnasium_or_own(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Any:
-    """``CartPole-v1``, ``module:CartPole-v1`` (the module registers it), ``module:MyEnv``."""
+def _gymnasium_or_custom(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
+    """``CartPole-v1``, ``module:CartPole-v1`` (importing ``module`` registers the id), or ``module:MyEnv``."""
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
-        return own.from_class(own.find(module, name, ID_FORMS), settings, env_id, preprocessing)
-    from proximo.envs.host import gymnasium
+        return custom.from_class(custom.find(module, name, ID_FORMS), settings, env_id, preprocessing)
+    from proximo.envs.gymnasium import construction
 
-    mask = masked.mask_of(env_id)
-    if mask is not None and not gymnasium.is_registered(env_id):
-        return gymnasium.from_id(mask.base, settings, preprocessing, mask)
-    if gymnasium.is_registered(env_id):
-        return gymnasium.from_id(env_id, settings, preprocessing)
+    mask = hidden_velocities.mask_of(env_id)
+    if mask is not None and not construction.is_registered(env_id):
+        return construction.from_id(mask.base, settings, preprocessing, mask)
+    if construction.is_registered(env_id):
+        return construction.from_id(env_id, settings, preprocessing)
     ids = [i for group in listing().values() for i in group]
     matches = nearest(env_id, ids)
     raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
 
 
 def names_code(env_id: str) -> bool:
-    """Whether ``env_id`` names a module of somebody's to import, as ``my_package.module:MyEnv`` or ``my_package:MyEnv-v0`` do."""
+    """Whether making ``env_id`` imports a module that is not proximo's, as ``my_package.module:MyEnv`` and ``my_package:MyEnv-v0`` do."""
     module, separator, _ = env_id.rpartition(":")
     return bool(separator) and module not in LIBRARIES
 
 
 def listing() -> dict[str, list[str]]:
-    """All ids that need no code of the user's, by library."""
-    from proximo.envs.host import ale, envpool, gymnasium, memory_gym, minigrid
-    from proximo.envs.jax import gymnax
+    """Return the ids of all installed libraries, by library. Gymnasium's own are under ``"gymnasium"``."""
+    from proximo.envs.gymnasium import construction
 
     return {
-        "gymnasium": [*gymnasium.names(), *masked.names()],
-        "gymnax": [f"gymnax:{n}" for n in gymnax.names()],
-        "proximo": [f"proximo:{n}" for n in TASKS],
-        **{library: [f"{library}:{n}" for n in _adapter(library).names()] for library in EXTRAS},
-        "ale": [f"ale:{n}" for n in ale.names()],
-        "envpool": [f"envpool:{n}" for n in envpool.names()],
-        "minigrid": [f"minigrid:{n}" for n in minigrid.names()],
-        "memory-gym": [f"memory-gym:{n}" for n in memory_gym.names()],
+        "gymnasium": [*construction.names(), *hidden_velocities.names()],
+        **{library: [f"{library}:{name}" for name in _adapter(library).names()] for library in LIBRARIES},
     }
 
 
 def twin(env_id: str) -> str | None:
-    """The same task as an environment in JAX, where there is one."""
+    """Return the id of the same task in JAX, or None if there is none."""
     return f"gymnax:{env_id}" if env_id in TWINS else None
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """The spaces of an environment in JAX, in words; what stands in the way where it cannot be trained."""
+    """Describe the spaces of a JAX environment.
+
+    Returns:
+        ``observation`` and ``action`` in words, or ``error``: why the environment cannot be trained.
+    """
     from proximo.envs.jax.gymnax import DOWNLOADS
 
     if env_id.partition(":")[2] in DOWNLOADS:

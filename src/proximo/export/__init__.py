@@ -1,6 +1,6 @@
-"""A trained policy for use without proximo and without JAX: as an ONNX model, and for NumPy alone."""
+"""Export of a trained policy, for use without proximo and JAX: an ONNX model, and a runtime that needs only NumPy."""
 
-from proximo.export.folder import Exported, export, onnx_is_there
+from proximo.export.folder import ExportResult, export, onnx_is_installed
 from proximo.export.parity import ParityError
 
-__all__ = ["Exported", "ParityError", "export", "onnx_is_there"]
+__all__ = ["ExportResult", "ParityError", "export", "onnx_is_installed"]

@@ -1,4 +1,4 @@
-"""The folder that an export leaves: written beside, checked, and only then given its name."""
+"""The folder of an export. It is written under a temporary name, checked, and then renamed."""
 
 from __future__ import annotations
 
@@ -19,63 +19,74 @@ import numpy as np
 from proximo import __version__
 from proximo.config import to_mapping
 from proximo.errors import CheckpointError, ConfigError, lacking
+from proximo.evaluation.policy import Policy
 from proximo.export import latency, numpy_file, parity, runtime
-from proximo.export.acting import NEXT, NOISE, OBSERVATION, Acting, noise_family
-from proximo.export.describe import input_meaning, output_meaning, readme
+from proximo.export.documentation import input_meaning, output_meaning, readme
+from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction, noise_family
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError
-from proximo.run.checkpoint import flatten
-from proximo.run.files import plain, sync_folder, write_synced
-from proximo.run.policy import Policy
-from proximo.spaces import PREVIOUS_REWARD, from_any
+from proximo.spaces import from_any
+from proximo.storage.atomic_files import plain, sync_folder, write_synced
 
 Format = Literal["onnx", "numpy", "both"]
 ONNX, NUMPY, RUNTIME, METADATA, README = "policy.onnx", "policy.npz", "proximo_policy.py", "metadata.json", "README.md"
+VERSION = 2
+"""Of the folder. Version 1 had other names of inputs and of functions."""
 FILES = (ONNX, NUMPY, RUNTIME, METADATA, README)
 
 
 @dataclasses.dataclass(frozen=True)
-class Exported:
-    """What was written, and what was found."""
+class ExportResult:
+    """The folder that was written, its metadata, and warnings."""
 
     folder: Path
     metadata: dict[str, Any]
     warnings: tuple[str, ...]
 
 
-def onnx_is_there() -> bool:
-    """Whether the libraries that ONNX takes are installed."""
+def onnx_is_installed() -> bool:
+    """Whether the libraries that ONNX needs are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("onnx", "onnxruntime"))
 
 
 def export(
-    policy: Policy, folder: Path, run: str = "", format: Format = "both", stochastic: bool = False, batch: int | None = None
-) -> Exported:
-    """Write ``policy`` into ``folder``, for use without proximo and without JAX.
+    policy: Policy, folder: Path, run: str = "", format: Format = "both", deterministic: bool = True, batch: int | None = None
+) -> ExportResult:
+    """Write ``policy`` into ``folder``, for use without proximo and JAX.
 
-    ``stochastic``: noise is an input, by which actions are sampled. ``batch``: for so many environments only; None: for any
-    number. Raises ``ConfigError`` for what cannot be exported and for a folder that is something else, ``EnvError`` where ONNX is asked
-    for and not installed, ``ParityError`` where the result is not what JAX computes: then nothing is written.
+    Args:
+        policy: The policy.
+        folder: The folder to write. An earlier export in it is replaced.
+        run: Name of the run, for the metadata.
+        format: Which files to write: ``onnx``, ``numpy`` or ``both``.
+        deterministic: Whether the exported policy chooses the most probable action only. If false, it has the input ``noise``, and can
+            also sample its actions.
+        batch: The number of environments that it acts on; None for any number.
+
+    Raises:
+        ConfigError: If the policy cannot be exported, or if ``folder`` contains anything but an export.
+        EnvError: If ONNX is requested and not installed.
+        ParityError: If the export does not compute what JAX computes. Nothing is written then.
+        CheckpointError: If the folder cannot be written.
     """
     folder = folder if folder.name not in ("", "..") else folder.resolve()
-    _hold_folder(folder)
-    if format != "numpy" and not onnx_is_there():
+    _check_folder(folder)
+    if format != "numpy" and not onnx_is_installed():
         raise lacking("ONNX", "onnx")
-    acting, warnings = Acting(policy, stochastic), [*policy.warnings]
-    program = _program(acting, batch)
+    policy_function, warnings = PolicyFunction(policy, deterministic), [*policy.warnings]
+    program = _program(policy_function, batch)
     contents: dict[str, bytes] = {}
     if format != "onnx":
-        initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
-        contents[NUMPY] = numpy_file.render(program, _interface(acting), initial, batch)
+        contents[NUMPY] = numpy_file.render(program, interface(policy_function), initial_memory(policy_function), batch)
         contents[RUNTIME] = Path(runtime.__file__).read_bytes()
     if format != "numpy":
         from proximo.export import onnx_model
 
-        facts = {"run": run, "step": str(policy.step), "environment": policy.config.env.id, "proximo": __version__}
-        contents[ONNX] = onnx_model.build(program, facts).SerializeToString()
+        properties = {"run": run, "step": str(policy.step), "environment": policy.config.env.id, "proximo": __version__}
+        contents[ONNX] = onnx_model.build(program, properties).SerializeToString()
     temporary = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
-        metadata = _write_and_check(temporary, contents, acting, program, run, batch)
+        metadata = _write_and_check(temporary, contents, policy_function, program, run, batch)
         _install(temporary, folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write {folder} ({error.strerror or error}): choose another --out.") from error
@@ -83,14 +94,14 @@ def export(
         shutil.rmtree(temporary, ignore_errors=True)
     if policy.config.network.compute_dtype != "float32":
         warnings.append(
-            f"the policy was trained in {policy.config.network.compute_dtype}; the export computes in float32, and was checked in it."
+            f"the policy was trained in {policy.config.network.compute_dtype}; the export computes in float32, and was checked in float32."
         )
-    return Exported(folder, metadata, tuple(warnings))
+    return ExportResult(folder, metadata, tuple(warnings))
 
 
-def _program(acting: Acting, batch: int | None) -> Program:
+def _program(policy_function: PolicyFunction, batch: int | None) -> Program:
     try:
-        return acting.program(batch)
+        return policy_function.program(batch)
     except BatchDependentError as error:
         raise ConfigError(
             f"This policy cannot be exported for any number of environments, because {error}: give their number with --batch."
@@ -99,24 +110,31 @@ def _program(acting: Acting, batch: int | None) -> Program:
         raise ConfigError(f"This policy cannot be exported: {error}.") from error
 
 
-def _interface(acting: Acting) -> dict[str, Any]:
-    """What ``runtime.Policy`` must know beside the program."""
-    inputs = acting.inputs(1)
-    observation = acting.observation(1)
+def interface(policy_function: PolicyFunction) -> dict[str, Any]:
+    """What ``runtime.ExportedPolicy`` must know of the inputs and outputs of the program."""
+    inputs = policy_function.inputs(1)
+    observation = policy_function.observation(1)
+    names = policy_function.observation_inputs(observation)
     return {
-        "observation": [
-            {"name": name, "path": path}
-            for name, path in zip(flatten({OBSERVATION: observation}), _paths(observation), strict=True)
+        "observation": [{"name": name, "path": path} for name, path in zip(names, _paths(observation), strict=True)],
+        "reward": REWARD in inputs,
+        "reset_memory": policy_function.actor_critic.reset_memory,
+        "memory": [{"input": name, "output": name + NEXT} for name in policy_function.memory_names],
+        "noise": [
+            {"name": name, "family": noise_family(policy_function.actor_critic.actor)}
+            for name in inputs
+            if name.split(".")[0] == NOISE
         ],
-        "reward": PREVIOUS_REWARD if PREVIOUS_REWARD in inputs else None,
-        "resets": acting.network.reset_memory,
-        "carried": [{"input": name, "output": name + NEXT} for name in acting.carried],
-        "noise": [{"name": name, "family": noise_family(acting.network.actor)} for name in inputs if name.split(".")[0] == NOISE],
     }
 
 
+def initial_memory(policy_function: PolicyFunction) -> dict[str, np.ndarray]:
+    """The memory of one environment before the first step."""
+    return {name: np.asarray(x)[0] for name, x in policy_function.init_memory(1).items()}
+
+
 def _paths(observation: Any) -> list[list[str | int]]:
-    """How each leaf is reached in dicts and tuples."""
+    """The keys and places that lead to each leaf of dicts and tuples."""
     if isinstance(observation, np.ndarray):
         return [[]]
     parts = sorted(observation.items()) if isinstance(observation, dict) else enumerate(observation)
@@ -124,23 +142,24 @@ def _paths(observation: Any) -> list[list[str | int]]:
 
 
 def _write_and_check(
-    folder: Path, contents: Mapping[str, bytes], acting: Acting, program: Program, run: str, batch: int | None
+    folder: Path, contents: Mapping[str, bytes], policy_function: PolicyFunction, program: Program, run: str, batch: int | None
 ) -> dict[str, Any]:
     folder.mkdir(parents=True)
     for name, data in contents.items():
         write_synced(folder / name, data)
-    ways = runners(folder, contents)
-    own = acting.policy.config.network.compute_dtype == "float32" and not acting.stochastic
-    checked = {**ways, **({"policy": parity.policy_runner(acting)} if own else {})}
-    errors = parity.check(acting, checked, batch)
-    speed = latency.measure(acting, ways, latency.SIZES if batch is None else (batch,))
-    metadata = _metadata(acting, program, run, batch)
+    found = runners(folder, contents)
+    checked = dict(found)
+    if policy_function.deterministic and policy_function.policy.config.network.compute_dtype == "float32":
+        checked["policy"] = parity.predict_runner(policy_function)
+    errors = parity.check(policy_function, checked, batch)
+    speed = latency.measure(policy_function, found, latency.SIZES if batch is None else (batch,))
+    metadata = _metadata(policy_function, program, run, batch)
     metadata["parity"] = {
         "against": "JAX", "steps": parity.STEPS, "environments": batch or parity.ENVIRONMENTS, "tolerance": parity.TOLERANCE,
-        "largest_error": {name: errors[name] for name in ways},
+        "largest_error": {name: errors[name] for name in found},
     }  # fmt: skip
     metadata["latency_microseconds"] = speed
-    write_synced(folder / README, readme(metadata, acting, [*contents]).encode())
+    write_synced(folder / README, readme(metadata, policy_function, [*contents]).encode())
     files = [*contents, README]
     metadata["sha256"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
     write_synced(folder / METADATA, (json.dumps(plain(metadata), indent=1) + "\n").encode())
@@ -148,7 +167,7 @@ def _write_and_check(
 
 
 def runners(folder: Path, files: Iterable[str]) -> dict[str, parity.Runner]:
-    """What plays the ``files`` of an export."""
+    """The functions that compute the outputs of an export's ``files``, by the name of their library."""
     found: dict[str, parity.Runner] = {}
     if ONNX in files:
         import onnxruntime
@@ -159,36 +178,35 @@ def runners(folder: Path, files: Iterable[str]) -> dict[str, parity.Runner]:
         names = [x.name for x in session.get_outputs()]
         found["onnxruntime"] = lambda arrays: dict(zip(names, session.run(names, arrays), strict=True))
     if NUMPY in files:
-        found["numpy"] = runtime.Policy(folder / NUMPY).run
+        found["numpy"] = runtime.ExportedPolicy(folder / NUMPY).run
     return found
 
 
-def _metadata(acting: Acting, program: Program, run: str, batch: int | None) -> dict[str, Any]:
-    policy, env = acting.policy, acting.policy.env
-    initial = {name: np.asarray(x)[0] for name, x in acting.initial(1).items() if name in acting.carried}
+def _metadata(policy_function: PolicyFunction, program: Program, run: str, batch: int | None) -> dict[str, Any]:
+    policy, env = policy_function.policy, policy_function.policy.env
     return {
         "format": "proximo-export",
-        "version": 1,
+        "version": VERSION,
         "run": run,
         "step": policy.step,
         "environment": policy.config.env.id,
-        "observation_space": str(acting.space),
+        "observation_space": str(policy_function.space),
         "action_space": str(from_any(env.action_space, "action")),
         "environments": "N" if batch is None else batch,
-        "actions": "sampled by the input noise; zeros take the most probable ones"
-        if acting.stochastic
-        else "the most probable ones",
+        "actions": "the most probable ones"
+        if policy_function.deterministic
+        else "sampled by the input noise; with zeros the most probable ones",
         "inputs": [
-            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": input_meaning(name, acting)}
+            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": input_meaning(name, policy_function)}
             for name, x in program.inputs.items()
         ],
         "outputs": [
-            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": output_meaning(name, acting)}
+            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": output_meaning(name, policy_function)}
             for name, x in program.outputs.items()
         ],
-        "carried": [
-            {"input": name, "output": name + NEXT, "initial": row.tolist() if row.any() else "zeros"}
-            for name, row in initial.items()
+        "memory": [
+            {"input": name, "output": name + NEXT, "initial": x.tolist() if x.any() else "zeros"}
+            for name, x in initial_memory(policy_function).items()
         ],
         "settings": to_mapping(policy.config),
         "versions": {"proximo": __version__, **{name: _version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}},
@@ -206,19 +224,19 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _hold_folder(folder: Path) -> None:
-    """Raise ``ConfigError`` where ``folder`` holds anything but an earlier export."""
+def _check_folder(folder: Path) -> None:
+    """Raise ``ConfigError`` if ``folder`` contains anything but an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out.")
-    strange = (
+    unknown = (
         sorted(path.name for path in folder.iterdir() if path.name not in (*FILES, "__pycache__")) if folder.is_dir() else []
     )
-    if strange:
-        raise ConfigError(f"{folder} holds {strange[0]!r}, which is of no export: choose another --out, or empty it.")
+    if unknown:
+        raise ConfigError(f"{folder} contains {unknown[0]!r}, which is not part of an export: choose another --out, or empty it.")
 
 
 def _install(temporary: Path, folder: Path) -> None:
-    """Give the finished folder its name, in place of an earlier export."""
+    """Rename the finished folder, in place of an earlier export."""
     sync_folder(temporary)
     old = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     if folder.exists():

@@ -1,4 +1,4 @@
-"""A program as ``policy.npz``, which ``runtime.py`` plays with NumPy alone."""
+"""A program as ``policy.npz``, which ``runtime.py`` runs with NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proximo.export.sizes import as_json
 
 
 def render(program: Program, interface: Mapping[str, Any], initial: Mapping[str, np.ndarray], batch: int | None) -> bytes:
-    """The file's content. ``initial`` holds a row of everything that is carried."""
+    """The content of the file. ``initial`` is the memory of one environment before the first step."""
     constants = program.constants()
     values = [*program.inputs.values(), *constants, *(node.output for node in program.nodes)]
     numbers = {id(x): i for i, x in enumerate(values)}
@@ -33,7 +33,7 @@ def render(program: Program, interface: Mapping[str, Any], initial: Mapping[str,
         "interface": interface,
     }
     arrays: dict[str, Any] = {f"constant_{i}": np.asarray(x.constant) for i, x in enumerate(constants)}
-    arrays |= {f"initial.{name}": row for name, row in initial.items()}
+    arrays |= {f"initial.{name}": x for name, x in initial.items()}
     data = io.BytesIO()
     text = np.frombuffer(json.dumps(content).encode(), np.uint8)
     arrays["program"] = text
@@ -42,5 +42,5 @@ def render(program: Program, interface: Mapping[str, Any], initial: Mapping[str,
 
 
 def described(x: Value) -> dict[str, Any]:
-    """Shape and type of an input or output."""
+    """Shape and type of an input or output, as JSON."""
     return {"shape": as_json(x.shape), "dtype": x.dtype}

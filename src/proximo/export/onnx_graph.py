@@ -1,4 +1,4 @@
-"""An ONNX graph in the making."""
+"""Building of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from proximo.export.sizes import Affine, Size
 
-BATCH = "first"
+BATCH = "episode_start"
 """The input whose length is the number of environments."""
 
 
@@ -22,7 +22,7 @@ def element_type(dtype: str) -> int:
 
 
 class Graph:
-    """Nodes and constants of an ONNX graph in the making; arrays go by their names."""
+    """Nodes and constants of an ONNX graph. Arrays are known by their names."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -37,7 +37,7 @@ class Graph:
         return name
 
     def constant(self, array: Any, dtype: str | None = None) -> str:
-        """A known array, once."""
+        """The name of a known array; equal arrays share one."""
         array = np.ascontiguousarray(np.asarray(array, dtype)).reshape(np.shape(array))
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._known:
@@ -63,11 +63,11 @@ class Graph:
         return result if size.plus == 0 else self.add("Add", result, self.constant([size.plus], "int64"))
 
     def scalar(self, size: Size, dtype: str) -> str:
-        """A number that may depend on N, without axes."""
+        """A scalar that may depend on N."""
         if not isinstance(size, Affine):
             return self.constant(size, dtype)
         return self.add("Cast", self.add("Squeeze", self.sizes([size])), to=element_type(dtype))
 
     def cast(self, x: str, dtype: str) -> str:
-        """In another type."""
+        """``x`` in another type."""
         return self.add("Cast", x, to=element_type(dtype))

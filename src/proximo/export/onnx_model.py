@@ -13,11 +13,11 @@ from proximo.export.program import Program, Value
 from proximo.export.sizes import Affine, Shape
 
 OPSET, IR_VERSION = 18, 9
-"""Of 2022 and 2023: ONNX Runtime reads them from 1.17 on."""
+"""Of 2022 and 2023. ONNX Runtime reads them since 1.17."""
 
 
 def build(program: Program, properties: Mapping[str, str]) -> onnx.ModelProto:
-    """The model, which passes ONNX's own checker; ``properties`` become its metadata."""
+    """The model, checked by ONNX. ``properties`` become its metadata."""
     graph = Graph()
     names = {id(x): name for name, x in program.inputs.items()}
 

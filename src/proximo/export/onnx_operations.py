@@ -12,10 +12,10 @@ from proximo.export.onnx_graph import Graph
 from proximo.export.program import Node
 from proximo.export.sizes import Affine, Size, product
 
-Lowering = Callable[[Graph, Node, list[str]], str]
+Translation = Callable[[Graph, Node, list[str]], str]
 SMALL = ("int8", "int16", "uint8", "uint16", "uint32", "bool")
-FIRST = -(2**63) + 1
-"""Before the first entry, as ``Slice`` wants it."""
+BEFORE_FIRST = -(2**63) + 1
+"""The stop of a ``Slice`` with a negative step that includes the first entry."""
 
 DIRECT = {
     "negative": "Neg", "absolute": "Abs", "sign": "Sign", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh",
@@ -40,13 +40,13 @@ REDUCTIONS = {
 HOW = {"set": "none", "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
 
 
-def _widened(lowering: Lowering) -> Lowering:
-    """``lowering`` with small inputs as int32, and its result in the output's own type."""
+def _widened(translation: Translation) -> Translation:
+    """``translation`` with small inputs as int32, and its result in the type of the output."""
 
     def widened(g: Graph, node: Node, inputs: list[str]) -> str:
         small = [x.dtype in SMALL for x in node.inputs]
         wide = [g.cast(name, "int32") if s else name for name, s in zip(inputs, small, strict=True)]
-        result = lowering(g, node, wide)
+        result = translation(g, node, wide)
         return g.cast(result, node.output.dtype) if any(small) and node.output.dtype in SMALL else result
 
     return widened
@@ -84,7 +84,7 @@ def _expm1(g: Graph, node: Node, inputs: list[str]) -> str:
 
 
 def _arctan2(g: Graph, node: Node, inputs: list[str]) -> str:
-    """From the angle of y / x, by the quadrant."""
+    """The angle of y / x, corrected by the quadrant."""
     y, x = inputs
     dtype = node.output.dtype
     zero, pi, half = (g.constant(number, dtype) for number in (0.0, math.pi, math.pi / 2))
@@ -105,7 +105,7 @@ def _range(g: Graph, node: Node, inputs: list[str]) -> str:
 
 
 def _reshape(g: Graph, node: Node, inputs: list[str]) -> str:
-    """One size that depends on N follows from the others."""
+    """Reshape with -1 for a single size that depends on N, which needs no computed sizes."""
     shape = node.output.shape
     if sum(isinstance(size, Affine) for size in shape) == 1 and product(tuple(s for s in shape if isinstance(s, int))):
         shape = tuple(-1 if isinstance(size, Affine) else size for size in shape)
@@ -119,7 +119,7 @@ def _slice(g: Graph, node: Node, inputs: list[str]) -> str:
     axes, starts, stops, steps = zip(*cut, strict=True)
 
     def before_first(stop: Size) -> Size:
-        return FIRST if isinstance(stop, int) and stop < 0 else stop
+        return BEFORE_FIRST if isinstance(stop, int) and stop < 0 else stop
 
     return g.add("Slice", inputs[0], g.sizes(starts), g.sizes([before_first(z) for z in stops]), g.sizes(axes), g.sizes(steps))
 
@@ -178,7 +178,7 @@ def _pool(g: Graph, node: Node, inputs: list[str]) -> str:
     return g.add("Transpose", y, perm=_channels_last(rank))
 
 
-OPERATIONS: dict[str, Lowering] = {
+OPERATIONS: dict[str, Translation] = {
     **dict.fromkeys(DIRECT, _widened(_direct)),
     **dict.fromkeys((*COMPARISONS, "not_equal"), _comparison),
     **{name: lambda g, node, inputs: g.add(LOGICAL[node.operation], *inputs) for name in LOGICAL},

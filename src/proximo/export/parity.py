@@ -1,4 +1,4 @@
-"""Whether an export computes what JAX computes: episodes of random observations, played by all of them side by side."""
+"""Parity check: an export and JAX compute the same over episodes of random observations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.errors import TrainingError
-from proximo.export.acting import ACTION, FIRST, LOG_PROB, NEXT, OBSERVATION, Acting, Arrays
+from proximo.evaluation.policy import Carried
+from proximo.export.policy_function import (
+    ACTION,
+    EPISODE_START,
+    LOG_PROB,
+    MEMORY,
+    NEXT,
+    PREVIOUS_ACTION_MEMORY,
+    REWARD,
+    Arrays,
+    PolicyFunction,
+)
 from proximo.export.runtime import NOISE
-from proximo.run.checkpoint import flatten
-from proximo.run.policy import Carried
 from proximo.spaces import (
     ACTION_MASK,
-    PREVIOUS_ACTION,
-    PREVIOUS_REWARD,
+    OBSERVATION,
     Box,
     Discrete,
     MultiBinary,
@@ -26,6 +34,7 @@ from proximo.spaces import (
     from_any,
     tree,
 )
+from proximo.storage.checkpoint import flatten
 from proximo.types import Previous
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 100, 4, 1e-5, 0.1
@@ -33,80 +42,101 @@ Runner = Callable[[Arrays], Mapping[str, Any]]
 
 
 class ParityError(TrainingError):
-    """An exported policy does not compute what JAX computes: a fault of the export, not of its user. Nothing was written."""
+    """An exported policy does not compute what JAX computes. This is a bug of the export; nothing was written."""
 
 
-def check(acting: Acting, runners: Mapping[str, Runner], batch: int | None) -> dict[str, float]:
-    """The largest error of each runner over ``STEPS`` steps, each carrying its own memory. An error is relative to numbers greater
-    than 1; integers must be equal, actions apart from ties. Raises ``ParityError`` above ``TOLERANCE``."""
+def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch: int | None) -> dict[str, float]:
+    """Run episodes of random observations with JAX and with ``runners``, each with its own memory.
+
+    Args:
+        policy_function: The function that was exported.
+        runners: What computes its outputs, by name.
+        batch: The number of environments; None for an export that takes any number.
+
+    Returns:
+        The largest error of each runner over ``STEPS`` steps, relative to numbers greater than 1. Integers must be equal; actions may
+        differ between choices that are equally probable.
+
+    Raises:
+        ParityError: If an error is above ``TOLERANCE``.
+    """
     rng, n = np.random.default_rng(0), batch or ENVIRONMENTS
-    reference = eqx.filter_jit(Acting.__call__)
-    carried: dict[str, Arrays] = {name: _carried(acting, n) for name in ("JAX", *runners)}
+    reference = eqx.filter_jit(PolicyFunction.__call__)
+    memory: dict[str, Arrays] = {name: _init_memory(policy_function, n) for name in ("JAX", *runners)}
     worst = dict.fromkeys(runners, 0.0)
     with jax.default_matmul_precision("highest"):
         for step in range(STEPS):
-            row = random_row(acting, rng, n, begins=step == 0)
-            expected = {k: np.asarray(x) for k, x in reference(acting, acting.network, {**row, **carried["JAX"]}).items()}
-            carried["JAX"] = _next(acting, expected)
+            inputs = random_inputs(policy_function, rng, n, begins=step == 0)
+            outputs = reference(policy_function, policy_function.actor_critic, {**inputs, **memory["JAX"]})
+            expected = {name: np.asarray(x) for name, x in outputs.items()}
+            memory["JAX"] = _next_memory(policy_function, expected)
             for name, runner in runners.items():
-                found = {k: np.array(x) for k, x in runner({**row, **carried[name]}).items()}
-                _settle_ties(acting, expected, found, row)
+                found = {k: np.array(x) for k, x in runner({**inputs, **memory[name]}).items()}
+                _settle_ties(policy_function, expected, found, inputs)
                 worst[name] = max(worst[name], _error(f"step {step} of {name}", expected, found))
-                carried[name] = _next(acting, found)
+                memory[name] = _next_memory(policy_function, found)
     return worst
 
 
-def policy_runner(acting: Acting) -> Runner:
-    """``policy(memory, observation, first)`` itself: what a user calls must be what was traced. It tells actions and memory only."""
-    space = jax.tree.structure(acting.observation(1))
-    names = list(flatten({OBSERVATION: acting.observation(1)}))
-    memory = jax.tree.structure(acting.network.init_memory(1))
+def predict_runner(policy_function: PolicyFunction) -> Runner:
+    """``Policy.predict``, because users call it and not the function that was traced. It returns only the action and the memory."""
+    observations = jax.tree.structure(policy_function.observation(1))
+    observation_names = list(policy_function.observation_inputs(policy_function.observation(1)))
+    memories = jax.tree.structure(policy_function.actor_critic.init_memory(1))
+    memory_names = [name for name in policy_function.memory_names if name != PREVIOUS_ACTION_MEMORY]
 
     def run(arrays: Arrays) -> Arrays:
         arrays = {name: jnp.asarray(x) for name, x in arrays.items()}
-        observation = jax.tree.unflatten(space, [arrays[name] for name in names])
-        inner = jax.tree.unflatten(memory, [arrays[name] for name in acting.carried if name != PREVIOUS_ACTION])
-        n, previous = len(arrays[FIRST]), acting.network.nothing_before(len(arrays[FIRST]))
+        observation = jax.tree.unflatten(observations, [arrays[name] for name in observation_names])
+        memory = jax.tree.unflatten(memories, [arrays[name] for name in memory_names])
+        n = len(arrays[EPISODE_START])
+        previous = policy_function.actor_critic.no_previous_step(n)
         if previous is not None:
-            previous = Previous(arrays.get(PREVIOUS_ACTION, previous.action), arrays.get(PREVIOUS_REWARD, previous.reward))
-        rewards = arrays.get(PREVIOUS_REWARD, np.zeros(n))
-        after, action = acting.policy(Carried(inner, previous), observation, arrays[FIRST], rewards)
-        outputs = {name + NEXT: x for name, x in flatten({"memory": after.memory}).items()}
-        if PREVIOUS_ACTION in acting.carried and after.previous is not None:
-            outputs[PREVIOUS_ACTION + NEXT] = after.previous.action
+            previous = Previous(arrays.get(PREVIOUS_ACTION_MEMORY, previous.action), previous.reward)
+        action, after = policy_function.policy.predict(
+            observation, Carried(memory, previous), arrays[EPISODE_START], reward=arrays.get(REWARD)
+        )
+        outputs = {name + NEXT: x for name, x in flatten({MEMORY: after.memory}).items()}
+        if PREVIOUS_ACTION_MEMORY in policy_function.memory_names and after.previous is not None:
+            outputs[PREVIOUS_ACTION_MEMORY + NEXT] = after.previous.action
         return {ACTION: action, **outputs}
 
     return run
 
 
-def _carried(acting: Acting, n: int) -> Arrays:
-    return {name: np.asarray(x) for name, x in acting.initial(n).items() if name in acting.carried}
+def _init_memory(policy_function: PolicyFunction, n: int) -> Arrays:
+    return {name: np.asarray(x) for name, x in policy_function.init_memory(n).items()}
 
 
-def _next(acting: Acting, outputs: Arrays) -> Arrays:
-    return {name: outputs[name + NEXT] for name in acting.carried}
+def _next_memory(policy_function: PolicyFunction, outputs: Arrays) -> Arrays:
+    return {name: outputs[name + NEXT] for name in policy_function.memory_names}
 
 
-def random_row(acting: Acting, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
-    """Inputs of one row but what is carried: random observations of the space, resets, rewards and noise."""
-    space = acting.space
-    leaves, statistics = jax.tree.leaves(tree(lambda leaf: leaf, space)), flatten({OBSERVATION: acting.network.normalizer})
-    row: Arrays = {}
-    for (name, like), leaf in zip(flatten({OBSERVATION: acting.observation(n)}).items(), leaves, strict=True):
+def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
+    """Random inputs of a step, without the memory: observations of the space, starts of episodes, rewards and noise."""
+    space = policy_function.space
+    leaves, statistics = (
+        jax.tree.leaves(tree(lambda leaf: leaf, space)),
+        flatten({OBSERVATION: policy_function.actor_critic.normalizer}),
+    )
+    inputs: Arrays = {}
+    for (name, like), leaf in zip(
+        policy_function.observation_inputs(policy_function.observation(n)).items(), leaves, strict=True
+    ):
         seen = next((k for k in (name, f"{OBSERVATION}.{name}") if f"{k}.mean" in statistics), None)
         mean, variance = (np.asarray(statistics[f"{seen}.{part}"]) for part in ("mean", "variance")) if seen else (None, None)
         drawn = _draw(leaf, rng, n, mean, variance)
-        row[name] = drawn.astype(like.dtype)
-        if name == f"{OBSERVATION}.{ACTION_MASK}":
-            row[name] = (rng.random(like.shape) < 0.6).astype(like.dtype)
-    row[FIRST] = (rng.random(n) < ENDS) | begins
-    inputs = acting.inputs(n)
-    if PREVIOUS_REWARD in inputs:
-        row[PREVIOUS_REWARD] = rng.normal(size=n).astype(np.float32)
-    for name, like in inputs.items():
-        if name not in row and name not in acting.carried:
-            row[name] = NOISE[acting.noise_family()](rng, like.shape).astype(like.dtype)
-    return row
+        inputs[name] = drawn.astype(like.dtype)
+        if name == ACTION_MASK:
+            inputs[name] = (rng.random(like.shape) < 0.6).astype(like.dtype)
+    inputs[EPISODE_START] = (rng.random(n) < ENDS) | begins
+    described = policy_function.inputs(n)
+    if REWARD in described:
+        inputs[REWARD] = rng.normal(size=n).astype(np.float32)
+    for name, like in described.items():
+        if name not in inputs and name not in policy_function.memory_names:
+            inputs[name] = NOISE[policy_function.noise_family()](rng, like.shape).astype(like.dtype)
+    return inputs
 
 
 def _draw(leaf: Any, rng: np.random.Generator, n: int, mean: np.ndarray | None, variance: np.ndarray | None) -> np.ndarray:
@@ -132,20 +162,20 @@ def _draw(leaf: Any, rng: np.random.Generator, n: int, mean: np.ndarray | None, 
     return np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=shape), low, high)
 
 
-def _settle_ties(acting: Acting, expected: Arrays, found: Arrays, row: Arrays) -> None:
-    """Where two choices are as good as each other and ``found`` took the other one, the row goes on as ``expected`` does."""
-    differ = (expected[ACTION] != found[ACTION]).reshape((len(row[FIRST]), -1)).any(axis=1)
+def _settle_ties(policy_function: PolicyFunction, expected: Arrays, found: Arrays, inputs: Arrays) -> None:
+    """If ``found`` took another one of two equally probable choices, continue with the choice of ``expected``."""
+    differ = (expected[ACTION] != found[ACTION]).reshape((len(inputs[EPISODE_START]), -1)).any(axis=1)
     if differ.any() and "logits" in expected and expected[ACTION].dtype.kind in "iu":
-        scores = expected["logits"] + row.get("noise", 0.0)
-        tied = differ & (_gap(scores, expected[ACTION], found[ACTION], acting) < 2 * TOLERANCE)
-        for name in (ACTION, LOG_PROB, *(name + NEXT for name in acting.carried)):
+        scores = expected["logits"] + inputs.get("noise", 0.0)
+        tied = differ & (_gap(scores, expected[ACTION], found[ACTION], policy_function) < 2 * TOLERANCE)
+        for name in (ACTION, LOG_PROB, *(name + NEXT for name in policy_function.memory_names)):
             if name in found:
                 found[name][tied] = expected[name][tied]
 
 
-def _gap(scores: np.ndarray, one: np.ndarray, other: np.ndarray, acting: Acting) -> np.ndarray:
-    """How much better the choice ``one`` is than ``other``, in the worst component; by row."""
-    space = from_any(acting.policy.env.action_space, "action")
+def _gap(scores: np.ndarray, one: np.ndarray, other: np.ndarray, policy_function: PolicyFunction) -> np.ndarray:
+    """By how much the score of the choice ``one`` exceeds that of ``other``, in the worst component, for each environment."""
+    space = from_any(policy_function.policy.env.action_space, "action")
     rows = len(scores)
     if isinstance(space, MultiBinary):
         return np.where(one.reshape((rows, -1)) != other.reshape((rows, -1)), np.abs(scores), 0.0).max(axis=1)
@@ -156,7 +186,7 @@ def _gap(scores: np.ndarray, one: np.ndarray, other: np.ndarray, acting: Acting)
 
 
 def _error(where: str, expected: Arrays, found: Arrays) -> float:
-    """The largest error among all that was found. Raises ``ParityError`` where it is too large."""
+    """The largest error of all outputs. Raises ``ParityError`` if it is too large."""
     worst = 0.0
     for name, x in found.items():
         y = expected[name]

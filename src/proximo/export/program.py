@@ -1,7 +1,7 @@
 """The intermediate form of an exported policy: operations of ``runtime.OPERATIONS`` on values whose sizes may depend on N.
 
-While it is built, what depends on constants only is computed, equal operations become one, and broadcasts wait until somebody
-needs the whole array: operations element by element broadcast by themselves.
+The builder folds constants, merges equal operations, and delays broadcasts until an operation needs the whole array, because
+element-wise operations broadcast by themselves.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from proximo.export import runtime
 from proximo.export.sizes import Affine, BatchDependentError, NotExportedError, Shape, Size, is_static, product
 
 SMALL = 64
-"""Constants of up to so many entries that are equal are one."""
-# What a constant on one side leaves of an operation: the other side.
+"""Equal constants of at most so many entries are merged."""
+# Operations that return their other input if one input is this constant.
 NEUTRAL = {"add": 0, "multiply": 1, "logical_and": True, "logical_or": False}
 
 
@@ -29,16 +29,16 @@ class Value:
     dtype: str
     constant: np.ndarray | None = None
     base: Value | None = None
-    """Where the value is a broadcast that nobody has needed yet: of this one."""
+    """The value that this one is a delayed broadcast of; None if it is not one."""
 
     @property
     def core(self) -> Value:
-        """What it is a broadcast of; itself where it is none."""
+        """The value that this one is a delayed broadcast of, or itself."""
         return self.base or self
 
     @property
     def uniform(self) -> Any:
-        """The number that all entries are known to be; None where they are not."""
+        """The number that all entries equal, if it is known; else None."""
         constant = self.core.constant
         if constant is None or not constant.size:
             return None
@@ -48,7 +48,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation with its one output."""
+    """An operation and its output."""
 
     operation: str
     inputs: tuple[Value, ...]
@@ -65,20 +65,20 @@ class Program:
     outputs: dict[str, Value]
 
     def constants(self) -> list[Value]:
-        """All that are read, in order."""
+        """The constants that are read, in order."""
         read = [x for node in self.nodes for x in node.inputs] + list(self.outputs.values())
         return list({id(x): x for x in read if x.constant is not None}.values())
 
 
 def common_shape(shapes: Sequence[Shape]) -> Shape:
-    """What ``shapes`` broadcast to."""
+    """The shape that ``shapes`` broadcast to."""
     rank = max(map(len, shapes), default=0)
     aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
     for sizes in zip(*aligned, strict=True):
         wide = {size for size in sizes if size != 1}
         if len(wide) > 1:
-            raise NotExportedError(f"shapes {shapes} do not fit together")
+            raise NotExportedError(f"shapes {shapes} do not broadcast")
         result.append(wide.pop() if wide else 1)
     return tuple(result)
 
@@ -110,7 +110,7 @@ class Builder:
         return self.emit("range", [], (size,), dtype, size=size, to=dtype)
 
     def emit(self, operation: str, inputs: Sequence[Value], shape: Shape, dtype: str, **attributes: Any) -> Value:
-        """An operation, or what it comes to where that is known."""
+        """An operation, or its result if all inputs are constants."""
         whole = tuple(self.whole(x) for x in inputs)
         key = (operation, *(id(x) for x in whole), repr(attributes))
         if key in self._made:
@@ -123,7 +123,7 @@ class Builder:
             made = Value(shape, dtype)
             self.nodes.append(Node(operation, whole, attributes, made))
             self._producer[id(made)] = self.nodes[-1]
-        self._made[key] = made, whole  # the inputs are kept, so that nothing else gets their ids
+        self._made[key] = made, whole  # the inputs are stored so that no other object gets their ids
         return made
 
     def whole(self, x: Value) -> Value:
@@ -135,7 +135,7 @@ class Builder:
         return x if x.shape == shape else Value(shape, x.dtype, base=x.core)
 
     def elementwise(self, operation: str, *inputs: Value, dtype: str | None = None) -> Value:
-        """An operation of entries that stand at the same place."""
+        """An element-wise operation, with broadcasting."""
         shape = common_shape([x.shape for x in inputs])
         if operation in NEUTRAL:
             for x, other in (inputs, inputs[::-1]):
@@ -146,14 +146,14 @@ class Builder:
         return self.broadcast(made, shape)
 
     def where(self, condition: Value, this: Value, other: Value) -> Value:
-        """``this`` where the condition holds, else ``other``."""
+        """``this`` where the condition is true, else ``other``."""
         known = condition.uniform
         if known is not None:
             return self.broadcast(this if known else other, common_shape([condition.shape, this.shape, other.shape]))
         return self.elementwise("where", condition, this, other, dtype=this.dtype)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """In another type."""
+        """``x`` in another type."""
         if x.dtype == dtype:
             return x
         return self.broadcast(self.emit("cast", [x.core], x.core.shape, dtype, to=dtype), x.shape)
@@ -172,16 +172,16 @@ class Builder:
         return self.emit("reshape", [x], shape, x.dtype, sizes=shape)
 
     def placed(self, x: Value, axes: Sequence[int], shape: Shape) -> Value:
-        """``x`` repeated to ``shape``, its own axes standing at ``axes`` of it in the same order."""
+        """``x`` broadcast to ``shape``. Axis i of ``x`` becomes axis ``axes[i]``; ``axes`` must ascend."""
         core = x.core
-        own = (1,) * (len(x.shape) - len(core.shape)) + core.shape
+        sizes_of_x = (1,) * (len(x.shape) - len(core.shape)) + core.shape
         sizes: list[Size] = [1] * len(shape)
-        for axis, size in zip(axes, own, strict=True):
+        for axis, size in zip(axes, sizes_of_x, strict=True):
             sizes[axis] = size
         return self.broadcast(self.reshape(core, tuple(sizes)), shape)
 
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
-        """Axes in another order."""
+        """``x`` with its axes in another order."""
         axes = tuple(axes)
         shape = tuple(x.shape[axis] for axis in axes)
         if axes == tuple(range(len(axes))):
@@ -203,13 +203,13 @@ class Builder:
         return self.slice(x, tuple(starts), tuple(stops), [1] * len(x.shape), tuple(shape))
 
     def concatenate(self, parts: Sequence[Value], axis: int) -> Value:
-        """One behind the other."""
+        """``parts`` joined along ``axis``."""
         shape = list(parts[0].shape)
         shape[axis] = sum((part.shape[axis] for part in parts[1:]), start=parts[0].shape[axis])
         return parts[0] if len(parts) == 1 else self.emit("concatenate", parts, tuple(shape), parts[0].dtype, axis=axis)
 
     def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
-        """With ``value`` around it; negative numbers cut entries away."""
+        """``x`` padded with ``value``. Negative widths remove entries."""
         cut = [(max(0, -a), size - max(0, -b)) for a, b, size in zip(low, high, x.shape, strict=True)]
         starts, stops = zip(*cut, strict=True) if cut else ((), ())
         inner = tuple(stop - start for start, stop in cut)
@@ -221,12 +221,12 @@ class Builder:
         return self.emit("pad", [x, value], shape, x.dtype, low=low, high=high)
 
     def take(self, x: Value, places: Value, axis: int) -> Value:
-        """Entries of one axis by their places, which must exist."""
+        """Entries of one axis at ``places``, which must exist."""
         shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
         return self.emit("take", [x, places], shape, x.dtype, axis=axis)
 
     def finish(self, inputs: dict[str, Value], outputs: dict[str, Value]) -> Program:
-        """The program that computes ``outputs``, without what none of them needs."""
+        """The program that computes ``outputs``, without operations that none of them needs."""
         outputs = {name: self.whole(x) for name, x in outputs.items()}
         needed, kept = {id(x) for x in outputs.values()}, []
         for node in reversed(self.nodes):

@@ -1,19 +1,27 @@
-"""A policy trained by proximo, in NumPy alone: this file and the ``policy.npz`` beside it are all that acting needs.
+"""Act with a policy that was trained by proximo. This file needs NumPy and the ``policy.npz`` beside it, and nothing else.
 
-    from proximo_policy import Policy
+    from proximo_policy import ExportedPolicy
 
-    policy = Policy("policy.npz")
-    memory, first = policy.init_memory(1), [True]
-    memory, action = policy(memory, observation[None], first)   # N environments at once: one row for each
+    policy = ExportedPolicy("policy.npz")
+    observation, _ = env.reset()
+    memory, episode_start, over = policy.init_memory(), True, False
+    while not over:
+        action, memory = policy.predict(observation, memory, episode_start)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        episode_start, over = False, terminated or truncated
 
-A ``policy.npz`` is data: arrays, and a program in JSON that names operations of the table ``OPERATIONS`` below. Nothing in it
-is executed, and it is read without pickle. Whatever is wrong with it is a ``PolicyError`` in one sentence.
+``predict`` also takes N stacked observations, of N environments. ``run`` takes and returns arrays by name, as ``policy.onnx`` does; it also
+returns the log-probability, the value and the parameters of the distribution.
+
+A ``policy.npz`` is data: arrays, and a program in JSON whose operations are those of the table ``OPERATIONS`` below. Loading it executes
+nothing and uses no pickle. An invalid file or argument raises a ``PolicyError`` with one sentence.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,23 +30,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT, VERSION = "proximo-policy", 1
+FORMAT, VERSION = "proximo-policy", 2
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 NOISE: dict[str, Callable[..., np.ndarray]] = {
     "gumbel": lambda rng, shape: rng.gumbel(size=shape),
     "normal": lambda rng, shape: rng.normal(size=shape),
     "logistic": lambda rng, shape: rng.logistic(size=shape),
 }
-MOST_SIZES = 8  # numbers of environments for which what depends on it is kept
+MAX_SIZES = 8  # numbers of environments whose prepared programs are kept
 MAX_RANK = 32
 
 
 class PolicyError(ValueError):
-    """The file is no policy or is damaged, or what it was given does not fit."""
+    """The file is not a policy or is damaged, or an argument does not match the policy."""
 
 
 class Operation(NamedTuple):
-    """What an entry of a program does: arrays in (None: one or more), one array out, and its attributes by kind."""
+    """An operation of a program: its function, its number of input arrays (None: one or more), and the kinds of its attributes."""
 
     function: Callable[..., np.ndarray]
     inputs: int | None
@@ -61,7 +69,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _slice(x: np.ndarray, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> np.ndarray:
-    """By every axis. A stop of -1 behind a negative step is that before the first entry."""
+    """A slice along every axis. With a negative step, a stop of -1 includes the first entry."""
     bounds = zip(starts, stops, steps, strict=True)
     return x[tuple(slice(a, None if b < 0 else b, s) for a, b, s in bounds)]
 
@@ -71,7 +79,7 @@ def _pad(x: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[in
 
 
 def _scatter(x: np.ndarray, places: np.ndarray, updates: np.ndarray, how: str) -> np.ndarray:
-    """``x`` of one axis with ``updates`` at ``places`` (of one axis too)."""
+    """A copy of the vector ``x`` with ``updates`` at ``places``."""
     result = x.copy()
     if how == "set":
         result[places] = updates
@@ -145,7 +153,7 @@ _ELEMENTWISE = {
     2: "add subtract multiply divide fmod power maximum minimum arctan2 equal not_equal less less_equal greater greater_equal "
     "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor",
 }
-"""NumPy's own, by the number of their inputs."""
+"""Functions of NumPy, by their number of inputs."""
 OPERATIONS: dict[str, Operation] = {
     **{name: Operation(getattr(np, name), count, {}) for count, names in _ELEMENTWISE.items() for name in names.split()},
     "logistic": Operation(_logistic, 1, {}),
@@ -354,75 +362,167 @@ def _resolved(kind: str, value: Any, n: int) -> Any:
     return tuple(resolve(dim, n) for dim in value) if kind == "dims" else value
 
 
-class Policy:
-    """A policy that acts: ``memory, action = policy(memory, observation, first)``, or ``step`` for all that it computes."""
+class ExportedPolicy:
+    """An exported policy, which acts by ``predict``. The memory is an argument and a result of each call."""
 
     def __init__(self, path: str | Path | None = None):
-        """From ``path``; without one from the ``policy.npz`` beside this file."""
+        """Load a policy.
+
+        Args:
+            path: The file; by default the ``policy.npz`` beside this file.
+
+        Raises:
+            PolicyError: If the file cannot be read, is damaged or is not a policy.
+        """
         self.path = Path(__file__).with_name("policy.npz") if path is None else Path(path)
         arrays = self._load()
         self.program = self._checked(arrays)
         constants = [arrays[f"constant_{i}"] for i in range(len(self.program["constants"]))]
         self._constants = dict(enumerate(constants, len(self.program["inputs"])))
         self.interface = self.program["interface"]
-        """How inputs and outputs belong together, as ``metadata.json`` explains."""
-        self._initial = {entry["input"]: arrays[f"initial.{entry['input']}"] for entry in self.interface["carried"]}
+        """Which inputs are parts of the observation, the memory, the reward and the noise, by name."""
+        self._initial = {entry["input"]: arrays[f"initial.{entry['input']}"] for entry in self.interface["memory"]}
         self._bound: dict[int, tuple[list[Any], list[Any]]] = {}
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the policy is recurrent or observes its last action or reward. If not, its memory is empty."""
+        return bool(self._initial) or self.interface["reward"]
+
     def init_memory(self, num_envs: int = 1) -> dict[str, np.ndarray]:
-        """What is carried before the first row of ``num_envs`` environments."""
-        return {name: np.repeat(row[None], num_envs, axis=0) for name, row in self._initial.items()}
+        """Return the memory of ``num_envs`` environments before the first step."""
+        return {name: np.repeat(entry[None], num_envs, axis=0) for name, entry in self._initial.items()}
 
-    def noise(self, rng: np.random.Generator, num_envs: int = 1) -> dict[str, np.ndarray]:
-        """Noise for a row; only policies that were exported with ``--stochastic`` take any."""
-        shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
-        if not self.interface["noise"]:
-            raise PolicyError("This policy takes no noise: export it with --stochastic to sample its actions.")
-        return {
-            leaf["name"]: NOISE[leaf["family"]](rng, [resolve(d, num_envs) for d in shapes[leaf["name"]]])
-            for leaf in self.interface["noise"]
-        }
+    def predict(
+        self,
+        observation: Any,
+        memory: Mapping[str, Any] | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        deterministic: bool = True,
+        key: int | np.random.Generator | None = None,
+        reward: Any = None,
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Choose the action for one observation, or for N stacked observations.
 
-    def __call__(
-        self, memory: Mapping[str, Any], observation: Any, first: Any, reward: Any = None, noise: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The memory after a row, and N actions as the environments take them.
+        Args:
+            observation: As the environment returns it, before normalization, or N of them stacked along a leading axis (dicts and
+                tuples entry by entry). Entries that only the value function reads may be missing.
+            memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if an episode begins
+                in every environment and the policy resets its memory there.
+            episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
+                unless the policy was trained with ``reset_memory: false``. By default no episode begins.
+            action_mask: Which actions are allowed, in place of the observation's entry ``action_mask``.
+            deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
+                exported with ``--stochastic``.
+            key: Required to sample: an integer seed, another one for each call, or a ``numpy.random.Generator``.
+            reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards, and
+                ignored by others. If the memory is kept across episodes, it is also required at their start.
 
-        ``observation``: N of them, stacked (dicts and tuples part by part). ``first``: N flags, true where an episode begins.
-        ``reward``: N rewards of the last actions, if the policy observes them. A policy that keeps its memory across episodes also
-        needs them in the first row of an episode. ``noise``: of ``noise``, which samples the
-        actions; without, they are the most probable ones. Raises ``PolicyError`` where shapes do not fit.
+        Returns:
+            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
+
+        Raises:
+            PolicyError: If an argument is missing, or does not match the policy or the other arguments.
         """
-        memory, outputs = self.step(memory, observation, first, reward, noise)
-        return memory, outputs["action"]
-
-    def step(
-        self, memory: Mapping[str, Any], observation: Any, first: Any, reward: Any = None, noise: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """The memory after a row, and all outputs by name: action, its log-probability, the distribution's parameters, value."""
-        first = np.asarray(first, bool)
-        if first.ndim != 1:
-            raise PolicyError(f"first has the shape {first.shape}: expected one flag for each environment, as [True].")
-        feeds = {"first": first, **memory}
-        for leaf in self.interface["observation"]:
-            feeds[leaf["name"]] = _part(observation, leaf["path"])
+        inputs, stacked = self._observation_inputs(observation, action_mask)
+        n = 1 if stacked is None else stacked
+        if memory is None:
+            memory = self._new_memory(episode_start, stacked)
+        elif not isinstance(memory, Mapping):
+            raise PolicyError(
+                f"memory is {type(memory).__name__}: expected policy.init_memory(N), or what the last call returned."
+            )
+        inputs["episode_start"] = (
+            np.zeros(n, bool) if episode_start is None else _one_each("episode_start", episode_start, stacked)
+        )
         if self.interface["reward"]:
-            if reward is None and not (first.all() if self.interface.get("resets", True) else self._is_initial(memory)):
-                raise PolicyError("reward was not given: this policy observes it; expected one for each environment.")
-            feeds[self.interface["reward"]] = np.zeros(len(first)) if reward is None else reward
-        shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
-        for leaf in self.interface["noise"]:
-            feeds[leaf["name"]] = np.zeros([resolve(d, len(first)) for d in shapes[leaf["name"]]])
-        feeds.update(noise or {})
-        outputs = self.run(feeds)
-        return {entry["input"]: outputs.pop(entry["output"]) for entry in self.interface["carried"]}, outputs
+            inputs["reward"] = self._reward(reward, memory, inputs["episode_start"].astype(bool), stacked)
+        outputs = self.run({**memory, **inputs, **self._noise(deterministic, key, n)})
+        action = outputs["action"]
+        after = {entry["input"]: outputs[entry["output"]] for entry in self.interface["memory"]}
+        return (action[0] if stacked is None else action), after
 
-    def _is_initial(self, memory: Mapping[str, Any]) -> bool:
-        """Whether ``memory`` equals that of ``init_memory``, for any number of environments."""
-        return all(np.all(np.asarray(memory[name]) == row) for name, row in self._initial.items() if name in memory)
+    def _observation_inputs(self, observation: Any, action_mask: Any) -> tuple[dict[str, np.ndarray], int | None]:
+        """The parts of the observation by name, with a leading axis; and N if observations are stacked, None for a single one."""
+        if action_mask is not None:
+            if all(leaf["name"] != "action_mask" for leaf in self.interface["observation"]):
+                raise PolicyError("action_mask was given, but this policy was trained without action masks: remove it.")
+            observation = observation if isinstance(observation, Mapping) else {"observation": observation}
+            if "action_mask" in observation:
+                raise PolicyError("action_mask was given twice, in the observation and as an argument: remove one of them.")
+            observation = {**observation, "action_mask": action_mask}
+        described = {leaf["name"]: leaf for leaf in self.program["inputs"]}
+        parts, axes = {}, set()
+        for leaf in self.interface["observation"]:
+            name = leaf["name"]
+            parts[name] = _array(name, _part(observation, leaf["path"]), described[name]["dtype"])
+            rank = len(described[name]["shape"]) - 1
+            axes.add(parts[name].ndim - rank)
+            if not axes <= {0} and not axes <= {1}:
+                raise PolicyError(
+                    f"{name} has the shape {parts[name].shape}: expected {rank} axes, or {rank + 1} if observations are stacked, in all "
+                    "parts alike."
+                )
+        if axes == {1}:
+            return parts, len(next(iter(parts.values())))
+        return {name: x[None] for name, x in parts.items()}, None
+
+    def _new_memory(self, episode_start: Any, stacked: int | None) -> dict[str, np.ndarray]:
+        starts = episode_start is not None and np.all(episode_start) and self.interface["reset_memory"]
+        if self.has_memory and not starts:
+            raise PolicyError(
+                f"memory = None with episode_start = {episode_start}, but this policy has a memory: pass memory=policy.init_memory(N) for "
+                "N environments at the start, and afterwards the memory that the last call returned."
+            )
+        return self.init_memory(1 if stacked is None else stacked)
+
+    def _reward(self, reward: Any, memory: Mapping[str, Any], episode_start: np.ndarray, stacked: int | None) -> np.ndarray:
+        """The rewards of the last actions; zeros where they are not read."""
+        if reward is not None:
+            return _one_each("reward", reward, stacked)
+        initial = bool(memory) and all(np.all(np.asarray(memory[k]) == x) for k, x in self._initial.items() if k in memory)
+        if not initial and not (self.interface["reset_memory"] and episode_start.all()):
+            raise PolicyError(
+                "reward was not given, but this policy observes it: pass the last reward (0 before the first action)."
+            )
+        return np.zeros(len(episode_start))
+
+    def _noise(self, deterministic: bool, key: Any, n: int) -> dict[str, np.ndarray]:
+        """The inputs that sample the action; zeros for the most probable one."""
+        shapes = {leaf["name"]: leaf["shape"] for leaf in self.program["inputs"]}
+        noise = {
+            leaf["name"]: (leaf["family"], [resolve(d, n) for d in shapes[leaf["name"]]]) for leaf in self.interface["noise"]
+        }
+        if deterministic:
+            if key is not None:
+                raise PolicyError(
+                    "key was given with deterministic = True, which ignores it: pass deterministic=False to sample."
+                )
+            return {name: np.zeros(shape) for name, (_, shape) in noise.items()}
+        if not noise:
+            raise PolicyError("This policy cannot sample: export it with --stochastic, or pass deterministic=True.")
+        try:
+            rng = np.random.default_rng(key if isinstance(key, np.random.Generator) else operator.index(key))
+        except (TypeError, ValueError):
+            raise PolicyError(
+                f"key = {key!r} with deterministic = False: expected an integer seed, another one each time, or a Generator of NumPy."
+            ) from None
+        return {name: NOISE[family](rng, shape) for name, (family, shape) in noise.items()}
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """All outputs by name, of inputs by name: the very inputs and outputs of ``policy.onnx``."""
+        """Compute all outputs.
+
+        Args:
+            feeds: The inputs by name, as ``metadata.json`` lists them; each has one entry for each of N environments.
+
+        Returns:
+            The outputs by name, as ``policy.onnx`` returns them. The memory ``x`` of the next call is the output ``x.next``.
+
+        Raises:
+            PolicyError: If an input is missing, unknown or of another shape.
+        """
         n, inputs = self._fitting(feeds)
         fresh = n not in self._bound
         if fresh:
@@ -438,11 +538,11 @@ class Policy:
         outputs = {leaf["name"]: np.array(values[leaf["value"]]) for leaf in self.program["outputs"]}
         if fresh:
             for leaf in self.program["outputs"]:
-                self._hold_shape(outputs[leaf["name"]], leaf, n)
+                self._check_shape(outputs[leaf["name"]], leaf, n)
         return outputs
 
     def _bind(self, n: int) -> None:
-        """What N environments need: sizes as numbers, and whatever depends on no input computed once."""
+        """Prepare the program for N environments: sizes become numbers, and what depends on no input is computed once."""
         count, nodes = len(self.program["inputs"]), self.program["nodes"]
         known = {**self._constants}
         steps, begin, name = [], count + len(self._constants), ""
@@ -462,7 +562,7 @@ class Policy:
                     steps.append((function, tuple(places), target))
         except (ValueError, TypeError, IndexError, OverflowError) as error:
             raise PolicyError(f"{self.path} is damaged: its operation {name} fails ({error}).") from error
-        if len(self._bound) >= MOST_SIZES:
+        if len(self._bound) >= MAX_SIZES:
             self._bound.clear()
         self._bound[n] = [known.get(i) for i in range(count, begin + len(nodes))], steps
 
@@ -475,27 +575,22 @@ class Policy:
                 f"{what} {names[0]!r}" for what, names in (("lack", missing), ("have the unknown", unknown)) if names
             )
             raise PolicyError(f"The inputs {named}: expected {', '.join(leaf['name'] for leaf in self.program['inputs'])}.")
-        n = len(np.atleast_1d(feeds["first"]))
+        n = len(np.atleast_1d(feeds["episode_start"]))
         if self.program["batch"] not in (None, n):
             raise PolicyError(
-                f"first has {n} flags: this policy was exported for {self.program['batch']} environments (--batch)."
+                f"episode_start has {n} flags: this policy was exported for {self.program['batch']} environments (--batch)."
             )
         inputs = []
         for leaf in self.program["inputs"]:
-            try:
-                x = np.asarray(feeds[leaf["name"]], leaf["dtype"])
-            except (ValueError, TypeError) as error:
-                raise PolicyError(f"{leaf['name']} is no array of {leaf['dtype']} ({error}).") from error
-            self._hold_shape(x, leaf, n)
+            x = _array(leaf["name"], feeds[leaf["name"]], leaf["dtype"])
+            self._check_shape(x, leaf, n)
             inputs.append(x)
         return n, inputs
 
-    def _hold_shape(self, x: np.ndarray, leaf: Mapping[str, Any], n: int) -> None:
+    def _check_shape(self, x: np.ndarray, leaf: Mapping[str, Any], n: int) -> None:
         expected = tuple(resolve(d, n) for d in leaf["shape"])
         if x.shape != expected:
-            raise PolicyError(
-                f"{leaf['name']} has the shape {x.shape}: expected {expected}, one row for each of {n} flags in first."
-            )
+            raise PolicyError(f"{leaf['name']} has the shape {x.shape}: expected {expected}, for {n} environments.")
 
     def _load(self) -> dict[str, np.ndarray]:
         try:
@@ -512,16 +607,16 @@ class Policy:
         except OSError as error:
             raise PolicyError(f"Cannot read {self.path} ({error.strerror or error}).") from error
         except Exception as error:  # zipfile and its decompressors raise a dozen types of errors
-            raise PolicyError(f"{self.path} is damaged, or no policy of proximo: {error}.") from error
+            raise PolicyError(f"{self.path} is damaged, or not a policy of proximo: {error}.") from error
 
     def _checked(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The program, if it is one of this version and all that it names is there."""
+        """The program, if it has this version and is complete."""
         try:
             program = json.loads(arrays["program"].tobytes())
         except (KeyError, ValueError, RecursionError) as error:
-            raise PolicyError(f"{self.path} is no policy of proximo: it holds no program ({error}).") from error
+            raise PolicyError(f"{self.path} is not a policy of proximo: it contains no program ({error}).") from error
         if not isinstance(program, dict) or program.get("format") != FORMAT:
-            raise PolicyError(f"{self.path} is no policy of proximo: its program does not say format {FORMAT!r}.")
+            raise PolicyError(f"{self.path} is not a policy of proximo: the format of its program is not {FORMAT!r}.")
         if program.get("version") != VERSION:
             raise PolicyError(
                 f"{self.path} has the format version {_shown(program.get('version'))}; this file reads version {VERSION}: use the "
@@ -530,7 +625,7 @@ class Policy:
         try:
             fault = _fault(program, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-            fault = f"its program is not whole ({type(error).__name__}: {error})"
+            fault = f"its program is incomplete ({type(error).__name__}: {error})"
         if not fault:
             try:
                 infer_shapes(program, program["batch"] or 1)
@@ -551,6 +646,23 @@ def _read_array(file: Any) -> np.ndarray:
     return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if by_column else "C")
 
 
+def _array(name: str, given: Any, dtype: str) -> np.ndarray:
+    try:
+        return np.asarray(given, dtype)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"{name} is not an array of {dtype} ({error}).") from error
+
+
+def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
+    """``given`` as an array with one entry per environment."""
+    x = _array(name, given, "float64")
+    x = x[None] if stacked is None and x.ndim == 0 else x
+    if x.shape != (1 if stacked is None else stacked,):
+        expected = "a single one, as the observation is" if stacked is None else f"({stacked},), one for each observation"
+        raise PolicyError(f"{name} has the shape {x.shape}: expected {expected}.")
+    return x
+
+
 def _shown(value: Any) -> str:
     """A value from a file, for a message: short and printable."""
     text = ascii(value)
@@ -563,13 +675,13 @@ def _part(observation: Any, path: Sequence[str | int]) -> Any:
             observation = observation[step]
         except (KeyError, IndexError, TypeError) as error:
             raise PolicyError(
-                f"The observation lacks its part {step!r}: expected the parts that the environment gives."
+                f"The observation lacks its part {step!r}: expected the parts that the environment returns."
             ) from error
     return observation
 
 
 def _fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with a program; empty where nothing is."""
+    """What is wrong with a program; empty for a valid one."""
     if program["batch"] is not None and not (_is_int(program["batch"]) and program["batch"] > 0):
         return f"its number of environments is {_shown(program['batch'])}"
     for leaf in (*program["inputs"], *program["outputs"]):
@@ -602,17 +714,19 @@ def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     if len(inputs) < len(program["inputs"]) or len(outputs) < len(program["outputs"]):
         return "two of its inputs or outputs share a name"
     interface = program["interface"]
+    if not isinstance(interface["reward"], bool) or not isinstance(interface["reset_memory"], bool):
+        return "a flag of its interface is not true or false"
     if not all(isinstance(step, str) or _is_int(step) for leaf in interface["observation"] for step in leaf["path"]):
         return "its interface names no part of an observation"
     named = [leaf["name"] for leaf in (*interface["observation"], *interface["noise"])]
-    named += ["first", *([interface["reward"]] if interface["reward"] else [])]
+    named += ["episode_start", *(["reward"] if interface["reward"] else [])]
     lost = [name for name in named if name not in inputs]
-    left = {*outputs} - {"action"}  # each output may be carried once; the action is not carried
-    for entry in interface["carried"]:
-        leaf, row = inputs.get(entry["input"]), arrays.get(f"initial.{entry['input']}")
-        if leaf is None or row is None or list(row.shape) != leaf["shape"][1:] or entry["output"] not in left:
+    left = {*outputs} - {"action"}  # each output but the action may be the memory of one input
+    for entry in interface["memory"]:
+        leaf, initial = inputs.get(entry["input"]), arrays.get(f"initial.{entry['input']}")
+        if leaf is None or initial is None or list(initial.shape) != leaf["shape"][1:] or entry["output"] not in left:
             lost.append(entry["input"])
         left.discard(entry["output"])
     lost += [leaf["family"] for leaf in interface["noise"] if leaf["family"] not in NOISE]
     lost += [] if "action" in outputs else ["action"]
-    return f"its interface names {_shown(lost[0])}, which is not there" if lost else ""
+    return f"its interface names {_shown(lost[0])}, which does not exist" if lost else ""

@@ -1,4 +1,4 @@
-"""Sizes that depend on the number of environments N, found by comparing what two values of N lead to."""
+"""Sizes that depend on the number of environments N, found by comparing traces for two values of N."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from proximo.errors import ConfigError
 
 TRACED = (5, 7)
-"""Numbers of environments that are compared. Fewer than 8, beyond which convolutions take another way on the CPU."""
+"""The two values of N. From 8 on, convolutions are computed in another way on the CPU."""
 
 
 class NotExportedError(ConfigError):
-    """The policy computes something that an export cannot express."""
+    """The policy uses a computation that has no translation."""
 
 
 class BatchDependentError(NotExportedError):
-    """The computation depends on N in another way than through sizes ``a · N + b``."""
+    """The computation depends on N other than by sizes ``a · N + b``."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ Shape = tuple[Size, ...]
 
 
 def affine(times: int, plus: int) -> Size:
-    """``times · N + plus``, a plain number where it does not depend on N."""
+    """``times · N + plus``, as an integer if it does not depend on N."""
     return Affine(times, plus) if times else plus
 
 
@@ -70,7 +70,7 @@ def product(shape: Shape) -> Size:
 
 
 def is_static(value: Any) -> bool:
-    """Whether no size in ``value`` depends on N."""
+    """Whether ``value`` contains no size that depends on N."""
     if isinstance(value, tuple | list):
         return all(map(is_static, value))
     return not isinstance(value, Affine)
@@ -86,9 +86,8 @@ def as_json(value: Any) -> Any:
 
 
 def merged(one: Any, other: Any) -> Any:
-    """What ``one`` (computed with the first of ``TRACED``) and ``other`` (with the second) have in common: integers that differ
-    become ``Affine``, in tuples and dictionaries too. What is neither is taken from ``one``; arrays and other numbers must not
-    differ."""
+    """Merge ``one`` and ``other``, of the first and the second trace. Integers that differ become ``Affine``, also in tuples. Arrays and
+    other numbers must be equal. Everything else is taken from ``one``."""
     if isinstance(one, tuple | list):
         if not isinstance(other, tuple | list) or len(one) != len(other):
             raise BatchDependentError("the number of its operations depends on the number of environments")

@@ -1,1 +1,1 @@
-"""Bridges to other frameworks, each an extra of its name and a module of its own: nothing of them is imported by anything else."""
+"""Integrations with other frameworks. Each needs the extra of its name, and no other module imports it."""

@@ -1,10 +1,10 @@
-"""Flax modules as networks of a policy: thin, their parameters as one more pytree.
+"""Flax modules as networks of a policy.
 
     proximo.PPO("CartPole-v1", encoder=linen(MyEncoder()))
     proximo.PPO("CartPole-v1", memory=linen(nn.GRUCell(features=64)))
     proximo.PPO("CartPole-v1", actor_critic=nnx(lambda space, count, rngs: MyNetwork(space.size, count, rngs=rngs)))
 
-A module is called for one observation of one environment, without a batch axis, as every network of the user's.
+Like every custom network, a module is called with one observation of one environment, without a batch axis.
 """
 
 from __future__ import annotations
@@ -29,20 +29,35 @@ except ImportError as error:
 
 
 def linen(module: flax.linen.Module) -> Callable[..., Any]:
-    """What makes a network of a linen ``module``: an encoder, an actor, a critic or a whole actor-critic; of a recurrent cell a memory. Where the
-    size of the output depends on the environment, give a function: ``actor=lambda key, features, count: linen(nn.Dense(count))(key, features)``.
-    Raises ``ConfigError``, when it is made, for a module whose variables are not all parameters."""
-    return functools.partial(_of_linen, module)
+    """Use a linen module as a custom network.
+
+    If the size of the output depends on the environment, pass a function:
+    ``actor=lambda key, features, count: linen(nn.Dense(count))(key, features)``.
+
+    Args:
+        module: An encoder, an actor, a critic, a whole actor-critic, or a recurrent cell, which becomes a memory.
+
+    Returns:
+        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+    """
+    return functools.partial(_make_linen, module)
 
 
 def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
-    """What makes a network of the nnx module that ``make(…, rngs=…)`` gives: the arguments before are those of a network of the user's without the
-    key, as the space of observations for an encoder. Raises ``ConfigError``, when it is made, as ``linen``."""
-    return functools.partial(_of_nnx, make)
+    """Use an nnx module as a custom network.
+
+    Args:
+        make: Called as ``make(…, rngs=rngs)``; returns the module. The other arguments are those of a custom network without its key,
+            for example the observation space for an encoder.
+
+    Returns:
+        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+    """
+    return functools.partial(_make_nnx, make)
 
 
 class LinenModule(eqx.Module):
-    """``module(x)``, with its parameters."""
+    """A linen module with its parameters."""
 
     variables: PyTree[Array]
     module: Any = eqx.field(static=True)
@@ -52,7 +67,7 @@ class LinenModule(eqx.Module):
 
 
 class LinenCell(eqx.Module):
-    """A recurrent cell, as a memory."""
+    """A recurrent linen cell with its parameters, as a memory."""
 
     variables: PyTree[Array]
     module: Any = eqx.field(static=True)
@@ -65,8 +80,8 @@ class LinenCell(eqx.Module):
         return self.module.apply(self.variables, state, x)
 
 
-def _of_linen(module: flax.linen.Module, key: Key[Array, ""], reads: Space | int, *sizes: int) -> LinenModule | LinenCell:
-    x = _example(reads)
+def _make_linen(module: flax.linen.Module, key: Key[Array, ""], input_type: Space | int, *sizes: int) -> LinenModule | LinenCell:
+    x = _example(input_type)
     if isinstance(module, flax.linen.RNNCellBase):
         cell = LinenCell({}, module, x.shape[0])
         return LinenCell(_parameters(module, module.init(key, cell.init(), x)), module, x.shape[0])
@@ -76,21 +91,21 @@ def _of_linen(module: flax.linen.Module, key: Key[Array, ""], reads: Space | int
 def _parameters(module: flax.linen.Module, variables: Any) -> Any:
     if more := set(variables) - {"params"}:
         raise ConfigError(
-            f"{type(module).__name__} has the variables {', '.join(sorted(more))}, which change as it runs: a policy has parameters only (LayerNorm in "
-            "place of BatchNorm)."
+            f"{type(module).__name__} has the variables {', '.join(sorted(more))}, which change while it runs: a policy can only have parameters (use LayerNorm "
+            "instead of BatchNorm)."
         )
     return variables
 
 
 class NnxModule(eqx.Module):
-    """``module(x)``, with its parameters; of a recurrent cell a memory."""
+    """An nnx module with its parameters."""
 
     parameters: PyTree[Array]
     graph: Any = eqx.field(static=True)
 
     @property
     def module(self) -> Any:
-        """The module with the parameters of this moment."""
+        """The module with the current parameters."""
         return flax.nnx.merge(self.graph, flax.nnx.State(self.parameters))
 
     def __call__(self, x: PyTree[Array]) -> Any:
@@ -98,7 +113,7 @@ class NnxModule(eqx.Module):
 
 
 class NnxCell(NnxModule):
-    """A recurrent cell, as a memory."""
+    """A recurrent nnx cell with its parameters, as a memory."""
 
     in_size: int = eqx.field(static=True)
 
@@ -109,17 +124,21 @@ class NnxCell(NnxModule):
         return self.module(state, x)
 
 
-def _of_nnx(make: Callable[..., flax.nnx.Module], key: Key[Array, ""], reads: Space | int, *sizes: int) -> NnxModule:
-    module = make(reads, *sizes, rngs=flax.nnx.Rngs(key))
+def _make_nnx(make: Callable[..., flax.nnx.Module], key: Key[Array, ""], input_type: Space | int, *sizes: int) -> NnxModule:
+    module = make(input_type, *sizes, rngs=flax.nnx.Rngs(key))
     graph, parameters, rest = flax.nnx.split(module, flax.nnx.Param, ...)
     if jax.tree.leaves(rest):
         raise ConfigError(
-            f"{type(module).__name__} has variables beside its parameters, which change as it runs: a policy has parameters only (LayerNorm in place "
-            "of BatchNorm, no Dropout)."
+            f"{type(module).__name__} has variables besides its parameters, which change while it runs: a policy can only have parameters (use "
+            "LayerNorm instead of BatchNorm, and no Dropout)."
         )
-    held = flax.nnx.to_pure_dict(parameters)
-    return NnxCell(held, graph, _example(reads).shape[0]) if isinstance(module, flax.nnx.RNNCellBase) else NnxModule(held, graph)
+    values = flax.nnx.to_pure_dict(parameters)
+    return (
+        NnxCell(values, graph, _example(input_type).shape[0])
+        if isinstance(module, flax.nnx.RNNCellBase)
+        else NnxModule(values, graph)
+    )
 
 
-def _example(reads: Space | int) -> Any:
-    return jnp.zeros(reads) if isinstance(reads, int) else jax.tree.map(jnp.asarray, zeros(reads, ()))
+def _example(input_type: Space | int) -> Any:
+    return jnp.zeros(input_type) if isinstance(input_type, int) else jax.tree.map(jnp.asarray, zeros(input_type, ()))

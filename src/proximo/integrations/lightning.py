@@ -1,4 +1,4 @@
-"""``PPOModule``: proximo's training at the pace of Lightning's ``Trainer``; no second algorithm, and no parameters in PyTorch."""
+"""``PPOModule``: training under Lightning's ``Trainer``. The algorithm is proximo's, and PyTorch has no parameters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config, own_code, to_mapping
+from proximo.config import Config, custom_settings, to_mapping
+from proximo.config.custom import Custom
+from proximo.config.loading import RESUMABLE, changed_for_resume
 from proximo.errors import CheckpointError, ConfigError, lacking
-from proximo.own_code import Own
-from proximo.run import PPO, load
-from proximo.run.agent import OF_RUNS
-from proximo.run.interrupts import Interrupts
-from proximo.run.progress import Reporter
-from proximo.run.settings import RESUMABLE, changed_for_resume
+from proximo.tracking.reporter import Reporter
+from proximo.training.agent import PPO, load
+from proximo.training.agent_environment import RUN_SETTINGS
+from proximo.training.interrupts import Interrupts
 
 try:
     import lightning  # pyright: ignore[reportMissingImports]
@@ -25,13 +25,13 @@ try:
 except ModuleNotFoundError as error:
     raise lacking("proximo.integrations.lightning", "lightning") from error
 
-ON_BAR = ("rollout/return_mean", "eval/mean_return")
+ON_BAR = ("rollout/return_mean", "eval/return_mean")
 STATE = "_extra_state"
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """The settings by name, without those that only runs on the disk have."""
-    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in OF_RUNS}
+    """The settings by name, without those that only apply to run directories."""
+    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_SETTINGS}
 
 
 class _Warner(Reporter):
@@ -39,8 +39,8 @@ class _Warner(Reporter):
         rank_zero_warn(message)
 
 
-class _UntilEvaluation:
-    """An item for each update until the next evaluation, or the end: an epoch. Where it goes on after a resume is the agent's to know."""
+class _UpdatesUntilEvaluation:
+    """One item for each update until the next evaluation, or the end: an epoch. The agent knows where to continue after a resume."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -53,11 +53,11 @@ class _UntilEvaluation:
         return iter(range(update, min((update // every + 1) * every, self._config.total_updates)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing; that there is one tells Lightning that an epoch can be resumed in its middle."""
+        """Return nothing. Lightning resumes within an epoch only if this method exists."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        """Ignore the state, which is empty."""
 
 
 class PPOModule(lightning.LightningModule):
@@ -66,8 +66,20 @@ class PPOModule(lightning.LightningModule):
         trainer.fit(module := PPOModule("CartPole-v1"))
         module.agent.evaluate(100)
 
-    ``env``, ``preset``, ``seed`` and ``settings`` are those of ``proximo.PPO``; it learns until ``total_steps``. A batch of Lightning's is an update, an
-    epoch what lies between two evaluations (``eval_every``). ``agent`` is the ``PPO``: it predicts, is judged and saved.
+    One batch of Lightning is one update. One epoch is the time between two evaluations (``eval_every``). Training ends at
+    ``total_steps``.
+
+    Args:
+        env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
+        preset: Use the preset of the environment.
+        seed: Seed of the training.
+        **settings: Settings by name, as for ``proximo.PPO``.
+
+    Attributes:
+        agent: The ``PPO`` that learns. Use it to predict, evaluate and save.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid.
     """
 
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
@@ -80,23 +92,23 @@ class PPOModule(lightning.LightningModule):
         self._calls: Any = None
 
     def configure_optimizers(self) -> list[Any]:
-        """None: what learns is compiled by JAX."""
+        """Return no optimizer, because JAX does the learning."""
         return []
 
-    def train_dataloader(self) -> _UntilEvaluation:
-        return _UntilEvaluation(self.agent)
+    def train_dataloader(self) -> _UpdatesUntilEvaluation:
+        return _UpdatesUntilEvaluation(self.agent)
 
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:
             raise ConfigError(
-                f"PPOModule trains in one process, this Trainer has {self.trainer.world_size}: give it devices=1, num_nodes=1."
+                f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
             rank_zero_warn(warning)
         self._interrupts = Interrupts()
-        self._calls = self.agent.calls(self._steps_left(), self._interrupts, reporter=_Warner(), most_updates=1)
+        self._calls = self.agent.calls(self._steps_left(), self._interrupts, reporter=_Warner(), max_updates=1)
         with self._interrupts:
             next(self._calls)  # compiles
 
@@ -106,26 +118,26 @@ class PPOModule(lightning.LightningModule):
     def _steps_left(self) -> int:
         config, step = self.agent.config, self.agent.step
         if step >= config.total_updates * config.batch_size:
-            # Also where min_epochs or min_steps of the Trainer's ask for more.
-            raise ConfigError(f"PPOModule is complete at step {step}: give a larger total_steps to go on.")
+            # The Trainer's min_epochs or min_steps may also ask for more.
+            raise ConfigError(f"PPOModule is complete at step {step}: set a larger total_steps to continue.")
         return config.ppo.total_steps - step
 
     def training_step(self, batch: int, batch_idx: int) -> None:
-        """One update, and the evaluation behind it where one is due."""
+        """Run one update, and the evaluation after it if one is due."""
         known, config = len(self.agent.history), self.agent.config
         with self._interrupts:
-            goes_on = next(self._calls, False) is None
+            continues = next(self._calls, False) is None
         count = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         count.increment_ready()
-        count.increment_completed()  # global_step counts updates, as no optimizer of PyTorch's does
+        count.increment_completed()  # global_step counts updates, because there is no PyTorch optimizer to count
         for row in self.agent.history[known:]:
             self._log_row({name: x for name, x in row.items() if x is not None})
         self._show("progress", self.agent.step / (config.total_updates * config.batch_size), True)
-        if not goes_on:
+        if not continues:
             self.trainer.should_stop = True
 
     def _log_row(self, row: dict[str, Any]) -> None:
-        """To loggers by the environment step, which Lightning's own way would keep in float32; then to its callbacks."""
+        """Log to loggers with the environment step, which Lightning would round to float32, then to callbacks."""
         step = row.pop("step")
         for logger in self.loggers:
             logger.log_metrics(row, step=step)
@@ -139,7 +151,7 @@ class PPOModule(lightning.LightningModule):
         self._calls.close()
 
     def get_extra_state(self) -> Any:
-        """What ``PPO.save`` writes, as the bytes of a zip file: in every checkpoint, without a pickle of anything of ours."""
+        """The files of ``PPO.save`` as the bytes of a zip archive, for every checkpoint. Nothing of proximo is pickled."""
         packed = io.BytesIO()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(self.agent.save(folder).rglob("*")):
@@ -147,27 +159,27 @@ class PPOModule(lightning.LightningModule):
         return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Go on where a checkpoint stands. Raises ``ConfigError`` where this module has settings that a resume cannot change."""
+        """Continue from a checkpoint. Raises ``ConfigError`` if this module has settings that a resume cannot change."""
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:
                     archive.extractall(folder)
             except zipfile.BadZipFile as error:
                 raise CheckpointError(f"The state in this checkpoint is damaged: {error}.") from error
-            own: dict[str, Any] = {name: x for name, x in own_code(self.agent.config).items() if isinstance(x, Own)}
-            agent = load(Path(folder), env=self._env, **own)
+            custom: dict[str, Any] = {name: x for name, x in custom_settings(self.agent.config).items() if isinstance(x, Custom)}
+            agent = load(Path(folder), env=self._env, **custom)
         ours, theirs = _settings(self.agent.config), _settings(agent.config)
         changed = {name: x for name, x in ours.items() if x != theirs[name]}
         for name in changed.keys() - RESUMABLE:
             raise ConfigError(
-                f"The checkpoint was made with {name} = {theirs[name]!r}, this module has {ours[name]!r}: give it the same, or make it by "
+                f"The checkpoint was made with {name} = {theirs[name]!r}, but this module has {ours[name]!r}: use the same value, or "
                 "PPOModule.load_from_checkpoint(path)."
             )
         agent.config = changed_for_resume(agent.config, changed)
         if "total_steps" in changed:
-            rank_zero_warn(f"total_steps {theirs['total_steps']} → {ours['total_steps']}: schedules stretch over the new total.")
+            rank_zero_warn(f"total_steps {theirs['total_steps']} → {ours['total_steps']}: schedules now span the new total.")
         self.agent = agent
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if STATE not in checkpoint.get("state_dict", {}):
-            raise CheckpointError("This checkpoint is not one of a PPOModule: its state_dict has no _extra_state.")
+            raise CheckpointError("This checkpoint is not from a PPOModule: its state_dict has no _extra_state.")

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation with terminations, truncations and filler rows kept apart."""
+"""Generalized advantage estimation that distinguishes terminations, truncations and padding."""
 
 import jax
 import jax.numpy as jnp
@@ -9,28 +9,42 @@ def generalized_advantages(
     reward: Float[Array, " T"],
     value: Float[Array, " T"],
     last_value: Float[Array, ""],
-    bootstrap: Float[Array, " T"],
+    bootstrap_value: Float[Array, " T"],
     terminated: Bool[Array, " T"],
     truncated: Bool[Array, " T"],
     valid: Bool[Array, " T"],
     gamma: Float[Array, ""],
     gae_lambda: Float[Array, ""],
 ) -> Float[Array, " T"]:
-    """Advantages of one trajectory: ``A_t = δ_t + γλ A_{t+1}``, ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``.
+    """Advantages of one environment's transitions: ``A_t = δ_t + γλ A_{t+1}``, ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``.
 
-    The trace is cut by ``terminated | truncated`` and beside filler rows. ``V(s_{t+1})`` is 0 after a termination,
-    ``bootstrap[t]`` after a truncation, else the next row's value (``last_value`` after the last one).
-    Filler rows have advantage 0. Source: Schulman et al. 2016, arXiv:1506.02438, equations 11-16; time limits as in
-    Pardo et al. 2018, arXiv:1712.00378.
+    ``V(s_{t+1})`` is 0 after a termination, ``bootstrap_value[t]`` after a truncation, and otherwise the value of the next step
+    (``last_value`` after the last one). The sum over later steps ends at ``terminated | truncated`` and at padding.
+
+    Args:
+        reward: T: ``r_t``, in the units of the value.
+        value: T: ``V(s_t)``.
+        last_value: value of the observation after the last transition.
+        bootstrap_value: T: value of the true final observation where an episode was truncated.
+        terminated: T: the episode has ended, and nothing follows.
+        truncated: T: the episode was cut short, for instance by a time limit.
+        valid: T: False on padding.
+        gamma: discount factor ``γ``, 0 … 1.
+        gae_lambda: ``λ``, 0 … 1.
+
+    Returns:
+        T: the advantages; 0 on padding.
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, equations 11-16; time limits as in Pardo et al. 2018, arXiv:1712.00378.
     """
     value_after = jnp.append(value[1:], last_value)
-    value_after = jnp.where(truncated, bootstrap, value_after)
+    value_after = jnp.where(truncated, bootstrap_value, value_after)
     value_after = jnp.where(terminated, 0.0, value_after)
     delta = jnp.where(valid, reward + gamma * value_after - value, 0.0)
     decay = jnp.where(terminated | truncated | ~valid, 0.0, gamma * gae_lambda)
 
-    def backwards(advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta_t, decay_t = row
+    def backwards(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta_t, decay_t = step
         advantage = delta_t + decay_t * advantage
         return advantage, advantage
 

@@ -1,76 +1,124 @@
-"""PPO's losses and diagnostics, row by row, and means over the rows that count."""
+"""PPO's losses and diagnostics for each step, and means over valid steps.
+
+Arrays of steps have any shape, written ``*steps``; all in one call have the same.
+"""
 
 import math
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-Rows = Float[Array, "*rows"]
+Steps = Float[Array, "*steps"]
+Valid = Bool[Array, "*steps"]
 MAX_LOG_RATIO = 20.0
 """``exp(20)`` is 5e8: its square, in the norm of the gradient, does not overflow float32."""
 
 
-def masked_mean(x: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
-    """``Σ valid x / Σ valid``; 0 where no row is valid."""
+def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
+    """Mean over valid steps, ``Σ valid x / Σ valid``; 0 if no step is valid."""
     return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
 
 
-def probability_ratio(log_ratio: Rows) -> Rows:
-    """``exp(log_ratio)``, continued beyond ``exp(MAX_LOG_RATIO)`` by its tangent.
+def probability_ratio(log_ratio: Steps) -> Steps:
+    """Probability ratio ``r = exp(log_ratio)``, continued beyond ``MAX_LOG_RATIO`` by its tangent.
 
     The ratio and its gradient thus stay finite, and the gradient keeps its sign. ``exp`` overflows above 88, and ``0 * inf`` would
     make the gradient of a clipped transition NaN.
+
+    Args:
+        log_ratio: ``log π(a|s) - log π_old(a|s)``.
     """
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     tangent = math.exp(MAX_LOG_RATIO) * (1.0 + log_ratio - MAX_LOG_RATIO)
     return jnp.where(log_ratio > MAX_LOG_RATIO, tangent, jnp.exp(bounded))
 
 
-def clipped_surrogate(log_ratio: Rows, advantage: Rows, clip_eps: Float[Array, ""]) -> Rows:
-    """``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with the probability ratio ``r``. Schulman et al. 2017, equation 7."""
+def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array, ""]) -> Steps:
+    """The clipped surrogate, negated: ``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with the probability ratio ``r``.
+
+    Args:
+        log_ratio: ``log π(a|s) - log π_old(a|s)``.
+        advantage: ``A``.
+        clip_eps: clip range ``ε``, at least 0.
+
+    Returns:
+        The loss of each step.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
+    """
     ratio = probability_ratio(log_ratio)
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps) * advantage)
 
 
-def dual_clipped(surrogate: Rows, advantage: Rows, most: Float[Array, ""]) -> Rows:
-    """``min(surrogate, -c A)`` where ``A < 0``, ``surrogate`` being the negated one: with a ratio beyond ``c`` it grows no more. Ye et al. 2020,
-    arXiv:1912.09729, equation 5."""
-    return jnp.where(advantage < 0.0, jnp.minimum(surrogate, -most * advantage), surrogate)
+def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
+    """Bound the loss of negative advantages: ``min(surrogate, -c A)`` where ``A < 0``.
+
+    Args:
+        surrogate: the negated surrogate, as ``clipped_surrogate`` returns it.
+        advantage: ``A``.
+        max_ratio: ``c``, above 1: the loss does not grow with ratios beyond it.
+
+    Returns:
+        The loss of each step.
+
+    Source: Ye et al. 2020, arXiv:1912.09729, equation 5.
+    """
+    return jnp.where(advantage < 0.0, jnp.minimum(surrogate, -max_ratio * advantage), surrogate)
 
 
-def value_loss(value: Rows, target: Rows) -> Rows:
-    """``½ (V - target)²``."""
+def value_loss(value: Steps, target: Steps) -> Steps:
+    """Squared error of the value, ``½ (V - target)²``."""
     return 0.5 * jnp.square(value - target)
 
 
-def clipped_value_loss(value: Rows, old_value: Rows, target: Rows, clip_eps: Float[Array, ""]) -> Rows:
-    """``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)``: V moves at most ε beyond its old value."""
+def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: Float[Array, ""]) -> Steps:
+    """The larger one of the plain and the clipped value loss: ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)``.
+
+    Once V is further than ε from its old value, moving further does not reduce the loss.
+
+    Args:
+        value: ``V``, by the policy that learns.
+        old_value: ``V_old``, by the policy that acted.
+        target: what V is fitted to.
+        clip_eps: clip range ``ε``, above 0, in units of the value.
+
+    Returns:
+        The loss of each step.
+    """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return jnp.maximum(value_loss(value, target), value_loss(clipped, target))
 
 
-def approximate_kl(log_ratio: Rows) -> Rows:
-    """``(r - 1) - log r``: unbiased for KL(old ‖ new), never negative (k3 of Schulman 2020, "Approximating KL").
+def approximate_kl(log_ratio: Steps) -> Steps:
+    """An unbiased estimate of ``KL(old ‖ new)`` that is never negative: ``(r - 1) - log r``.
 
     Like ``probability_ratio``, it is finite up to log ratios of about 1e29.
+
+    Args:
+        log_ratio: ``log r = log π(a|s) - log π_old(a|s)``, of actions that the old policy sampled.
+
+    Source: Schulman 2020, "Approximating KL divergence", estimator k3.
     """
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     above = probability_ratio(log_ratio) - 1.0
     return jnp.where(log_ratio > MAX_LOG_RATIO, above, jnp.expm1(bounded)) - log_ratio
 
 
-def explained_variance(value: Rows, target: Rows, valid: Bool[Array, "*rows"]) -> Float[Array, ""]:
-    """``1 - Var(target - value) / Var(target)``: 1 is a perfect value function, 0 as good as a constant."""
+def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
+    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
 
-    def variance(x: Rows) -> Float[Array, ""]:
+    1 is a perfect value function; 0 is as good as a constant. If the targets do not vary, the result is 0.
+    """
+
+    def variance(x: Steps) -> Float[Array, ""]:
         return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
 
     spread = variance(target)
     return jnp.where(spread > 0, 1.0 - variance(target - value) / jnp.where(spread > 0, spread, 1.0), 0.0)
 
 
-def normalized(advantage: Rows, valid: Bool[Array, "*rows"]) -> Rows:
-    """``(A - mean) / (std + 1e-8)`` over the valid rows; filler rows stay out of both."""
+def normalized(advantage: Steps, valid: Valid) -> Steps:
+    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps."""
     mean = masked_mean(advantage, valid)
     deviation = jnp.sqrt(masked_mean(jnp.square(advantage - mean), valid))
     return (advantage - mean) / (deviation + 1e-8)

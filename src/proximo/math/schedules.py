@@ -1,17 +1,22 @@
-"""How a hyperparameter moves over the training."""
+"""Schedules: how a hyperparameter changes with the progress of the training."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from proximo.schedule_text import EXPONENTIAL
+from proximo.config.schedule_text import EXPONENTIAL
 from proximo.types import Schedule
 
 
 def scheduled(schedule: Schedule, progress: Float[Array, ""]) -> Float[Array, ""]:
-    """The value at ``progress`` in 0 … 1: ``final + (initial - final) (1 - share) ** power`` with ``share = min(progress / fraction, 1)``.
+    """The current value of a schedule.
 
-    One formula for the constant (``initial == final``), the linear (``power == 1``) and the polynomial schedule; a power of 0 stands for the
-    exponential one, ``initial ** (1 - share) final ** share``, so that the form of a schedule stays four numbers that can be vmapped over.
+    With ``share = min(progress / fraction, 1)`` it is ``final + (initial - final) (1 - share) ** power``: constant if ``initial`` equals
+    ``final``, linear if ``power`` is 1. A power of 0 marks the exponential schedule ``initial ** (1 - share) final ** share``. Every
+    schedule is thus four numbers, which can be vmapped over.
+
+    Args:
+        schedule: the schedule.
+        progress: completed share of the training, 0 … 1.
     """
     remaining = 1.0 - jnp.clip(progress / schedule.fraction, 0.0, 1.0)
     polynomial = schedule.final + (schedule.initial - schedule.final) * remaining**schedule.power

@@ -1,4 +1,4 @@
-"""The policy, with all that it needs to act."""
+"""The policy network: everything that is needed to act and to learn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError, EnvError
 from proximo.networks.assembly import make_parts
-from proximo.networks.heads import ActorHead, ToNumbers, action_features
+from proximo.networks.custom.head import CustomHead
+from proximo.networks.custom.networks import CustomCell, CustomEncoder, CustomReadout
+from proximo.networks.heads import ActorHead, ReadoutFunction, action_features
 from proximo.networks.normalizer import make_statistics, normalized
-from proximo.networks.own import OwnCell, OwnEncoder, OwnReadout
-from proximo.networks.own_head import OwnHead
 from proximo.networks.torso import Torso
 from proximo.spaces import (
     ACTION_MASK,
@@ -35,127 +35,208 @@ from proximo.types import Memory, Observation, Previous
 
 
 class ActorCritic(eqx.Module):
-    """Normaliser → encoder → memory → heads. With one torso policy and value share it; with two each has its own.
+    """Observation normalizer → encoder → memory → heads.
 
-    The memory is a tuple with a state for each torso. Laws: ``scan(step) == unroll``; the model is a pytree; whatever is
-    needed to act travels with it.
+    Policy and value share one torso (encoder and memory), or have one each. The memory is a tuple with one state per torso; a feed-forward
+    policy has an empty one. ``step`` acts and ``unroll`` learns, and ``scan(step) == unroll``.
+
+    In shapes, ``N`` is the number of environments and ``T`` the number of steps. In each of the methods:
+
+    - ``memory`` is the memory before the (first) step, from ``init_memory`` or an earlier call;
+    - ``observation`` is as the environment returns it, extended by ``with_previous_step`` if the policy observes its previous action or reward;
+    - ``episode_start`` is true where the memory is reset before the observation is read;
+    - ``valid`` is false on padding steps, which leave the memory unchanged.
     """
 
     normalizer: PyTree
-    """The statistics of ``networks.normalizer``, a tree like the observation; None where nothing is normalised."""
+    """Running statistics (``networks.normalizer``), a tree like the observation; None if nothing is normalized."""
     torsos: tuple[Torso, ...]
+    """One shared torso, or the policy's and the value's."""
     actor: ActorHead
-    critic: ToNumbers
+    critic: ReadoutFunction
     clip_observation: float = eqx.field(static=True)
     mask_ndim: int | None = eqx.field(static=True)
-    """Axes of the action mask, the entry ``action_mask`` of the observation; None where there is no mask."""
+    """Number of axes of one action mask, the entry ``action_mask`` of the observation; None without a mask."""
     reset_memory: bool = eqx.field(static=True)
-    """Whether an episode starts with an empty memory, and with zeros as previous action and reward. If not, ``first`` is ignored."""
-    added: tuple[str, ...] = eqx.field(static=True)
+    """Whether memory, previous action and previous reward are reset at episode starts. If not, ``episode_start`` is ignored."""
+    observed_previous: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
     action_features: int = eqx.field(static=True)
+    """Number of features of a previous action."""
     privileged: tuple[str, ...] = eqx.field(static=True)
     """Entries of the observation that only the value reads."""
 
     def init_memory(self, batch: int) -> Memory:
-        """The empty memory of ``batch`` environments."""
+        """The empty memory of ``batch`` environments, a pytree of arrays of shape ``[batch, ...]``."""
         return tuple(torso.cell.init(batch) for torso in self.torsos)
 
     def step(
         self,
         memory: Memory,
         observation: Observation,
-        first: Bool[Array, " N"],
+        episode_start: Bool[Array, " N"],
         valid: Bool[Array, " N"],
         key: Key[Array, ""] | None,
     ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
-        """Act: the memory after the row, the action as sampled (the mode when ``key`` is None), its log-probability, the
-        value. ``to_space`` turns the action into what the environment takes."""
-        noise = None if key is None else self.actor.noise(key, first.shape)
-        return self.act(memory, observation, first, valid, noise)
+        """Act for one step.
+
+        Args:
+            memory: The memory before the step.
+            observation: Observations with a leading axis ``N``.
+            episode_start: Whether an episode starts with the observation.
+            valid: False on padding steps.
+            key: Random key; None takes the most probable action.
+
+        Returns:
+            The memory after the step, the action as the distribution sampled it (``to_space`` maps it to the environment's space), its
+            log-probability, and the value.
+        """
+        noise = None if key is None else self.actor.noise(key, episode_start.shape)
+        return self.act(memory, observation, episode_start, valid, noise)
 
     def act(
-        self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"], noise: PyTree | None
+        self,
+        memory: Memory,
+        observation: Observation,
+        episode_start: Bool[Array, " N"],
+        valid: Bool[Array, " N"],
+        noise: PyTree | None,
     ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
-        """``step`` with the noise drawn beforehand (``actor.noise``), as drivers do for a whole rollout."""
-        after, distribution, value = self.forward(memory, observation, first, valid)
+        """``step`` with noise that was drawn before: collectors draw it for a whole rollout at once.
+
+        Args:
+            memory: The memory before the step.
+            observation: Observations with a leading axis ``N``.
+            episode_start: Whether an episode starts with the observation.
+            valid: False on padding steps.
+            noise: Noise from ``actor.noise``; None takes the most probable action.
+
+        Returns:
+            As ``step``.
+        """
+        memory, distribution, value = self.forward(memory, observation, episode_start, valid)
         action = distribution.mode() if noise is None else distribution.sample(noise)
-        return after, action, distribution.log_prob(action), value
+        return memory, action, distribution.log_prob(action), value
 
     def forward(
-        self, memory: Memory, observation: Observation, first: Bool[Array, " N"], valid: Bool[Array, " N"]
+        self, memory: Memory, observation: Observation, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]
     ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
-        """What ``act`` acts by: the memory after the row, the distribution of the action, the value."""
-        x, first = self.normalized(observation), self._resets(first)
-        after, features = zip(*(t.step(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
-        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
-
-    def value(self, memory: Memory, observation: Observation, first: Bool[Array, " N"]) -> Float[Array, " N"]:
-        """The value alone, the memory left as it is."""
-        x = self.normalized(observation)
-        _, features = self.torsos[-1].step(memory[-1], x, self._resets(first), jnp.ones_like(first))
-        return self.critic(features)[..., 0]
+        """``step`` without choosing an action: the memory after the step, the action distribution, the value."""
+        return self._apply("step", memory, observation, episode_start, valid)
 
     def unroll(
-        self, memory: Memory, observation: Observation, first: Bool[Array, "T N"], valid: Bool[Array, "T N"]
+        self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
-        """Learn: the memory after the last row, and distributions and values of all rows, from the memory before the first."""
-        x, first = self.normalized(observation), self._resets(first)
-        after, features = zip(*(t.unroll(m, x, first, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True)
+        """Evaluate whole sequences, as the loss does.
+
+        Args:
+            memory: The memory before the first step.
+            observation: Observations with leading axes ``T N``.
+            episode_start: Whether an episode starts with the observation.
+            valid: False on padding steps.
+
+        Returns:
+            The memory after the last step, the action distributions and the values of all steps.
+        """
+        return self._apply("unroll", memory, observation, episode_start, valid)
+
+    def _apply(
+        self, method: str, memory: Memory, observation: Observation, episode_start: Array, valid: Array
+    ) -> tuple[Memory, Distribution, Array]:
+        x, episode_start = self.normalize(observation), self._resets(episode_start)
+        after, features = zip(
+            *(getattr(t, method)(m, x, episode_start, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True
+        )
         return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
+    def value(self, memory: Memory, observation: Observation, episode_start: Bool[Array, " N"]) -> Float[Array, " N"]:
+        """The value of one observation per environment; the memory is not advanced."""
+        x = self.normalize(observation)
+        _, features = self.torsos[-1].step(memory[-1], x, self._resets(episode_start), jnp.ones_like(episode_start))
+        return self.critic(features)[..., 0]
+
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """What the environment receives for a sampled action."""
+        """Map a sampled action to the action that the environment receives."""
         return self.actor.to_space(action)
 
-    def nothing_before(self, batch: int) -> Previous | None:
-        """What is observed of the time before the first row; None where the policy observes nothing of it."""
-        if not self.added:
+    def no_previous_step(self, batch: int) -> Previous | None:
+        """The previous step of ``batch`` environments that have not acted yet: zeros, or None if the policy does not observe it."""
+        if not self.observed_previous:
             return None
         return Previous(jnp.zeros((batch, self.action_features)), jnp.zeros(batch))
 
-    def previous(self, action: Shaped[Array, "..."], reward: Float[Array, "*rows"]) -> Previous | None:
-        """What is observed in the row after one with the sampled ``action`` and ``reward``."""
-        return Previous(self.actor.features(action), reward.astype(float)) if self.added else None
+    def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
+        """What the policy observes of a step at the next one.
 
-    def observed(self, observation: Observation, first: Bool[Array, "*rows"], previous: Previous | None) -> Observation:
-        """``observation`` with the previous action and reward, if the policy observes them.
+        Args:
+            action: The sampled action of the step.
+            reward: Its unscaled reward.
 
-        They are zeros at the start of an episode, unless the memory is kept across episodes: such a policy would otherwise never
-        see the last reward of an episode.
+        Returns:
+            The previous step for ``with_previous_step``; None if the policy does not observe it.
+        """
+        return Previous(self.actor.features(action), reward.astype(float)) if self.observed_previous else None
+
+    def with_previous_step(
+        self, observation: Observation, episode_start: Bool[Array, "*batch"], previous: Previous | None
+    ) -> Observation:
+        """Add the previous action and reward to an observation.
+
+        They are zeros at episode starts, unless the memory is kept across episodes: then the policy must see the last reward of an episode.
+
+        Args:
+            observation: The environment's observation.
+            episode_start: Whether an episode starts with the observation.
+            previous: The previous step, from ``no_previous_step`` or ``previous``.
+
+        Returns:
+            A Dict observation with the added entries; ``observation`` itself if ``previous`` is None.
         """
         if previous is None:
             return observation
         entries = {PREVIOUS_ACTION: previous.action, PREVIOUS_REWARD: previous.reward[..., None]}
-        own = observation if isinstance(observation, dict) else {OBSERVATION: observation}
-        return own | {name: jnp.where(self._resets(first)[..., None], 0.0, entries[name]) for name in self.added}
+        named = observation if isinstance(observation, dict) else {OBSERVATION: observation}
+        return named | {
+            name: jnp.where(self._resets(episode_start)[..., None], 0.0, entries[name]) for name in self.observed_previous
+        }
 
-    def _resets(self, first: Bool[Array, "*rows"]) -> Bool[Array, "*rows"]:
-        return first if self.reset_memory else jnp.zeros_like(first)
+    def _resets(self, episode_start: Bool[Array, "*batch"]) -> Bool[Array, "*batch"]:
+        return episode_start if self.reset_memory else jnp.zeros_like(episode_start)
 
-    def normalized(self, observation: Observation) -> Observation:
-        """The observation as the encoders read it: by the running statistics where the policy has any, and clipped."""
+    def normalize(self, observation: Observation) -> Observation:
+        """The observation as the encoders read it: normalized by the running statistics, if any, and clipped."""
         return normalized(self.normalizer, observation, self.clip_observation)
 
-    def encoded(self, observation: Observation) -> Any:
-        """What the encoder gives for ``observation`` (with any leading axes): features, before the memory; with two towers the policy's."""
-        return self.torsos[0].encoder(self.normalized(observation))
+    def encode(self, observation: Observation) -> Any:
+        """Features of the policy's encoder, before the memory, for an observation with any leading axes."""
+        return self.torsos[0].encoder(self.normalize(observation))
 
-    def own(self, part: str, tower: int = 0) -> Any:
-        """The user's object that stands in the place of a part: ``encoder``, ``memory``, ``actor``, ``critic``, ``actor_critic`` or ``distribution``, by
-        the name of its setting, with the parameters that the policy has now. With two towers ``tower`` 0 is the policy's, 1 the value's. Raises
-        ``ConfigError`` where the part is proximo's own."""
+    def custom_part(self, part: str, tower: int = 0) -> Any:
+        """A custom part of the policy, with its current parameters.
+
+        Args:
+            part: The setting that names it: ``encoder``, ``memory``, ``actor``, ``critic``, ``actor_critic`` or ``distribution``.
+            tower: With separate towers, 0 is the policy's and 1 the value's.
+
+        Returns:
+            The user's object.
+
+        Raises:
+            ConfigError: The part is built in.
+        """
         torso = self.torsos[tower]
         places = (torso.encoder, torso.cell, getattr(self.actor, "readout", None), self.critic)
-        held = [place.held for place in places if isinstance(place, OwnEncoder | OwnCell | OwnReadout)]
-        held += [self.actor.family] if isinstance(self.actor, OwnHead) else []
-        found = {one.setting: one for one in held}
+        custom = [place.custom for place in places if isinstance(place, CustomEncoder | CustomCell | CustomReadout)]
+        custom += [self.actor.family] if isinstance(self.actor, CustomHead) else []
+        found = {one.setting: one for one in custom}
         if part not in found:
-            raise ConfigError(f"{part!r} is proximo's own in this policy; the user's are: {', '.join(found) or 'none'}.")
+            raise ConfigError(
+                f"{part!r} is not a custom part of this policy; its custom parts are: {', '.join(found) or 'none'}."
+            )
         return found[part].module
 
     def _mask(self, observation: Observation) -> Bool[Array, "..."] | None:
-        """The action mask in ``observation``, flattened behind the leading axes."""
+        """The action mask of ``observation``, flattened to one axis after the leading axes."""
         if self.mask_ndim is None:
             return None
         mask = observation[ACTION_MASK]
@@ -163,7 +244,7 @@ class ActorCritic(eqx.Module):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether there is anything to remember."""
+        """Whether the policy has a memory."""
         return bool(jax.tree.leaves(jax.eval_shape(lambda: self.init_memory(1))))
 
 
@@ -175,17 +256,30 @@ def make_policy(
     normalize_observation: bool,
     clip_observation: float = 0.0,
 ) -> ActorCritic:
-    """A fresh policy. Raises ``EnvError`` when an observation or an action mask is not supported.
+    """Make a policy with fresh parameters.
 
-    A top-level entry ``action_mask`` of a ``Dict`` masks the actions and is no part of what the encoders read. With
-    ``clip_observation`` 0 observations are clipped to ± 10 where they are normalised, else not.
+    A top-level entry ``action_mask`` of a ``Dict`` observation masks the actions; the encoders do not read it.
+
+    Args:
+        key: Random key of the parameters.
+        observation_space: Space of the environment's observations.
+        action_space: Space of the actions.
+        config: Network settings.
+        normalize_observation: Whether to normalize floating-point observations by running statistics.
+        clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
+
+    Returns:
+        The policy.
+
+    Raises:
+        EnvError: A space or an action mask is not supported.
+        ConfigError: A custom network does not fit.
     """
-    added = tuple(
-        name for name, asked in ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward)) if asked
-    )
+    requested = ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward))
+    added = tuple(name for name, is_observed in requested if is_observed)
     observation_space = _extended(observation_space, action_space, added)
-    seen, mask_shape = _split_mask(observation_space)
-    torsos, actor, critic = make_parts(key, seen, action_space, config)
+    encoded_space, mask_shape = _split_mask(observation_space)
+    torsos, actor, critic = make_parts(key, encoded_space, action_space, config)
     if mask_shape is not None:
         _check_mask(mask_shape, actor, action_space)
     return ActorCritic(
@@ -196,26 +290,28 @@ def make_policy(
         clip_observation=clip_observation,
         mask_ndim=None if mask_shape is None else len(mask_shape),
         reset_memory=config.reset_memory,
-        added=added,
+        observed_previous=added,
         action_features=action_features(action_space),
         privileged=config.privileged,
     )
 
 
 def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -> Space:
-    """The space of what ``ActorCritic.observed`` gives."""
+    """The space of the observations that ``ActorCritic.with_previous_step`` returns."""
     if not added:
         return space
-    own = space.spaces if isinstance(space, Dict) else ((OBSERVATION, space),)
+    named = space.spaces if isinstance(space, Dict) else ((OBSERVATION, space),)
     for name in added:
-        if name in dict(own):
-            raise EnvError(f"The observation space {space} has an entry {name!r} of its own: rename it, or do not ask for ours.")
+        if name in dict(named):
+            raise EnvError(
+                f"The observation space {space} already has an entry {name!r}: rename it, or turn off observe_{name.removeprefix('previous_')}."
+            )
     sizes = {PREVIOUS_ACTION: action_features(action_space), PREVIOUS_REWARD: 1}
-    return Dict((*own, *((name, Box((sizes[name],))) for name in added)))
+    return Dict((*named, *((name, Box((sizes[name],))) for name in added)))
 
 
 def _split_mask(space: Space) -> tuple[Space, tuple[int, ...] | None]:
-    """What the encoders read, and the shape of the action mask (None where there is none)."""
+    """The space that the encoders read, and the shape of the action mask (None without a mask)."""
     if not isinstance(space, Dict) or ACTION_MASK not in dict(space.spaces):
         return space, None
     mask = dict(space.spaces)[ACTION_MASK]
@@ -223,7 +319,7 @@ def _split_mask(space: Space) -> tuple[Space, tuple[int, ...] | None]:
         raise EnvError(f"The entry {ACTION_MASK!r} of the observation is {mask}: expected one array, as MultiBinary or Box.")
     rest = tuple((name, part) for name, part in space.spaces if name != ACTION_MASK)
     if not rest:
-        raise EnvError(f"The observation space {space} has nothing but the mask: add an entry that the policy can read.")
+        raise EnvError(f"The observation space {space} has no entry besides the mask: add an entry that the policy can read.")
     return Dict(rest), mask.shape
 
 
@@ -233,6 +329,6 @@ def _check_mask(shape: tuple[int, ...], actor: ActorHead, space: ActionSpace) ->
         raise EnvError(f"Actions of {space} cannot be masked: remove {ACTION_MASK!r} from the observation.")
     if math.prod(shape) != actor.mask_size:
         raise EnvError(
-            f"The action mask has {math.prod(shape)} entries, where actions of {space} take {actor.mask_size}: one for each "
-            "choice, component after component; for each bit two, whether it may be 0 and may be 1."
+            f"The action mask has {math.prod(shape)} entries, where actions of {space} take {actor.mask_size}: one for each choice of each "
+            "component in order, or two for each bit (may be 0, may be 1)."
         )

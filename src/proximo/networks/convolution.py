@@ -1,5 +1,8 @@
-"""Convolutions without padding. On the CPU they are products of matrices, because XLA's own gradients are slow there
-(docs/decisions/0005-convolutions-on-the-cpu.md has the measurements)."""
+"""Convolutions without padding.
+
+On the CPU they are matrix products, because the gradients of XLA's convolution are slow there
+(docs/decisions/0005-convolutions-on-the-cpu.md has the measurements). Elsewhere they are XLA's.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,15 @@ from jaxtyping import Array, Float, Key, PyTree, Shaped
 
 from proximo.networks.layers import HIDDEN_GAIN
 
-# Images that are worked on together: what they and their gradients take stays in the cache.
 CHUNK = 32
-# Fewer than these go forward through XLA: 650 µs for 870 at 4, but 1,070 for 1,020 at 8, and 6,400 for 2,200 under vmap.
-FEW = 8
+"""Images in one matrix product: so many and their gradients fit into the cache."""
+MIN_BATCH = 8
+"""Smaller batches use XLA forwards on the CPU: 650 µs against 870 at 4 images, but 1,070 against 1,020 at 8, and 6,400 against 2,200 under
+vmap."""
 
 
 class ConvReLU(eqx.Module):
-    """A convolution without padding over (height, width, channels), and ReLU."""
+    """A convolution without padding over (height, width, channels), then ReLU."""
 
     weight: Float[Array, "height width in_channels out_channels"]
     bias: Float[Array, " out_channels"]
@@ -29,15 +33,26 @@ class ConvReLU(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_channels: int, out_channels: int, size: int, stride: int) -> ConvReLU:
-        """Orthogonal weights times √2, zero bias; ``size`` is a multiple of ``stride``."""
+        """Orthogonal weights times √2 and a zero bias.
+
+        Args:
+            key: Random key of the weights.
+            in_channels: Channels of the input.
+            out_channels: Channels of the output.
+            size: Height and width of the kernel, a multiple of ``stride``.
+            stride: Distance between two positions of the kernel.
+
+        Returns:
+            The layer.
+        """
         shape = (size, size, in_channels, out_channels)
         return cls(jax.nn.initializers.orthogonal(HIDDEN_GAIN)(key, shape), jnp.zeros(out_channels), stride)
 
     def __call__(
         self, x: Shaped[Array, "batch height width channels"], scale: float = 1.0
     ) -> Float[Array, "batch rows columns out_channels"]:
-        """The layer for ``scale * x``, which may be bytes: they become numbers where they are multiplied, and not before,
-        because four times as much memory takes as long to write as the products take."""
+        """Apply the layer to ``scale * x``. Bytes are converted inside the products: writing them as float32 would take as long as the
+        products."""
         return convolve(x, self.weight * scale, self.bias, self.stride)
 
 
@@ -47,14 +62,13 @@ def _primal(
     bias: Float[Array, " out"],
     stride: int,
 ) -> Float[Array, "batch rows columns out"]:
-    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``, on each platform in the way that is fast
-    there.
+    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``, by the fastest implementation of the platform.
 
-    The way is chosen where the program is lowered, so that one exported for another platform has that platform's. Only ``x``,
-    ``weight`` and ``y`` are kept for the gradient, and these are somebody's inputs anyway. Bias and ReLU belong to it, because
-    on the CPU each pass over all images takes about as long as a product.
+    The implementation is chosen when the program is lowered, so a program exported for another platform has that platform's. Only ``x``,
+    ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are part of it, because on the CPU each pass
+    over all images takes about as long as a product.
     """
-    on_cpu = by_products if x.shape[0] >= FEW else by_xla
+    on_cpu = by_products if x.shape[0] >= MIN_BATCH else by_xla
     ways = {"cpu": on_cpu, "default": by_xla}
     return jax.lax.platform_dependent(x, weight, bias, **{name: partial(way, stride=stride) for name, way in ways.items()})
 
@@ -74,7 +88,7 @@ convolve.defvjp(_forward, _backward)
 
 
 def by_xla(x: Array, weight: Array, bias: Array, stride: int) -> Array:
-    """XLA's convolution."""
+    """``relu(convolution + bias)`` by XLA's convolution."""
     return jax.nn.relu(_convolution(x, weight, stride) + bias)
 
 
@@ -86,12 +100,12 @@ def _convolution(x: Array, weight: Array, stride: int) -> Array:
 
 
 def gradients_by_xla(x: Array, weight: Array, y: Array, gradient: Array, stride: int) -> tuple[Array | None, Array, Array]:
-    """Gradients of ``x`` (None for bytes), ``weight`` and ``bias`` by ``by_xla``."""
+    """Gradients of ``by_xla`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, given output and output gradient."""
     gradient = _before_relu(y, gradient)
-    of_bias = gradient.sum((0, 1, 2))
+    d_bias = gradient.sum((0, 1, 2))
     if _has_gradient(x):
-        return *jax.vjp(partial(_convolution, stride=stride), x, weight)[1](gradient), of_bias
-    return None, *jax.vjp(lambda weight: _convolution(x, weight, stride), weight)[1](gradient), of_bias
+        return *jax.vjp(partial(_convolution, stride=stride), x, weight)[1](gradient), d_bias
+    return None, *jax.vjp(lambda weight: _convolution(x, weight, stride), weight)[1](gradient), d_bias
 
 
 def _before_relu(y: Array, gradient: Array) -> Array:
@@ -103,8 +117,11 @@ def _has_gradient(x: Array) -> bool:
 
 
 def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
-    """With the pixels of a ``stride × stride`` block as channels the stride is 1 and the kernel ``size / stride``. One product of
-    all blocks with the matrices of all its positions; then, position by position, the shifted products are added up."""
+    """``relu(convolution + bias)`` by one matrix product.
+
+    With the pixels of each ``stride × stride`` block as channels, the stride is 1 and the kernel has ``size / stride`` positions along each
+    axis. One product multiplies all blocks with the matrices of all positions; the shifted products are added up.
+    """
     matrix, size = _weight_to_matrix(weight, stride)
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
@@ -121,25 +138,25 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
 
 
 def gradients_by_products(x: Array, weight: Array, y: Array, gradient: Array, stride: int) -> tuple[Array | None, Array, Array]:
-    """Gradients of ``x`` (None for bytes), ``weight`` and ``bias``: the transposes of ``by_products``, each one product too."""
+    """Gradients of ``by_products`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, each by one matrix product."""
     back = _back_matrix(weight, stride) if _has_gradient(x) else None
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array, y: Array, gradient: Array) -> tuple[tuple[Array, Array], Array | None]:
         gradient = _before_relu(y, gradient)
-        of_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight.shape, stride).astype(x.dtype)
-        of_weight = _gradient_of_matrix(x, gradient, weight.shape, stride)
-        return (of_weight, gradient.sum((0, 1, 2), dtype=wide)), of_x
+        d_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight.shape, stride).astype(x.dtype)
+        d_weight = _gradient_of_matrix(x, gradient, weight.shape, stride)
+        return (d_weight, gradient.sum((0, 1, 2), dtype=wide)), d_x
 
-    (of_matrix, of_bias), of_x = _in_chunks(chunk, x, y, gradient)
-    return of_x, _matrix_to_weight(of_matrix, weight.shape, stride).astype(weight.dtype), of_bias.astype(weight.dtype)
+    (d_matrix, d_bias), d_x = _in_chunks(chunk, x, y, gradient)
+    return d_x, _matrix_to_weight(d_matrix, weight.shape, stride).astype(weight.dtype), d_bias.astype(weight.dtype)
 
 
 def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The gradient of a weight of ``shape``, as the matrix that it is in ``by_products``.
+    """The gradient of a weight of ``shape``, as the matrix of ``by_products``.
 
-    One side is shifted to all positions: the one that takes less memory so. The other is transposed beforehand: a product
-    takes up to twice as long for a matrix that lies across.
+    One factor of the product is shifted to all positions: the one that needs less memory. The other is transposed in memory beforehand: a
+    product with a transposed view takes up to twice as long.
     """
     image = _to_blocks(_cropped(x, shape[0], stride), stride).astype(gradient.dtype)
     rows, columns, channels = image.shape[1:]
@@ -148,20 +165,20 @@ def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], strid
     if math.prod(inner) * channels < rows * columns * out:
         parts = [image[:, i : i + inner[0], j : j + inner[1]] for i, j in positions]
         patches = jnp.concatenate(parts, axis=-1).reshape((-1, len(positions) * channels))
-        found = jnp.matmul(_turned(gradient.reshape((-1, out))), patches, preferred_element_type=wide)
-        return found.reshape((out, len(positions), channels)).transpose(2, 1, 0).reshape((channels, -1))
+        product = jnp.matmul(_transposed(gradient.reshape((-1, out))), patches, preferred_element_type=wide)
+        return product.reshape((out, len(positions), channels)).transpose(2, 1, 0).reshape((channels, -1))
     shifted = jnp.stack([_placed(gradient, position, (rows, columns)) for position in positions], axis=3)
     flat = shifted.reshape((-1, len(positions) * out))
-    return jnp.matmul(_turned(image.reshape((-1, channels))), flat, preferred_element_type=wide)
+    return jnp.matmul(_transposed(image.reshape((-1, channels))), flat, preferred_element_type=wide)
 
 
-def _turned(matrix: Array) -> Array:
-    """The transposed matrix, which lies in memory as such."""
+def _transposed(matrix: Array) -> Array:
+    """The transposed matrix, copied to that order in memory."""
     return jax.lax.optimization_barrier(matrix.T)
 
 
 def _back_matrix(weight: Array, stride: int) -> Array:
-    """A row for each output channel, a column for each position and channel of the block."""
+    """The weight with a row for each output channel, and a column for each position and channel of a block."""
     matrix, size = _weight_to_matrix(weight, stride)
     out = weight.shape[-1]
     return matrix.reshape((-1, size * size, out)).transpose(2, 1, 0).reshape((out, -1))
@@ -181,18 +198,18 @@ def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, s
 
 
 def _positions(size: int, stride: int) -> list[tuple[int, int]]:
-    """The places of a kernel of ``size`` in blocks, row by row."""
+    """Positions of the blocks in a kernel of ``size``, row by row."""
     return [(i, j) for i in range(size // stride) for j in range(size // stride)]
 
 
 def _placed(part: Array, position: tuple[int, int], blocks: Sequence[int]) -> Array:
-    """``part`` in the place among all blocks that the kernel's ``position`` reads, zeros around it."""
+    """``part`` at the blocks that the kernel's ``position`` reads, padded with zeros to all blocks."""
     edges = [(k, whole - inner - k) for k, whole, inner in zip(position, blocks, part.shape[1:3], strict=True)]
     return jnp.pad(part, [(0, 0), *edges, (0, 0)])
 
 
 def _cropped(x: Array, size: int, stride: int) -> Array:
-    """Without the pixels at the end that no kernel of ``size`` reaches: height and width are multiples of the stride."""
+    """Crop the pixels at the end that no kernel of ``size`` reaches; height and width become multiples of the stride."""
     height, width = ((n - size) // stride * stride + size for n in x.shape[1:3])
     return x[:, :height, :width]
 
@@ -212,7 +229,7 @@ def _from_blocks(x: Array, stride: int) -> Array:
 
 
 def _weight_to_matrix(weight: Array, stride: int) -> tuple[Array, int]:
-    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` with ``n = size / stride`` positions along each axis, and ``n``."""
+    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` and ``n = size / stride``, the positions along each axis."""
     size, _, channels, out = weight.shape
     n = size // stride
     blocks = weight.reshape((n, stride, n, stride, channels, out)).transpose(1, 3, 4, 0, 2, 5)
@@ -227,21 +244,20 @@ def _matrix_to_weight(matrix: Array, shape: tuple[int, ...], stride: int) -> Arr
 
 
 def _in_chunks(function: Callable[..., tuple[PyTree, PyTree]], *arrays: Array) -> tuple[PyTree, PyTree]:
-    """``function(*arrays)``, which gives sums over rows and what has a row for each, by ``CHUNK`` rows at a time and those that
-    are left."""
+    """``function(*arrays)`` on ``CHUNK`` images at a time. It returns sums over images, and arrays with an entry for each image."""
     whole = arrays[0].shape[0] // CHUNK
     if whole < 2:
         return function(*arrays)
     chunks = tuple(a[: whole * CHUNK].reshape((whole, CHUNK, *a.shape[1:])) for a in arrays)
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *(c[0] for c in chunks))[0])
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *(c[0] for c in chunks))[0])
 
     def step(total: PyTree, chunk: tuple[Array, ...]) -> tuple[PyTree, PyTree]:
-        part, rows = function(*chunk)
-        return jax.tree.map(jnp.add, total, part), rows
+        part, images = function(*chunk)
+        return jax.tree.map(jnp.add, total, part), images
 
-    total, rows = jax.lax.scan(step, nothing, chunks)
-    rows = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), rows)
+    total, images = jax.lax.scan(step, zero, chunks)
+    images = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), images)
     if arrays[0].shape[0] % CHUNK == 0:
-        return total, rows
-    part, left = function(*(a[whole * CHUNK :] for a in arrays))
-    return jax.tree.map(jnp.add, total, part), jax.tree.map(lambda *x: jnp.concatenate(x), rows, left)
+        return total, images
+    part, rest = function(*(a[whole * CHUNK :] for a in arrays))
+    return jax.tree.map(jnp.add, total, part), jax.tree.map(lambda *x: jnp.concatenate(x), images, rest)

@@ -1,4 +1,4 @@
-"""From an observation to a vector, one encoder for each kind of observation."""
+"""Encoders: from an observation to a vector of features. Each kind of observation has its own."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from proximo.spaces import (
 )
 from proximo.types import Observation
 
-SMALLEST_IMAGE = 36
+MIN_IMAGE_SIZE = 36
+"""Smallest height and width that the three convolutions of the nature CNN reduce to at least one pixel."""
 
 
 class VectorEncoder(eqx.Module):
-    """Flattens the observation and applies an MLP; numbers that are not floating-point ones become ``scale · x + shift``."""
+    """Flattens the observation and applies an MLP. Integers and bits become ``scale · x + shift`` first."""
 
     mlp: MLP
     observation_ndim: int = eqx.field(static=True)
@@ -47,7 +48,7 @@ class VectorEncoder(eqx.Module):
 
 
 class OneHotEncoder(eqx.Module):
-    """Integers, component ``i`` one of ``nvec_i`` from ``start_i`` on, as one-hot vectors one after the other, then an MLP."""
+    """Concatenates one-hot vectors of integers and applies an MLP. Component ``i`` lies in ``start_i … start_i + nvec_i - 1``."""
 
     mlp: MLP
     nvec: tuple[int, ...] = eqx.field(static=True)
@@ -56,38 +57,50 @@ class OneHotEncoder(eqx.Module):
 
     def __call__(self, x: Integer[Array, "..."]) -> Float[Array, "*batch features"]:
         x = x.reshape((*x.shape[: x.ndim - self.observation_ndim], -1))
-        # Each entry of the result asks its own component for its own number.
+        # Entry k of the result is 1 where component[k] of the observation equals number[k].
         component = np.repeat(np.arange(len(self.nvec)), self.nvec)
         number = np.concatenate([start + np.arange(n) for n, start in zip(self.nvec, self.start, strict=True)])
         return self.mlp((x[..., component] == number).astype(self.mlp.dtype))
 
 
 class NatureCNN(eqx.Module):
-    """Three convolutions (8×8 stride 4, 4×4 stride 2, 3×3 stride 1; 32, 64, 64 channels) and 512 units, all with ReLU.
+    """The nature CNN: convolutions 8×8 stride 4, 4×4 stride 2, 3×3 stride 1 with 32, 64, 64 channels, then 512 units, all with ReLU.
 
-    Reads bytes as 0 … 1. Source: Mnih et al. 2015, "Human-level control", Methods.
+    It scales bytes to 0 … 1. Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods, "Model
+    architecture".
     """
 
     convolutions: tuple[ConvReLU, ...]
     dense: Linear
     axes: tuple[int, ...] = eqx.field(static=True)
-    """The axes of an image in the order height, width, then those that become channels."""
+    """The axes of one image in the order height, width, then the axes that become channels."""
 
     @classmethod
     def create(cls, key: Key[Array, ""], shape: tuple[int, ...]) -> NatureCNN:
-        """For images of ``shape``, in one of the orders of ``image_axes``; raises ``EnvError`` when they are too small."""
+        """Make the network.
+
+        Args:
+            key: Random key of the weights.
+            shape: Shape of one image, in one of the orders of ``image_axes``.
+
+        Returns:
+            The network.
+
+        Raises:
+            EnvError: The images are smaller than ``MIN_IMAGE_SIZE``.
+        """
         axes = image_axes(shape)
         height, width = shape[axes[0]], shape[axes[1]]
-        if min(height, width) < SMALLEST_IMAGE:
+        if min(height, width) < MIN_IMAGE_SIZE:
             raise EnvError(
                 f"Images of {height}×{width} are too small for nature_cnn: expected at least "
-                f"{SMALLEST_IMAGE}×{SMALLEST_IMAGE}; set encoder = mlp."
+                f"{MIN_IMAGE_SIZE}×{MIN_IMAGE_SIZE}; set encoder = mlp."
             )
         keys = jax.random.split(key, 4)
         channels = int(np.prod([shape[axis] for axis in axes[2:]]))
-        plan = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
-        convolutions = tuple(ConvReLU.create(k, *layer) for k, layer in zip(keys, plan, strict=False))
-        for _, _, size, stride in plan:
+        layers = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))  # in channels, out channels, size, stride
+        convolutions = tuple(ConvReLU.create(k, *layer) for k, layer in zip(keys, layers, strict=False))
+        for _, _, size, stride in layers:
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         return cls(convolutions, Linear.create(keys[3], height * width * 64, 512), axes)
 
@@ -103,8 +116,14 @@ class NatureCNN(eqx.Module):
 
 
 def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Height, width and channels among the axes of an image: (H, W); (H, W, C) or (C, H, W); stacks (S, H, W, C) or
-    (S, C, H, W). The channels are the smaller of the two candidates; a stack's axis becomes channels too."""
+    """Find height, width and channels among the axes of an image.
+
+    Args:
+        shape: (H, W), (H, W, C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two candidates.
+
+    Returns:
+        The indices of the axes in the order height, width, then stack and channels.
+    """
     if len(shape) == 2:
         return (0, 1)
     stack = tuple(range(len(shape) - 3))
@@ -113,8 +132,7 @@ def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class PartsEncoder(eqx.Module):
-    """An encoder for each part of a dict or tuple, their features one after the other. Entries without an encoder, as the
-    action mask, are not read."""
+    """Encodes each part of a Dict or Tuple and concatenates the features. Entries without an encoder (the action mask) are ignored."""
 
     parts: dict[str, Encoder] | tuple[Encoder, ...]
 
@@ -127,7 +145,19 @@ Encoder = VectorEncoder | OneHotEncoder | NatureCNN | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
-    """The encoder for observations of ``space``, and its number of features. Raises ``EnvError`` when none fits."""
+    """Make the encoder for observations of ``space``.
+
+    Args:
+        key: Random key of the weights.
+        space: Space of the observations, without the action mask.
+        config: Network settings.
+
+    Returns:
+        The encoder and its number of features.
+
+    Raises:
+        EnvError: ``encoder = nature_cnn`` without an image, or an image that is too small.
+    """
     if config.encoder == "nature_cnn" and not any(jax.tree.leaves(tree(_is_image, space))):
         raise EnvError(f"encoder = nature_cnn reads uint8 images (as height, width, channels), not {space}: set encoder = mlp.")
     return _make(key, space, config)
@@ -136,21 +166,16 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
 def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     if isinstance(space, Dict | Tuple):
         spaces = tuple(part for _, part in space.spaces) if isinstance(space, Dict) else space.spaces
-        # A single part behaves as if it stood alone: the same key.
+        # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(spaces)) if len(spaces) > 1 else [key]
-        bare = dataclasses.replace(config, hidden_sizes=())
         names = [name for name, _ in space.spaces] if isinstance(space, Dict) else [""] * len(spaces)
-        # What a driver adds goes to the memory as it is.
-        configs = [bare if name in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for name in names]
+        # The previous action and reward have no hidden layers: they go to the memory as they are.
+        without_layers = dataclasses.replace(config, hidden_sizes=())
+        configs = [without_layers if name in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for name in names]
         made = [_make(k, part, c) for k, part, c in zip(keys, spaces, configs, strict=True)]
         encoders, features = zip(*made, strict=True)
-        named = (
-            {name: encoder for (name, _), encoder in zip(space.spaces, encoders, strict=True)}
-            if isinstance(space, Dict)
-            else None
-        )
-        return PartsEncoder(named or encoders), sum(features)
-    if isinstance(space, Box) and _is_image(space) and _by_cnn(space, config):
+        return PartsEncoder(dict(zip(names, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
+    if isinstance(space, Box) and _is_image(space) and _is_encoded_by_cnn(space, config):
         return NatureCNN.create(key, space.shape), 512
     if isinstance(space, Discrete | MultiDiscrete):
         nvec, start = ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
@@ -158,7 +183,7 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
         return OneHotEncoder(mlp, nvec, start, len(space.shape)), (config.hidden_sizes or (sum(nvec),))[-1]
     mlp = MLP.create(key, space.size, config.hidden_sizes, config.activation)
     scale = 1.0 / 255.0 if isinstance(space, Box) and space.dtype == "uint8" else 1.0
-    # Bits become -1 and 1: with 0 and 1 all inputs lean to one side, which takes a policy of few updates longer to learn.
+    # Bits become -1 and 1, which are centered: with 0 and 1 a policy learns more slowly in its first updates.
     scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (scale, 0.0)
     return VectorEncoder(mlp, len(space.shape), scale, shift), (config.hidden_sizes or (space.size,))[-1]
 
@@ -167,8 +192,7 @@ def _is_image(space: LeafSpace) -> bool:
     return isinstance(space, Box) and space.is_image
 
 
-def _by_cnn(space: Box, config: NetworkConfig) -> bool:
-    """Bytes with three axes are meant as an image, whatever their size; with two or four they may be a board or a table, which
-    only its size tells."""
-    large = min(space.shape[axis] for axis in image_axes(space.shape)[:2]) >= SMALLEST_IMAGE
+def _is_encoded_by_cnn(space: Box, config: NetworkConfig) -> bool:
+    """With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a table, unless they are large."""
+    large = min(space.shape[axis] for axis in image_axes(space.shape)[:2]) >= MIN_IMAGE_SIZE
     return config.encoder == "nature_cnn" or (config.encoder == "auto" and (len(space.shape) == 3 or large))

@@ -1,4 +1,4 @@
-"""From features to a distribution over actions, or to a value."""
+"""Heads: from features to a distribution over actions, or to a value. Each kind of action space has its own."""
 
 from __future__ import annotations
 
@@ -33,14 +33,25 @@ from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscret
 
 
 class Readout(eqx.Module):
-    """Hidden layers and a last linear one."""
+    """Hidden layers (``head_sizes``) and a last linear layer."""
 
     hidden: MLP
     output: Linear
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> Readout:
-        """``gain`` scales the last layer's orthogonal weights."""
+        """Make the layers.
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of features.
+            out_size: Number of outputs.
+            gain: Factor of the last layer's orthogonal weights.
+            config: Network settings.
+
+        Returns:
+            The readout.
+        """
         key_hidden, key_output = jax.random.split(key)
         hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation)
         return cls(hidden, Linear.create(key_output, (in_size, *config.head_sizes)[-1], out_size, gain))
@@ -49,39 +60,47 @@ class Readout(eqx.Module):
         return self.output(self.hidden(features))
 
 
-ToNumbers = Callable[[Float[Array, "*batch features"]], Float[Array, "*batch out_size"]]
-"""A ``Readout``, or what stands in its place."""
+ReadoutFunction = Callable[[Float[Array, "*batch features"]], Float[Array, "*batch out_size"]]
+"""A ``Readout``, or a custom network in its place."""
 
 
 class ActorHead(eqx.Module):
-    """A family of distributions: its parameters from features, its noise, and the way of its samples into the space."""
+    """Makes the action distribution from features, draws its noise, and maps its samples to the action space."""
 
     @property
     @abc.abstractmethod
     def mask_size(self) -> int:
-        """Entries of an action mask; 0 where actions cannot be masked."""
+        """Number of entries of an action mask; 0 if actions cannot be masked."""
 
     @abc.abstractmethod
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
-        """The distribution at ``features``, over the actions that ``mask`` allows (None: over all)."""
+        """Make the distribution.
+
+        Args:
+            features: Features of the policy's torso.
+            mask: Which actions are allowed; None allows all.
+
+        Returns:
+            A batch of distributions.
+        """
 
     @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
-        """Noise for a batch of ``shape``, for ``Distribution.sample``."""
+        """Draw noise for ``Distribution.sample``, for a batch of ``shape``."""
 
     @abc.abstractmethod
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """What the environment receives for a sampled ``action``."""
+        """Map a sampled action to the action that the environment receives."""
 
     @abc.abstractmethod
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
-        """A sampled action as a policy reads it afterwards: ``action_features(space)`` numbers, choices one-hot."""
+        """A sampled action as ``action_features(space)`` numbers, choices one-hot: the policy may observe it at the next step."""
 
 
 class CategoricalHead(ActorHead):
-    """Logits from a readout. The mask has an entry for each choice."""
+    """For Discrete actions. The mask has an entry for each choice."""
 
-    readout: ToNumbers
+    readout: ReadoutFunction
     n: int = eqx.field(static=True)
     start: int = eqx.field(static=True)
 
@@ -104,9 +123,9 @@ class CategoricalHead(ActorHead):
 
 
 class ProductHead(ActorHead):
-    """Logits of all components from one readout, one component after the other; so are the entries of the mask."""
+    """For MultiDiscrete actions. Logits and mask entries are ordered component by component."""
 
-    readout: ToNumbers
+    readout: ReadoutFunction
     space: MultiDiscrete = eqx.field(static=True)
 
     @property
@@ -117,12 +136,12 @@ class ProductHead(ActorHead):
         logits = self._components(self.readout(features), FORBIDDEN)
         return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
-    def _components(self, x: Shaped[Array, "*batch total"], filler: bool | float) -> Shaped[Array, "*batch components n"]:
-        """A row for each component, filled up to the same length."""
+    def _components(self, x: Shaped[Array, "*batch total"], padding: bool | float) -> Shaped[Array, "*batch components n"]:
+        """A row for each component, padded to the same length."""
         nvec = self.space.nvec
         pieces = jnp.split(x, np.cumsum(nvec)[:-1], axis=-1)
         batch = [(0, 0)] * (x.ndim - 1)
-        padded = [jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=filler) for p in pieces]
+        padded = [jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=padding) for p in pieces]
         return jnp.stack(padded, axis=-2)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch components n"]:
@@ -136,9 +155,9 @@ class ProductHead(ActorHead):
 
 
 class BernoulliHead(ActorHead):
-    """A logit for each bit. The mask has two entries for each: whether it may be 0, whether it may be 1."""
+    """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, whether it may be 1."""
 
-    readout: ToNumbers
+    readout: ReadoutFunction
     space: MultiBinary = eqx.field(static=True)
 
     @property
@@ -160,15 +179,14 @@ class BernoulliHead(ActorHead):
 
 
 class GaussianHead(ActorHead):
-    """Means from a readout, a standard deviation for each component that does not depend on the observation.
+    """For Box actions: the readout gives the means, and each component has a standard deviation that does not depend on the observation.
 
-    The sample lives in -1 … 1 where the space is bounded on both sides and is clipped, or squashed by tanh, and then
-    scaled to the bounds. The clipped or squashed value is never stored: the ratio of probabilities is that of the
-    samples (for tanh the Jacobian cancels in it).
+    Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (``mapping`` is ``"clip"`` or ``"tanh"``) and scales it to
+    the bounds. The rollout stores the sample itself, and the ratio of probabilities is that of the samples: for tanh the Jacobian cancels.
     """
 
-    readout: ToNumbers
-    log_std: Float[Array, "*rows n"]
+    readout: ReadoutFunction
+    log_std: Float[Array, "... n"]
     space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
 
@@ -180,7 +198,7 @@ class GaussianHead(ActorHead):
         return self.distribution(self.readout(features), self.log_std)
 
     def distribution(self, mean: Float[Array, "*batch n"], log_std: Float[Array, "..."]) -> Gaussian:
-        """By the mapping: of the samples, or of what tanh makes of them."""
+        """The distribution of the samples, or with ``mapping = "tanh"`` of the squashed samples."""
         if self.mapping == "clip":
             return Gaussian(mean, log_std)
         return TanhGaussian(mean, log_std, tuple(self._bounded().reshape(-1).tolist()))
@@ -207,8 +225,7 @@ class GaussianHead(ActorHead):
 
 
 class VaryingHead(GaussianHead):
-    """A Gaussian whose standard deviation is a function of the features too: the readout gives the means, and what is added to
-    ``log_std``."""
+    """A Gaussian whose standard deviation depends on the observation: the readout gives the means, and numbers that are added to ``log_std``."""
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
         mean, added = jnp.split(self.readout(features), 2, axis=-1)
@@ -216,10 +233,12 @@ class VaryingHead(GaussianHead):
 
 
 class BetaHead(ActorHead):
-    """A Beta distribution for each component, both shapes ``1 + softplus(·)`` and so above 1: one peak, and no weight beyond the bounds. The
-    sample lives in 0 … 1."""
+    """A Beta distribution for each component of a bounded Box, with both shapes ``1 + softplus(·)``: one peak, and no weight outside the bounds.
 
-    readout: ToNumbers
+    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017, section 4 (``distributions.Beta``).
+    """
+
+    readout: ReadoutFunction
     space: Box = eqx.field(static=True)
 
     @property
@@ -241,43 +260,57 @@ class BetaHead(ActorHead):
 
 
 class StateDependentHead(GaussianHead):
-    """A Gaussian whose noise is a function of what the last layer reads, drawn anew every ``every`` steps; ``log_std`` has a row
-    for each feature, and no gradient of the noise goes into the features."""
+    """Generalized state-dependent exploration (gSDE): the noise is a function of the features, drawn anew every ``every`` steps.
+
+    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. Source: Raffin et al. 2021, arXiv:2005.05719,
+    section 3 (``distributions.StateDependentGaussian``).
+    """
 
     readout: Readout
     every: int = eqx.field(static=True)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> StateDependentGaussian:
         hidden = self.readout.hidden(features)
-        # Over √features, so that ``log_std_init`` is the deviation wherever the features are ±1, as it is without.
-        read = jax.lax.stop_gradient(hidden) * hidden.shape[-1] ** -0.5
-        return StateDependentGaussian.of(self.readout.output(hidden), read, self.log_std)
+        # Divided by √features, so that the standard deviation is that of ``log_std_init`` where the features are ±1, as without gSDE.
+        scaled = jax.lax.stop_gradient(hidden) * hidden.shape[-1] ** -0.5
+        return StateDependentGaussian.of(self.readout.output(hidden), scaled, self.log_std)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch features n"]:
         return StateDependentGaussian.matrices(key, shape, self.every, *self.log_std.shape)
 
 
-OF_CONTINUOUS = ("sde_every", "state_dependent_std", "distribution", "action_mapping", "log_std_init")
-"""Settings that other actions than those of a Box have no use for."""
+CONTINUOUS_SETTINGS = ("sde_every", "state_dependent_std", "distribution", "action_mapping", "log_std_init")
+"""Settings that only Box actions use."""
 
 
 def action_features(space: ActionSpace) -> int:
-    """How many numbers ``ActorHead.features`` gives."""
+    """Number of features of one action, as ``ActorHead.features`` returns them."""
     if isinstance(space, Discrete):
         return space.n
     return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
 
 
-def _word(value: Any) -> str:
+def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
-    """How many numbers a head for ``space`` reads. Raises ``EnvError`` for a setting that these actions have no use for."""
-    for name in () if isinstance(space, Box) else OF_CONTINUOUS:
+    """Number of outputs that the head for ``space`` reads from its readout.
+
+    Args:
+        space: Space of the actions.
+        config: Network settings.
+
+    Returns:
+        The number of parameters of one action's distribution.
+
+    Raises:
+        EnvError: A setting for continuous actions is set for other actions.
+    """
+    for name in () if isinstance(space, Box) else CONTINUOUS_SETTINGS:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
-            raise EnvError(f"{name} = {_word(value)} is for continuous actions (Box), not {space}: set it to {_word(off)}.")
+            raise EnvError(f"{name} = {_plain(value)} is for continuous actions (Box), not {space}: set it to {_plain(off)}.")
     if isinstance(space, Discrete):
         return space.n
     if isinstance(space, MultiDiscrete):
@@ -285,8 +318,20 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
     return space.size * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
 
 
-def make_actor(readout: ToNumbers, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``, whose ``num_parameters`` come from ``readout``. Raises ``EnvError``."""
+def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
+    """Make the head for actions of ``space``.
+
+    Args:
+        readout: Gives ``num_parameters(space, config)`` numbers.
+        space: Space of the actions.
+        config: Network settings.
+
+    Returns:
+        The head.
+
+    Raises:
+        EnvError: ``distribution = beta`` for an unbounded space, or gSDE with a custom actor.
+    """
     if isinstance(space, Discrete):
         return CategoricalHead(readout, space.n, space.start)
     if isinstance(space, MultiDiscrete):
@@ -305,7 +350,7 @@ def make_actor(readout: ToNumbers, space: ActionSpace, config: NetworkConfig) ->
         return head(readout, log_std, space, config.action_mapping)
     if not isinstance(readout, Readout):
         raise EnvError(
-            f"sde_every = {config.sde_every} reads the features of proximo's own actor: leave it out beside one of your own."
+            f"sde_every = {config.sde_every} reads the features of the built-in actor: leave it out when the actor is custom."
         )
-    rows = jnp.tile(log_std, (readout.output.weight.shape[0], 1))
-    return StateDependentHead(readout, rows, space, config.action_mapping, config.sde_every)
+    log_std = jnp.tile(log_std, (readout.output.weight.shape[0], 1))
+    return StateDependentHead(readout, log_std, space, config.action_mapping, config.sde_every)

@@ -1,4 +1,4 @@
-"""Dense layers over free leading axes, with PPO's orthogonal initialisation."""
+"""Dense layers over any leading axes, with the orthogonal initialization that is usual for PPO."""
 
 from __future__ import annotations
 
@@ -10,18 +10,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 HIDDEN_GAIN = math.sqrt(2.0)
+"""Gain of hidden layers (Saxe et al. 2014; Huang et al. 2022, "The 37 implementation details of PPO", detail 2)."""
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 
 
 class Linear(eqx.Module):
-    """``x W + b``. ``W`` is stored as (in, out): one product of two matrices for any number of leading axes."""
+    """``x W + b``. ``W`` is stored as (in, out), so any number of leading axes is one matrix product."""
 
     weight: Float[Array, "in_size out_size"]
     bias: Float[Array, " out_size"]
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float = HIDDEN_GAIN) -> Linear:
-        """Orthogonal weights times ``gain``, zero bias (Saxe et al. 2014, arXiv:1312.6120)."""
+        """Orthogonal weights and a zero bias.
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of inputs.
+            out_size: Number of outputs.
+            gain: Factor of the orthogonal matrix.
+
+        Returns:
+            The layer.
+
+        Source: Saxe, McClelland & Ganguli 2014, arXiv:1312.6120.
+        """
         return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
@@ -31,21 +44,31 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers with an activation behind each."""
+    """Linear layers, each followed by an activation."""
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str) -> MLP:
-        """``sizes`` are the widths of the layers; an empty tuple is the identity."""
+        """Make the layers.
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of inputs.
+            sizes: Widths of the layers; an empty tuple makes the identity.
+            activation: A key of ``ACTIVATIONS``.
+
+        Returns:
+            The layers.
+        """
         keys = jax.random.split(key, max(1, len(sizes)))
         ins = (in_size, *sizes)
         return cls(tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False)), activation)
 
     @property
     def dtype(self) -> jnp.dtype:
-        """The type that it computes in."""
+        """Type of the weights; float32 without layers."""
         return self.layers[0].weight.dtype if self.layers else jnp.dtype(jnp.float32)
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:

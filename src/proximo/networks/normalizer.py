@@ -1,8 +1,7 @@
-"""What happens to observations before the encoder: running statistics of every part that is made of floating-point numbers,
-and a clip.
+"""Normalizes and clips observations before they are encoded.
 
-The statistics are a tree like the observation, with ``None`` where a part is exempt: bytes, integers and bits, whose encoders
-know their range, the action mask, and what the drivers add. ``None`` in place of the whole tree normalises nothing.
+The running statistics are a tree like the observation, with ``None`` for each part that is not normalized: integers and bits (their encoders
+know the range), the action mask, the previous action and the previous reward. ``None`` for the whole tree normalizes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from proximo.math.statistics import RunningStatistics
+from proximo.math.running_statistics import RunningStatistics
 from proximo.spaces import ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, Dict, LeafSpace, Space, tree
 from proximo.types import Observation
 
@@ -21,37 +20,54 @@ DEFAULT_CLIP = 10.0
 
 
 def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
-    """Statistics of nothing yet for observations of ``space``; None where every part is exempt."""
+    """Empty statistics for observations of ``space``; None if no part is normalized."""
 
-    def of_leaf(leaf: LeafSpace) -> RunningStatistics | None:
+    def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
         return RunningStatistics.of_shape(leaf.shape) if isinstance(leaf, Box) and leaf.is_float else None
 
-    statistics = tree(of_leaf, space)
+    statistics = tree(make_leaf, space)
     if isinstance(space, Dict):
         statistics |= {name: None for name in (ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD) if name in statistics}
     return statistics if jax.tree.leaves(statistics) else None
 
 
 def observed(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
-    """The statistics with the valid rows of ``observation`` included."""
+    """Merge the valid observations of a rollout into the statistics.
 
-    def part(seen: RunningStatistics | None, x: Observation) -> RunningStatistics | None:
-        return None if seen is None else seen.merged(x, valid)
+    Args:
+        statistics: Statistics from ``make_statistics``.
+        observation: Observations with leading axes like ``valid``.
+        valid: False on padding steps, whose observations are ignored.
 
-    return jax.tree.map(part, statistics, observation, is_leaf=_is_part)
+    Returns:
+        The new statistics.
+    """
+
+    def merge(part: RunningStatistics | None, x: Observation) -> RunningStatistics | None:
+        return None if part is None else part.merged(x, valid)
+
+    return jax.tree.map(merge, statistics, observation, is_leaf=_is_part)
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:
-    """Every part by its statistics, clipped to ± ``clip``. With ``clip`` 0, to ± 10 where there are statistics and not at all
-    where there are none; parts that are no floating-point numbers stay as they are."""
+    """Normalize each part by its statistics and clip it.
 
-    def part(seen: RunningStatistics | None, x: Observation) -> Observation:
-        return jax.tree.map(clipped, x) if seen is None else seen.normalize(x, clip or DEFAULT_CLIP)
+    Args:
+        statistics: Statistics from ``make_statistics``.
+        observation: Observations with any leading axes.
+        clip: Clip to ± this number; 0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere.
+
+    Returns:
+        The observation, with parts that are not floating-point unchanged.
+    """
+
+    def normalize(part: RunningStatistics | None, x: Observation) -> Observation:
+        return jax.tree.map(clipped, x) if part is None else part.normalize(x, clip or DEFAULT_CLIP)
 
     def clipped(x: Array) -> Array:
         return jnp.clip(x, -clip, clip) if clip and jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    return jax.tree.map(part, statistics, observation, is_leaf=_is_part)
+    return jax.tree.map(normalize, statistics, observation, is_leaf=_is_part)
 
 
 def _is_part(x: Any) -> bool:

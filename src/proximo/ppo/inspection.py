@@ -1,4 +1,4 @@
-"""What an update learns from and what comes of it, row by row: for histograms, never for learning."""
+"""The transitions that an update learns from, and the ratios that it leads to: for histograms, not for learning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from jaxtyping import Array, Float
 
 from proximo.math.losses import probability_ratio
 from proximo.networks import ActorCritic
-from proximo.ppo.algorithm import advantages
-from proximo.ppo.batch import cut, join, sequences_of, unroll
-from proximo.ppo.rollouts import clip_rewards, scale_rewards
+from proximo.ppo.minibatches import join_sequences, sequences_of, split_sequences, unroll
+from proximo.ppo.rollout_processing import clip_rewards, compute_advantages, scale_rewards
 from proximo.ppo.state import LearnerState
 from proximo.types import Rollout
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
-    """What ``ppo.update(state, rollout)`` begins with: ``advantages`` before they are normalised, ``returns`` (what the value
-    is fitted to: advantage plus value, in the units of the scaled reward), ``actions`` as the environment got them,
-    ``observations`` as it gave them, ``valid`` rows; T N each."""
-    _, scaled = scale_rewards(state, clip_rewards(state.plan, rollout))
-    advantage = advantages(scaled, state)
+    """What ``ppo.update(state, rollout)`` learns from in its first epoch.
+
+    Args:
+        state: the learner before the update.
+        rollout: ``T N`` transitions.
+
+    Returns:
+        With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled
+        reward; ``actions`` as the environment received them; ``observations`` as it returned them; ``valid``.
+    """
+    _, scaled = scale_rewards(state, clip_rewards(state.static, rollout))
+    advantage = compute_advantages(scaled, state.hyperparameters)
     return {
         "advantages": advantage,
         "returns": advantage + rollout.value,
@@ -33,9 +39,11 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability of each action under the ``policy`` that has learned, divided by that under the one which acted. Observations
-    are normalised as they were ``before``, so that nothing but the parameters tells the two apart."""
-    policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.plan.sequence_length
+    """Probability ratio of each action: by ``policy`` after an update, divided by the policy that acted.
+
+    Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
+    """
+    policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.sequence_length
     _, distribution, _ = unroll(policy, sequences_of(rollout, length))
-    log_ratio = distribution.log_prob(cut(rollout.action, length)) - cut(rollout.log_prob, length)
-    return join(probability_ratio(log_ratio), rollout.first.shape[1])
+    log_ratio = distribution.log_prob(split_sequences(rollout.action, length)) - split_sequences(rollout.log_prob, length)
+    return join_sequences(probability_ratio(log_ratio), rollout.episode_start.shape[1])

@@ -1,4 +1,4 @@
-"""What an update makes small: functions ``(policy, minibatch) -> (loss, metrics)``, proximo's and the user's alike."""
+"""Objectives: functions ``(policy, minibatch) -> (loss, metrics)`` that an update minimizes, built in or custom."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from proximo.config.custom import Custom, is_custom, resolve
+from proximo.custom_code import custom_code_errors
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.math import losses
 from proximo.networks import ActorCritic
-from proximo.own_code import Own, is_own, resolve
-from proximo.ppo.batch import Batch
-from proximo.types import Metrics
-from proximo.users_code import users_code
+from proximo.ppo.minibatches import Batch
+from proximo.types import Hyperparameters, Metrics
 
 
 class Minibatch(Batch):
-    """The rows of a gradient step, and what the policy that learns says of them: ``L S`` each."""
+    """The sequences of a gradient step, and what the policy that learns computes for them.
+
+    Attributes:
+        distribution: L S: of actions, by the current parameters.
+        log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
+        new_value: L S: value by the current parameters; ``value`` is that of the policy that acted.
+        clip_eps: current clip range ε.
+        kl_coef: current weight β of the KL penalty; None with another objective.
+        hyperparameters: the numbers of all settings that may be scheduled or swept; None for those that are off.
+    """
 
     distribution: Distribution = eqx.field(kw_only=True)
-    """Of the actions, by the parameters of this step."""
     log_ratio: Float[Array, "L S"] = eqx.field(kw_only=True)
-    """``log π(a|s) - log π_old(a|s)``; 0 in rows that are not valid."""
     new_value: Float[Array, "L S"] = eqx.field(kw_only=True)
-    """By the parameters of this step; ``value`` is that of the policy that acted."""
     clip_eps: Float[Array, ""] = eqx.field(kw_only=True)
-    """ε of this moment."""
-    dual_clip: Float[Array, ""] | None = eqx.field(kw_only=True)
-    """The ratio beyond which a negative advantage weighs no more; None: off."""
     kl_coef: Float[Array, ""] | None = eqx.field(kw_only=True)
-    """β of this moment; None where no KL penalty is asked for."""
+    hyperparameters: Hyperparameters = eqx.field(kw_only=True)
 
     @property
     def ratio(self) -> Float[Array, "L S"]:
@@ -44,7 +47,7 @@ class Minibatch(Batch):
         return losses.probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Over the valid rows."""
+        """Mean of ``x`` over the valid steps; 0 if there is none."""
         return losses.masked_mean(x, self.valid)
 
 
@@ -52,54 +55,78 @@ Objective = Callable[[ActorCritic, Minibatch], tuple[Float[Array, ""], Metrics]]
 
 
 def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
-    """The clipped surrogate, negated (equation 7), with ``dual_clip`` bounded for negative advantages (Ye et al. 2020, arXiv:1912.09729,
-    equation 5)."""
-    rows = losses.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
-    if minibatch.dual_clip is not None:
-        rows = losses.dual_clipped(rows, minibatch.advantage, minibatch.dual_clip)
-    return minibatch.mean(rows), {}
+    """The clipped surrogate, negated; with ``dual_clip`` also bounded for negative advantages.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; Ye et al. 2020, arXiv:1912.09729, equation 5.
+    """
+    surrogate = losses.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
+    dual_clip = minibatch.hyperparameters.dual_clip
+    if dual_clip is not None:
+        surrogate = losses.dual_clipped(surrogate, minibatch.advantage, dual_clip)
+    return minibatch.mean(surrogate), {}
 
 
 def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
-    """``-(r A - β KL(old ‖ new))`` (equation 8). The divergence is ``(r - 1) - log r``, whose mean and whose gradient's mean are those of the
-    divergence itself, for every family of distributions."""
+    """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
+
+    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are those of the exact divergence, for
+    every family of distributions.
+
+    Source: Schulman et al. 2017, equation 8.
+    """
     assert minibatch.kl_coef is not None
-    rows = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * losses.approximate_kl(minibatch.log_ratio)
-    return minibatch.mean(rows), {}
+    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * losses.approximate_kl(minibatch.log_ratio)
+    return minibatch.mean(penalized), {}
 
 
 OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 
 
-def function_of(setting: str, value: str | Own) -> Objective:
-    """The function that ``value`` of ``setting`` names or is. Raises ``ConfigError``."""
-    if not is_own(value):
+def resolve_objective(setting: str, value: str | Custom) -> Objective:
+    """Find the function that a setting names.
+
+    Args:
+        setting: ``"objective"`` or ``"extra_loss"``, for messages.
+        value: a word of ``OBJECTIVES``, or custom code.
+
+    Raises:
+        ConfigError: if custom code is not found, is not a function, or cannot be hashed.
+    """
+    if not is_custom(value):
         return OBJECTIVES[str(value)]
     function = resolve(setting, value, ("__call__",))
     try:
         hash(function)
     except TypeError as error:
-        raise ConfigError(f"{setting} = {value}: {error}, and it has to be: give a function.") from error
+        raise ConfigError(
+            f"{setting} = {value}: expected a function that can be hashed ({error}): give a plain function."
+        ) from error
     if inspect.isclass(function) or not callable(function):
         raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics).")
     return cast("Objective", function)
 
 
-def evaluated(setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
-    """``function`` of its arguments. Raises ``ConfigError`` for anything but one number and a dictionary of numbers: a loss for each row would be
-    added up by broadcasting."""
-    with users_code(f"The function of {setting}", ConfigError):
-        given: Any = function(policy, minibatch)
-    if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], dict):
+def call_objective(
+    setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
+) -> tuple[Float[Array, ""], Metrics]:
+    """Call an objective and check what it returns.
+
+    Raises:
+        ConfigError: if it raises, or returns anything else than one number and a dictionary of numbers. One loss for each step is an
+            error too, because broadcasting would sum it.
+    """
+    with custom_code_errors(f"The function of {setting}", ConfigError):
+        returned: Any = function(policy, minibatch)
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], dict):
         raise ConfigError(
-            f"{setting}: the function gives {_described(given)}, expected (loss, metrics), the metrics a dictionary."
+            f"{setting}: the function returns {_described(returned)}, expected (loss, metrics) with a dictionary of metrics."
         )
-    for name, number in (("the loss", given[0]), *given[1].items()):
+    for name, number in (("the loss", returned[0]), *returned[1].items()):
         if not isinstance(name, str) or not _is_number(number):
             raise ConfigError(
-                f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(rows)."
+                f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(x) returns it."
             )
-    return given
+    return returned
 
 
 def _is_number(x: Any) -> bool:
@@ -110,10 +137,6 @@ def _is_number(x: Any) -> bool:
 def _described(x: Any) -> str:
     if isinstance(x, jax.Array):
         return f"an array {x.shape} {x.dtype}"
-    return (
-        f"({', '.join(map(_described, x))})"
-        if isinstance(x, tuple)
-        else repr(x)
-        if isinstance(x, int | float)
-        else type(x).__name__
-    )
+    if isinstance(x, tuple):
+        return f"({', '.join(map(_described, x))})"
+    return repr(x) if isinstance(x, int | float) else type(x).__name__

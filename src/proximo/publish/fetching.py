@@ -1,4 +1,4 @@
-"""From a published folder to a run in ``runs/``, which every verb takes."""
+"""Fetches a published policy as a run in ``runs/``, which every verb accepts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,40 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config, own_code
+from proximo.config import Config, custom_settings
+from proximo.config.validation import check_name
 from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
 from proximo.publish.publishing import shareable
-from proximo.run import checkpoint, directory
-from proximo.run.files import write_synced
-from proximo.run.frames import videos
-from proximo.run.validation import hold_name
+from proximo.rendering.frames import videos
 from proximo.serialization import read_json
+from proximo.storage import checkpoint, run_directory
+from proximo.storage.atomic_files import write_synced
 
 PULLED = "pulled.json"
-"""In a run that was pulled: where from, and the SHA-256 of its ``proximo.json``."""
+"""The file of a pulled run with its source and the SHA-256 of its ``proximo.json``."""
 
 
 def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_dir: str = "runs") -> Path:
-    """Fetch a published policy: ``source`` is a folder, or ``hf:OWNER/NAME`` (with ``@REVISION`` behind it) on the Hugging Face Hub.
+    """Fetch a published policy as a run.
 
-    Every file is checked against its SHA-256, and only files that ``proximo.json`` may name are taken; no code comes with them. Where the settings
-    name a module to import, for the environment or a network, that is refused unless ``trust_code``. Returns the run directory
-    ``runs_dir/<env>/<name>/`` (``name`` empty: the one that it was published with); where the same was pulled there before, that one. Raises
-    ``CheckpointError`` for what is no published policy or damaged, ``RunDirectoryError`` where there is another run of that name,
-    ``hub.HubError`` where the Hub refuses.
+    Every file is checked against its SHA-256. Only files that ``proximo.json`` may list are copied, and none of them is code.
+
+    Args:
+        source: A folder, or ``hf:OWNER/NAME`` on the Hugging Face Hub, optionally followed by ``@REVISION``.
+        name: Name of the run; empty for its name when it was published.
+        trust_code: Accept settings that name a module to import, for the environment or a network.
+        runs_dir: Folder of all runs.
+
+    Returns:
+        The run directory ``runs_dir/<env>/<name>/``. If the same policy was pulled there before, that run.
+
+    Raises:
+        CheckpointError: The source is not a published policy, or is damaged.
+        ConfigError: The settings name a module to import, and ``trust_code`` is False.
+        RunDirectoryError: Another run has that name.
+        HubError: The Hub cannot be reached or refuses.
     """
     repository = hub.parse(str(source))
     if repository is None:
@@ -47,10 +58,10 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
 
 def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path) -> Path:
     if not source or not folder.is_dir():
-        raise CheckpointError(f"There is no folder {source!r}: expected a published policy, or hf:OWNER/NAME on the Hub.")
+        raise CheckpointError(f"The folder {source!r} does not exist: expected a published policy, or hf:OWNER/NAME on the Hub.")
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
-    hold_name(name)
+    check_name(name)
     if names_code(env_id) and not trust_code:
         raise _untrusted(source, {"environment": env_id})
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
@@ -61,48 +72,48 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
             path.parent.mkdir(parents=True, exist_ok=True)
             write_synced(path, data)
         try:
-            config = directory.read_config(run_dir)
+            config = run_directory.read_config(run_dir)
             if config.env.id != env_id:
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
-            if own_code(config) and not trust_code:
-                raise _untrusted(source, own_code(config))
-            checkpoint.verify(run_dir / "checkpoints" / str(found["step"]))
-        except CheckpointError as error:  # by the name that the user gave, not of a folder that goes away
+            if custom_settings(config) and not trust_code:
+                raise _untrusted(source, custom_settings(config))
+            checkpoint.load(run_dir / "checkpoints" / str(found["step"]))
+        except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{run_dir}/', '')}") from error
-        _localise(run_dir, config, origin)
+        _adapt_to_machine(run_dir, config, origin)
 
     try:
-        return directory.create(runs_dir, env_id, name, fill)
+        return run_directory.create(runs_dir, env_id, name, fill)
     except RunDirectoryError as error:
-        there = directory.parent_of(runs_dir, env_id) / name
+        there = run_directory.parent_of(runs_dir, env_id) / name
         if _origin(there).get("sha256") == origin["sha256"]:
             return there
         if there.exists():
-            raise RunDirectoryError(f"{there} exists already and is another run: choose another --name.") from error
+            raise RunDirectoryError(f"{there} already exists and is another run: choose another --name.") from error
         raise
     finally:
-        with contextlib.suppress(OSError):  # a folder where nothing came of it; any other is not empty
-            directory.parent_of(runs_dir, env_id).rmdir()
+        with contextlib.suppress(OSError):  # removes the folder only if it is empty
+            run_directory.parent_of(runs_dir, env_id).rmdir()
 
 
 def _untrusted(source: str, named: Mapping[str, Any]) -> ConfigError:
-    """The error for modules that were not agreed to."""
+    """The error for modules that the user has not trusted."""
     parts = [f"the {setting} {str(value)!r}" for setting, value in named.items()]
     return ConfigError(
-        f"{source} asks for {', '.join(parts)}: {'a module' if len(parts) == 1 else 'modules'} that would be imported from your Python path. Where "
-        "you know it, pull with --trust-code (trust_code=True)."
+        f"{source} has {', '.join(parts)}: {'a module' if len(parts) == 1 else 'modules'} to import from your Python path. If you "
+        "trust that code, pull with --trust-code (trust_code=True)."
     )
 
 
-def _localise(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:
-    """Settings, start and origin as this machine has them."""
-    write_synced(run_dir / manifest.CONFIG, directory.render_config(shareable(config)).encode())
+def _adapt_to_machine(run_dir: Path, config: Config, origin: Mapping[str, Any]) -> None:
+    """Rewrite settings, command and start time for this machine, and record the origin."""
+    write_synced(run_dir / manifest.CONFIG, run_directory.render_config(shareable(config)).encode())
     write_synced(run_dir / "command.txt", (shlex.join(sys.argv) + "\n").encode())
     try:
         system = read_json((run_dir / manifest.SYSTEM).read_bytes())
     except ValueError:
         system = {}
-    # `last` is the run that came last, whatever the publisher's clock said.
+    # The start time of the publisher must not affect which run is `last` here.
     started = datetime.now(UTC).isoformat(timespec="microseconds")
     system = {**(system if isinstance(system, dict) else {}), "started": started}
     write_synced(run_dir / manifest.SYSTEM, (json.dumps(system, indent=2) + "\n").encode())

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub, by its own library (the extra ``hub``)."""
+"""Access to the Hugging Face Hub through its own library (the extra ``hub``)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any, NamedTuple
 
 from proximo.errors import ConfigError, ProximoError, lacking
 from proximo.publish import manifest
-from proximo.run.sinks import METRICS
+from proximo.storage.run_directory import METRICS
 
 PREFIX = "hf:"
 
 
 class HubError(ProximoError):
-    """The Hub cannot be reached, or refuses."""
+    """The Hub cannot be reached, or refuses a request."""
 
 
 class Repository(NamedTuple):
-    """``OWNER/NAME`` of a model repository, and a branch, tag or commit of it."""
+    """``OWNER/NAME`` of a model repository, and optionally a branch, tag or commit."""
 
     name: str
     revision: str | None = None
 
 
 def parse(text: str) -> Repository | None:
-    """The repository that ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION`` means; None for a folder. Raises ``ConfigError``."""
+    """Parse ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``. Returns None for a folder; raises ``ConfigError`` for invalid text."""
     if not text.startswith(PREFIX):
         return None
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text.removeprefix(PREFIX))
     if found is None:
-        raise ConfigError(f"{text!r}: expected hf:OWNER/NAME, for pull with @REVISION behind it where one is meant.")
+        raise ConfigError(f"{text!r}: expected hf:OWNER/NAME; pull also accepts hf:OWNER/NAME@REVISION.")
     return Repository(found[1], found[2])
 
 
@@ -46,31 +46,40 @@ def _library() -> Any:
 
 
 def begin(repository: Repository, private: bool) -> str:
-    """Make the repository where it is missing, before minutes are spent on judging; its page.
+    """Create the repository if it does not exist. Called before the evaluation, which takes minutes.
 
-    ``private``: a new one is for its owner's eyes only; without, the owner's default. Raises ``EnvError`` without the library, ``HubError``
-    without a token, where the Hub refuses, or where the repository holds anything but what was published before; ``ConfigError`` for a revision.
+    Args:
+        repository: The repository, without a revision.
+        private: Make a new repository private; else the owner's default applies.
+
+    Returns:
+        The address of its page.
+
+    Raises:
+        ConfigError: A revision was given.
+        EnvError: The library of the Hub is not installed.
+        HubError: There is no token, the Hub refuses, or the repository contains something else than a published policy.
     """
     library = _library()
     if repository.revision is not None:
-        raise ConfigError(f"hf:{repository.name}@{repository.revision}: a revision is for pull; push writes to the main branch.")
+        raise ConfigError(f"hf:{repository.name}@{repository.revision}: push writes to the main branch: omit @ and the revision.")
     if library.get_token() is None:
-        raise HubError("There is no token of the Hugging Face Hub: log in with `hf auth login`, or set HF_TOKEN.")
-    with _told(repository):
+        raise HubError("No token of the Hugging Face Hub was found: log in with `hf auth login`, or set HF_TOKEN.")
+    with _hub_errors(repository):
         api = library.HfApi()
         page = api.create_repo(repository.name, private=private or None, exist_ok=True)
         content = set(api.list_repo_files(repository.name)) - {".gitattributes"}
         is_private = api.model_info(repository.name).private if private else True
     if content and manifest.MANIFEST not in content:
-        raise HubError(f"hf:{repository.name} holds {min(content)!r} and no {manifest.MANIFEST}: choose another repository.")
+        raise HubError(f"hf:{repository.name} contains {min(content)!r} but no {manifest.MANIFEST}: choose another repository.")
     if not is_private:
-        raise HubError(f"hf:{repository.name} exists and is public: make it private on its page, or leave out --private.")
+        raise HubError(f"hf:{repository.name} exists and is public: make it private on its page, or omit --private.")
     return str(page)
 
 
 def upload(repository: Repository, folder: Path, message: str) -> None:
-    """Commit the files of ``folder`` in place of those published before."""
-    with _told(repository):
+    """Commit the files of ``folder``. They replace those published before."""
+    with _hub_errors(repository):
         _library().HfApi().upload_folder(
             repo_id=repository.name,
             folder_path=folder,
@@ -80,11 +89,11 @@ def upload(repository: Repository, folder: Path, message: str) -> None:
 
 
 def download(repository: Repository, folder: Path) -> None:
-    """The files of a published policy into ``folder``: those that its ``proximo.json`` names, and the card."""
+    """Download a published policy to ``folder``: the files that its ``proximo.json`` lists, and the card."""
     library = _library()
 
     def fetch(names: list[str]) -> None:
-        with _told(repository):
+        with _hub_errors(repository):
             library.snapshot_download(repository.name, revision=repository.revision, local_dir=folder, allow_patterns=names)
 
     fetch([manifest.MANIFEST])
@@ -92,10 +101,10 @@ def download(repository: Repository, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(repository: Repository) -> Iterator[None]:
-    """The library's many errors, which have no base of their own, as one sentence."""
+def _hub_errors(repository: Repository) -> Iterator[None]:
+    """Convert the errors of the library, which have no common base, to ``HubError``."""
     try:
         yield
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        raise HubError(f"The Hugging Face Hub does not do it for {repository.name}: {words}") from error
+        raise HubError(f"The Hugging Face Hub refuses the request for {repository.name}: {words}") from error

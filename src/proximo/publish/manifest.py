@@ -1,4 +1,4 @@
-"""What a published folder holds: ``proximo.json`` names every file with its SHA-256, and nothing else is ever taken from it."""
+"""``proximo.json`` of a published folder. It lists every file with its SHA-256; no other file is ever copied."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import CheckpointError, shown
-from proximo.run.checkpoint import META, STATE
-from proximo.run.directory import PUBLISHED
-from proximo.run.files import plain, write_synced
-from proximo.run.sinks import METRICS
 from proximo.serialization import read_json
+from proximo.storage.atomic_files import plain, write_synced
+from proximo.storage.checkpoint import META, STATE
+from proximo.storage.run_directory import METRICS, PUBLISHED
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
-"""``README.md`` and ``replay.mp4`` are the names that the Hub shows by themselves."""
+"""The Hub displays ``README.md`` and ``replay.mp4`` automatically."""
 CONFIG, SYSTEM = "config.yaml", "system.json"
 FORMAT, VERSION = "proximo-published", 1
 
@@ -30,18 +29,18 @@ _LISTED = re.compile(
         ]
     )
 )
-"""The only names that a folder may list. The card is not among them: people edit it where it is published."""
-MOST_TEXT = 10_000_000
-"""Bytes of ``proximo.json``, and of a card."""
+"""The only names that a folder may list. The card is not listed, because people edit it after it is published."""
+MAX_TEXT = 10_000_000
+"""Most bytes of ``proximo.json``, and of a card."""
 _NEEDED = (CONFIG, SYSTEM, EVALUATION)
 _SCHEMA = {"name": str, "environment": str, "step": int, "files": dict}
 
 
-def write(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write ``proximo.json`` about the files that ``folder`` holds."""
+def write(folder: Path, fields: Mapping[str, Any]) -> None:
+    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {name: _described(path.read_bytes()) for name, path in paths.items() if _LISTED.fullmatch(name)}
-    content = {"format": FORMAT, "format_version": VERSION, **facts, "files": files}
+    content = {"format": FORMAT, "format_version": VERSION, **fields, "files": files}
     write_synced(folder / MANIFEST, (json.dumps(plain(content), indent=1) + "\n").encode())
 
 
@@ -50,16 +49,16 @@ def _described(data: bytes) -> dict[str, Any]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """``proximo.json``, of our format and with no name in it that leads out of the folder. Raises ``CheckpointError``."""
+    """Read ``proximo.json``. Raises ``CheckpointError`` for another format, or for a file name that must not be listed."""
     path = folder / MANIFEST
     try:
-        content = read_json(_bytes(folder, MANIFEST, MOST_TEXT))
+        content = read_json(_bytes(folder, MANIFEST, MAX_TEXT))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{folder} is no published policy: cannot read {MANIFEST} ({error.strerror}).") from error
+        raise CheckpointError(f"{folder} is not a published policy: cannot read {MANIFEST} ({error.strerror}).") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: it is not valid JSON ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CheckpointError(f"{folder} is no published policy: {MANIFEST} does not say format {FORMAT!r}.")
+        raise CheckpointError(f"{folder} is not a published policy: expected format {FORMAT!r} in {MANIFEST}.")
     if content.get("format_version") != VERSION:
         raise CheckpointError(
             f"{folder} has the format version {shown(content.get('format_version'))}; this proximo reads version {VERSION}: use the proximo "
@@ -71,55 +70,57 @@ def read(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(lacking)}.")
     for name in content["files"]:
         if not _LISTED.fullmatch(name):
-            raise CheckpointError(f"{path} lists {shown(name)}, which is no file of a published policy: it was not taken.")
+            raise CheckpointError(f"{path} lists {shown(name)}, which is not a file of a published policy: nothing was copied.")
     return content
 
 
 def contents(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """``proximo.json`` and the files that it names, each proven to be what was published; the card as it is, where there is one.
+    """Read ``proximo.json`` and the files that it lists, and verify each of them. The card, if any, is not verified.
 
-    Raises ``CheckpointError``.
+    Raises ``CheckpointError`` if a file is missing or damaged.
     """
     manifest = read(folder)
-    taken = {name: _taken(folder, name, expected) for name, expected in manifest["files"].items()}
+    files = {name: _verified(folder, name, expected) for name, expected in manifest["files"].items()}
     if (folder / CARD).exists():
-        taken[CARD] = _bytes(folder, CARD, MOST_TEXT)
-    return manifest, taken
+        files[CARD] = _bytes(folder, CARD, MAX_TEXT)
+    return manifest, files
 
 
-def _taken(folder: Path, name: str, expected: Any) -> bytes:
+def _verified(folder: Path, name: str, expected: Any) -> bytes:
     size = expected.get("size") if isinstance(expected, dict) else None
     if not isinstance(size, int):
-        raise CheckpointError(f"{folder / MANIFEST} is damaged: it does not say how large {name} is.")
+        raise CheckpointError(f"{folder / MANIFEST} is damaged: it has no size for {name}.")
     try:
         data = _bytes(folder, name, size)
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is damaged: cannot read {name} ({error.strerror}).") from error
     found = _described(data)
     if found != expected:
-        raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {found['sha256'][:12]}…, {MANIFEST} says otherwise.")
+        raise CheckpointError(
+            f"{folder} is damaged: {name} has the sha256 {found['sha256'][:12]}…, which differs from {MANIFEST}."
+        )
     return data
 
 
-def hold_no_link(folder: Path, name: str) -> None:
-    """Raise ``CheckpointError`` where ``name``, or a folder on the way to it, is a link."""
+def check_no_link(folder: Path, name: str) -> None:
+    """Raise ``CheckpointError`` if ``name``, or a folder in its path, is a link."""
     path = folder
     for part in Path(name).parts:
         path = path / part
         if path.is_symlink():
-            raise CheckpointError(f"{path} is a link: a published policy has files of its own only.")
+            raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
 
 
 def _bytes(folder: Path, name: str, most: int) -> bytes:
-    """The content of an ordinary file of at most ``most`` bytes, which no pipe and no endless file is waited for."""
-    hold_no_link(folder, name)
+    """Read a regular file of at most ``most`` bytes. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
+    check_no_link(folder, name)
     path = folder / name
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
-            raise CheckpointError(f"{path} is no ordinary file: it was not taken.")
+            raise CheckpointError(f"{path} is not a regular file: nothing was copied.")
         if about.st_size > most:
-            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected {most:,} at most.")
+            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected at most {most:,}.")
         return path.read_bytes()
     except FileNotFoundError:
         raise

@@ -1,4 +1,4 @@
-"""From a run to a folder that is ready to publish: judged, filmed, described."""
+"""Publishes a run: evaluates its policy, records a clip, and writes the files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, override
-from proximo.errors import CheckpointError, ConfigError, ProximoError, RunDirectoryError
+from proximo.errors import ConfigError, ProximoError, RunDirectoryError
+from proximo.evaluation.evaluate import evaluate_policy, evaluation_environment
+from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
-from proximo.run import checkpoint, directory
-from proximo.run.files import plain, sync_folder, write_synced
-from proximo.run.judgement import judge, judging_environment, told_unfinished
-from proximo.run.policy import Policy, load_policy
-from proximo.run.sinks import METRICS, truncate_after
-from proximo.run.system import published
-from proximo.run.watching import film
+from proximo.rendering.watching import film
+from proximo.storage import checkpoint, run_directory
+from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.storage.run_directory import METRICS
+from proximo.storage.system_info import published
+from proximo.tracking.sinks import truncate_after
 
 EPISODES = 100
 CLIP_STEPS = 1000
-"""After which the episode of the clip is cut: half a minute at the usual pace."""
+"""Most steps of the clip: half a minute at the usual frame rate."""
 WORKPLACE = ".proximo-push"
-"""Where a folder's new content is made, within it; what a killed push has left there goes with the next one."""
+"""Subfolder in which the new content is prepared. The next push removes what an interrupted one left there."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Where a policy went, as `proximo pull` takes it, what was measured, and what is to be said."""
+    """The result of ``push``: the place for ``proximo pull``, the evaluation, the files and warnings."""
 
     place: str
     evaluation: dict[str, Any]
@@ -54,78 +55,105 @@ def push(
     clip: bool = True,
     private: bool = False,
     runs_dir: str = "runs",
-    said: Callable[[str], None] = lambda sentence: None,
+    on_progress: Callable[[str], None] = lambda sentence: None,
 ) -> Published:
-    """Publish the policy of ``run`` (as ``last@best``) into a folder, or as ``hf:OWNER/NAME`` on the Hugging Face Hub.
+    """Publish the policy of a run in a folder or on the Hugging Face Hub.
 
-    It is judged on ``episodes`` whole episodes, greedy and sampled (``seed``, ``levels`` and ``env_settings`` as in ``evaluate``), and one is
-    filmed in the same environment where it draws. What was published there before by this function is replaced. ``said`` is told
-    what is done. Raises ``ConfigError`` for a folder or repository that holds anything else, ``EnvError`` without the library of the Hub,
-    ``hub.HubError`` where it refuses, ``CheckpointError`` for what is no run.
+    The policy is evaluated on whole episodes, with its most probable and with sampled actions. An earlier publication in the same place
+    is replaced.
+
+    Args:
+        run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
+        to: A folder, or ``hf:OWNER/NAME`` on the Hub.
+        episodes: Number of episodes of each evaluation.
+        seed: Seed of the environments.
+        levels: Levels to evaluate on, such as ``1000:1050``.
+        env_settings: Parameters of the environment to change for the evaluation.
+        clip: Record an episode, if the environment can be drawn.
+        private: Make a new repository on the Hub private.
+        runs_dir: Folder of all runs.
+        on_progress: Called with a description of each stage.
+
+    Returns:
+        The place, the evaluation, the files and warnings.
+
+    Raises:
+        CheckpointError: The run is unknown or damaged.
+        ConfigError: The folder contains something else than a published policy.
+        EnvError: The library of the Hub is not installed.
+        HubError: The Hub cannot be reached or refuses.
     """
-    path, which = directory.resolve(str(run), Path(runs_dir))
+    path, which = run_directory.resolve(str(run), Path(runs_dir))
     policy = load_policy(f"{path}@{which}", runs_dir)
     repository, url = hub.parse(str(to)), None
     if repository is not None:
         url = hub.begin(repository, private)
     elif private:
-        raise ConfigError(f"private is for the Hub, as hf:OWNER/NAME: {to} is a folder.")
+        raise ConfigError(f"private = True needs a repository on the Hub, hf:OWNER/NAME: {to} is a folder.")
     else:
-        _hold_folder(Path(to), str(to))
-    # Read before minutes of judging, in which a training may drop it.
-    taken = _checkpoint(path, policy.step)
+        _check_folder(Path(to), str(to))
+    # Read now, because a running training may delete the checkpoint during the evaluation.
+    checkpoint_files = _checkpoint(path, policy.step)
     with _workplace(None if repository is not None else Path(to)) as made:
-        said(f"judging {path} at step {policy.step:,} on {episodes} episodes")
-        judgement = judge(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
-        evaluation = {**judgement.played, **{how: played.summary() for how, played in judgement.episodes.items()}}
-        warnings = [*policy.warnings, *told_unfinished(judgement), *judgement.episodes["greedy"].warnings]
+        on_progress(f"evaluating {path} at step {policy.step:,} on {episodes} episodes")
+        evaluated = evaluate_policy(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
+        evaluation = {**evaluated.played, **{mode: played.summary() for mode, played in evaluated.episodes.items()}}
+        warnings = [*policy.warnings, *evaluated.unfinished_warnings(), *evaluated.episodes["greedy"].warnings]
         if clip:
-            said("filming an episode")
-            warnings += _film(policy, made / manifest.CLIP, seed, levels, env_settings)
+            on_progress("recording an episode")
+            warnings += _record(policy, made / manifest.CLIP, seed, levels, env_settings)
         place = None if repository is None else str(to)
-        with _told(to):
-            _fill(made, path, policy, evaluation, taken, card.Said(place, (made / manifest.CLIP).is_file(), tuple(warnings)))
+        with _write_errors(to):
+            _fill(
+                made,
+                path,
+                policy,
+                evaluation,
+                checkpoint_files,
+                card.CardContext(place, (made / manifest.CLIP).is_file(), tuple(warnings)),
+            )
             files = tuple(sorted(file.relative_to(made).as_posix() for file in made.rglob("*") if file.is_file()))
             if repository is None:
                 _install(made, Path(to))
         if repository is not None:
-            said(f"uploading {len(files)} files")
+            on_progress(f"uploading {len(files)} files")
             hub.upload(repository, made, f"{policy.config.env.id} at step {policy.step:,}")
     return Published(str(to), plain(evaluation), files, tuple(warnings), url)
 
 
 def _checkpoint(run_dir: Path, step: int) -> dict[str, bytes]:
-    """The files of a checkpoint that is whole."""
-    folder = run_dir / "checkpoints" / str(step)
-    checkpoint.verify(folder)
-    try:
-        return {f"checkpoints/{step}/{name}": (folder / name).read_bytes() for name in (checkpoint.STATE, checkpoint.META)}
-    except OSError as error:
-        raise CheckpointError(f"Cannot read {folder} ({error.strerror}).") from error
+    """The files of a checkpoint, verified, by their paths in a run directory."""
+    files = checkpoint.load(run_dir / "checkpoints" / str(step)).files
+    return {f"checkpoints/{step}/{name}": data for name, data in files.items()}
 
 
-def _film(policy: Policy, path: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> list[str]:
-    """An episode as an mp4, as `proximo watch` shows it; why not, where the environment draws nothing or ffmpeg is missing."""
-    env, config = judging_environment(policy, levels, env_settings or {})
+def _record(policy: Policy, path: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> list[str]:
+    """Record an episode as an mp4. Returns a warning if the environment cannot be drawn or ffmpeg is missing."""
+    env, config = evaluation_environment(policy, levels, env_settings or {})
     try:
         film(dataclasses.replace(policy, env=env, config=config), path, seed, CLIP_STEPS)
     except ProximoError as error:
-        return [f"there is no clip: {error}"]
+        return [f"no clip was recorded: {error}"]
     return []
 
 
 def _fill(
-    folder: Path, run_dir: Path, policy: Policy, evaluation: dict[str, Any], taken: Mapping[str, bytes], said: card.Said
+    folder: Path,
+    run_dir: Path,
+    policy: Policy,
+    evaluation: dict[str, Any],
+    checkpoint_files: Mapping[str, bytes],
+    context: card.CardContext,
 ) -> None:
-    """Everything but the clip."""
+    """Write all files except the clip."""
     config, system = shareable(policy.config), published(run_dir)
     texts = {
-        manifest.CONFIG: directory.render_config(config),
+        manifest.CONFIG: run_directory.render_config(config),
         manifest.SYSTEM: json.dumps(system, indent=2) + "\n",
         manifest.EVALUATION: json.dumps(plain(evaluation), indent=1) + "\n",
-        manifest.CARD: card.render(config, evaluation, system, said),
+        manifest.CARD: card.render(config, evaluation, system, context),
     }
-    for name, content in {**{name: text.encode() for name, text in texts.items()}, **taken}.items():
+    for name, content in {**{name: text.encode() for name, text in texts.items()}, **checkpoint_files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_synced(folder / name, content)
     if (run_dir / METRICS).is_file():
@@ -135,54 +163,54 @@ def _fill(
 
 
 def _name(run_dir: Path) -> str:
-    """What the run is called when it is pulled: a seed of a group by the group's name too."""
+    """The name of the run after it is pulled. A seed of several also has the name of their parent."""
     path = run_dir.resolve()
-    name = f"{path.parent.name}-{path.name}" if path in directory.members(path.parent) else path.name
+    name = f"{path.parent.name}-{path.name}" if path in run_directory.seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
 
 
 def shareable(config: Config) -> Config:
-    """``config`` without what belongs to one machine or could name somebody's code to run: folder and name of the run, sinks."""
+    """``config`` without the folder and name of the run and without trackers, which could name code to import."""
     defaults = Config().run
     return override(config, {name: getattr(defaults, name) for name in ("runs_dir", "name", "track")})
 
 
-def _hold_folder(folder: Path, given: str) -> None:
-    """Raise ``ConfigError`` where ``folder`` holds anything but what was published there, or leads elsewhere."""
+def _check_folder(folder: Path, given: str) -> None:
+    """Raise ``ConfigError`` if ``folder`` contains something else than a published policy, or links."""
     if given == "":
-        raise ConfigError("No folder given: name an empty one, or hf:OWNER/NAME.")
-    with _told(folder):
+        raise ConfigError("No folder given: expected an empty folder, or hf:OWNER/NAME.")
+    with _write_errors(folder):
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder} is a file: choose a folder.")
         content = sorted(path.name for path in folder.iterdir() if path.name != WORKPLACE) if folder.is_dir() else []
         if content and not (folder / manifest.MANIFEST).is_file():
             raise ConfigError(
-                f"{folder} holds {content[0]!r} and no {manifest.MANIFEST}, so it is no published policy: choose an empty folder."
+                f"{folder} contains {content[0]!r} but no {manifest.MANIFEST}, so it is not a published policy: choose an empty folder."
             )
         if content:
             for name in manifest.read(folder)["files"]:
-                manifest.hold_no_link(folder, name)
+                manifest.check_no_link(folder, name)
 
 
 @contextlib.contextmanager
-def _told(folder: str | Path) -> Iterator[None]:
-    """A system that does not let us read or write, as one sentence."""
+def _write_errors(folder: str | Path) -> Iterator[None]:
+    """Convert an operating system's error to ``RunDirectoryError``."""
     try:
         yield
-    except (OSError, ValueError) as error:  # a name with a zero in it is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: a name that contains a null character
         reason = getattr(error, "strerror", None) or error
-        raise RunDirectoryError(f"Cannot write into {folder} ({reason}): choose another folder.") from error
+        raise RunDirectoryError(f"Cannot write to {folder} ({reason}): choose another folder.") from error
 
 
 @contextlib.contextmanager
 def _workplace(folder: Path | None) -> Iterator[Path]:
-    """An empty folder to fill: within ``folder``, which may be a disk of its own, or anywhere for None."""
+    """An empty temporary folder, on the same disk as ``folder`` if that is given."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="proximo-") as place:
             yield Path(place)
         return
     made, existed = folder / WORKPLACE, folder.is_dir()
-    with _told(folder):
+    with _write_errors(folder):
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
     try:
@@ -191,13 +219,13 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if not existed:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # it is empty where this came to nothing
+                folder.rmdir()  # removes the folder only if it is still empty
 
 
 def _install(made: Path, folder: Path) -> None:
-    """Move what was made into ``folder``, in place of what was published there; other files in it (a repository's) stay."""
+    """Move the new files to ``folder``. They replace the earlier publication; other files, such as those of a repository, stay."""
     before = manifest.read(folder)["files"] if (folder / manifest.MANIFEST).is_file() else {}
-    # First, so that a crash leaves a folder that is told to be none rather than one that is damaged. What it holds is all there still.
+    # Removed first: after a crash, the folder counts as not published instead of damaged. Its other files are still there.
     (folder / manifest.MANIFEST).unlink(missing_ok=True)
     new = sorted((file for file in made.rglob("*") if file.is_file()), key=lambda file: file.name == manifest.MANIFEST)
     for file in new:

@@ -1,4 +1,4 @@
-"""What runs have come to: one page to open from a file, a picture and a table, for one run or for many."""
+"""Reports about one or many runs: an HTML page, an image and a CSV table."""
 
 from proximo.report.build import Report, write_report
 

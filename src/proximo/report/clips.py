@@ -1,4 +1,4 @@
-"""The last clip of each group of runs, as far as the page has room."""
+"""The last clip of each group of runs, if it fits on the page."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from proximo.rendering.frames import videos
 from proximo.report.grouping import Group, Section
-from proximo.run.frames import videos
 
-ROOM = 2_800_000
-"""Bytes of all clips of a page; as text they take a third more, and the page is to stay below 5 MB."""
+MAX_BYTES = 2_800_000
+"""Most bytes of all clips of a page. Encoded as text they take a third more, and the page should stay below 5 MB."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip and what is said of it; ``content`` is None where it is left out."""
+    """A clip with its caption. If it is omitted, ``content`` is None and ``message`` has the reason."""
 
     label: str
-    says: str
+    message: str
     content: bytes | None
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file with an episode of a group's policy, and what it shows."""
+    """A file with an episode of a group's policy, and its description."""
 
     path: Path
     shows: str
 
 
 def last_clip(group: Group) -> Found | None:
-    """The clip of the highest step that was recorded in training; without any that of a pulled run, else the highest step that `proximo
-    watch` has written. Never ``watch-random.mp4``: no policy plays in it."""
+    """The clip to show: the last one recorded in training, else that of a pulled run, else the last one of `proximo watch`.
+
+    ``watch-random.mp4`` is never shown, because no policy plays in it.
+    """
     files = [
         path
         for folder in dict.fromkeys(videos(run.path) for run in group.runs)
@@ -41,8 +43,8 @@ def last_clip(group: Group) -> Found | None:
         if path.is_file() and path.resolve().parent == folder.resolve()  # a link could embed any other file in the page
     ]
     for pattern, shows in (
-        (r"(\d+)", "recorded in training, greedy"),
-        ("(replay)", "as it was published, greedy"),
+        (r"(\d+)", "recorded in training, greedy actions"),
+        ("(replay)", "from the publication, greedy actions"),
         (r"watch-(\d+)", "written by `proximo watch`"),
     ):
         fitting = [(match[1], path) for path in files if (match := re.fullmatch(pattern, path.stem))]
@@ -52,8 +54,8 @@ def last_clip(group: Group) -> Found | None:
     return None
 
 
-def last_clips(sections: Sequence[Section], room: int = ROOM) -> list[list[Clip]]:
-    """The clips of each section; one that does not fit into the ``room`` (bytes) that is left says so instead."""
+def last_clips(sections: Sequence[Section], room: int = MAX_BYTES) -> list[list[Clip]]:
+    """The clips of each section. A clip that does not fit into the remaining ``room`` (bytes) is omitted, with a message."""
     result: list[list[Clip]] = []
     for section in sections:
         clips = []
@@ -64,7 +66,7 @@ def last_clips(sections: Sequence[Section], room: int = ROOM) -> list[list[Clip]
             size = found.path.stat().st_size
             fits = size <= room
             room -= size if fits else 0
-            left_out = f"{found.path} is left out: {size / 1e6:.1f} MB would make the page too large."
+            left_out = f"{found.path} is omitted: its {size / 1e6:.1f} MB would make the page too large."
             content = found.path.read_bytes() if fits else None
             clips.append(Clip(group.label, f"{found.shows}: {found.path}" if fits else left_out, content))
         result.append(clips)

@@ -1,4 +1,4 @@
-"""Curves as charts draw them: thinned, over environment steps and over wall time, with the band of each group of runs."""
+"""Curves for the charts: thinned, over environment steps and over time, with the band of each group."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from proximo.report.read import EVALUATION, RunRecord
 from proximo.report.statistics import interquartile_band
 
 TRAINING = "rollout/return_mean"
-MOST_POINTS, FEWEST_POINTS, POINTS_IN_ALL = 300, 40, 8000
-MOST_IN_SMALL = 150
-"""Points of a band, and of a diagnostic's curve, which is drawn smaller."""
+MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 300, 40, 8000
+MAX_IN_SMALL = 150
+"""Most points of a band, and of the smaller curve of a diagnostic."""
 AXES = ("step", "seconds")
 
 
 class Metric(NamedTuple):
-    """One chart: the name in metrics.jsonl, a title, what it is, the value below which it is cut, and the one above which there is
-    none."""
+    """One chart: the name in metrics.jsonl, a title, a description, the value below which the chart is cut, and the largest possible
+    value."""
 
     name: str
     title: str
@@ -31,35 +31,37 @@ class Metric(NamedTuple):
 
 
 LEARNING = (
-    Metric(EVALUATION, "Evaluation return", "mean return of greedy episodes, on fixed seeds of their own"),
-    Metric(TRAINING, "Training return", "mean return of the episodes that finished, actions sampled"),
+    Metric(EVALUATION, "Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),
+    Metric(TRAINING, "Training return", "mean return of finished episodes, with sampled actions"),
     Metric("eval/success_rate", "Evaluation success", "share of greedy episodes that succeeded", most=1.0),
     Metric("rollout/success_rate", "Training success", "share of finished episodes that succeeded", most=1.0),
 )
 DIAGNOSTICS = (
-    Metric("train/approx_kl", "KL divergence", "of the new policy from the one that acted, nats"),
-    Metric("train/clip_fraction", "Clip fraction", "rows whose probability ratio left 1 ± clip_eps", most=1.0),
-    Metric("train/entropy", "Entropy", "of the policy, nats"),
+    Metric("train/approx_kl", "KL divergence", "between the policy that acted and the new one, in nats"),
+    Metric(
+        "train/clip_fraction", "Clip fraction", "share of transitions with a probability ratio outside 1 ± clip_eps", most=1.0
+    ),
+    Metric("train/entropy", "Entropy", "of the policy, in nats"),
     Metric(
         "train/explained_variance",
         "Explained variance",
-        "of the returns by the value function; 1 is perfect; cut at −1",
+        "of the returns by the value function; 1 is perfect; values below −1 are cut",
         -1.0,
         1.0,
     ),
-    Metric("train/grad_norm", "Gradient norm", "before it is clipped"),
+    Metric("train/grad_norm", "Gradient norm", "before clipping"),
     Metric("train/value_loss", "Value loss", "in units of the scaled reward"),
-    Metric("train/learning_rate", "Learning rate", "as scheduled"),
-    Metric("rollout/length_mean", "Episode length", "mean of the episodes that finished"),
-    Metric("memory/staleness", "Memory: staleness", "how far stored memories are from those of the present policy"),
-    Metric("memory/use", "Memory: use", "how much the policy's choices depend on its memory"),
-    Metric("time/steps_per_second", "Speed", "environment steps a second, since the session began"),
+    Metric("train/learning_rate", "Learning rate", "from the schedule"),
+    Metric("rollout/length_mean", "Episode length", "mean over finished episodes"),
+    Metric("memory/staleness", "Memory: staleness", "distance of stored memories from those of the current policy"),
+    Metric("memory/use", "Memory: use", "how much the actions depend on the memory"),
+    Metric("time/steps_per_second", "Speed", "environment steps per second since the session began"),
 )
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run's curve, thinned: ``x`` by axis."""
+    """The thinned curve of one run; ``x`` has one array for each axis."""
 
     run: RunRecord
     x: dict[str, np.ndarray]
@@ -68,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Middle:
-    """The interquartile mean of a group over one axis, with its interval (NaN for one run) and the number of runs there."""
+    """The interquartile mean of a group over one axis, with its interval (NaN for one run) and the number of runs."""
 
     x: np.ndarray
     middle: np.ndarray
@@ -86,37 +88,40 @@ class Curves:
     middles: dict[str, Middle]
 
 
-def most_points(runs: int) -> int:
-    """Points of a curve, where ``runs`` are drawn in all: fewer where they are many, so that the page stays small."""
-    return max(FEWEST_POINTS, min(MOST_POINTS, POINTS_IN_ALL // max(1, runs)))
+def max_points(runs: int) -> int:
+    """Most points of a curve if ``runs`` are drawn. Many runs get fewer points, so that the page stays small."""
+    return max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // max(1, runs)))
 
 
 def measured(section: Section, metrics: Sequence[Metric]) -> list[Metric]:
-    """Those of ``metrics`` that any run of the section has measured."""
+    """Those of ``metrics`` that any run of the section measured."""
     return [metric for metric in metrics if any(metric.name in run.series for run in section.runs)]
 
 
 def all_curves(section: Section, most: int) -> dict[Metric, list[Curves]]:
-    """Every metric that is drawn of a section, in the order of its charts, with the curves of each group."""
+    """Every metric of a section, in the order of its charts, with the curves of each group."""
     drawn = [(metric, most) for metric in measured(section, LEARNING)]
-    drawn += [(metric, min(most, MOST_IN_SMALL)) for metric in measured(section, DIAGNOSTICS)]
+    drawn += [(metric, min(most, MAX_IN_SMALL)) for metric in measured(section, DIAGNOSTICS)]
     return {metric: [curves(group, metric.name, points) for group in section.groups] for metric, points in drawn}
 
 
-def curves(group: Group, metric: str, most: int = MOST_POINTS) -> Curves:
-    """The curves of ``metric`` in a group, none longer than about ``most`` points."""
+def curves(group: Group, metric: str, most: int = MAX_POINTS) -> Curves:
+    """The curves of ``metric`` in a group, each of about ``most`` points at most."""
     lines = [_line(run, metric, most) for run in group.runs if metric in run.series]
     middles = {}
     for axis in AXES:
         present = [(line.x[axis], line.y) for line in lines if np.isfinite(line.x[axis]).all()]
         if present:
-            middles[axis] = middle_of(present, min(most, MOST_IN_SMALL))
+            middles[axis] = middle_of(present, min(most, MAX_IN_SMALL))
     return Curves(group, lines, middles)
 
 
 def thinned(x: Sequence[np.ndarray], y: np.ndarray, most: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """At most ``most`` points: means of equally many rows (the first may be of fewer), each standing at its last row, as though rows
-    had been written less often. The end stays where it is."""
+    """Reduce a curve to at most ``most`` points.
+
+    Each point is the mean of equally many measurements (the first may have fewer) and has the position of the last of them, as if the
+    run had logged less often. The end of the curve keeps its position.
+    """
     if len(y) <= most:
         return list(x), y
     each = -(-len(y) // most)
@@ -129,13 +134,12 @@ def _line(run: RunRecord, metric: str, most: int) -> Line:
     series = run.series[metric]
     x, y = thinned([series.step.astype(np.float64), series.seconds], series.value, most)
     if metric.startswith("eval/"):
-        y = np.append(y[:-1], series.value[-1])  # what the table has must be what the curve ends at
+        y = np.append(y[:-1], series.value[-1])  # the curve must end at the value in the table
     return Line(run, dict(zip(AXES, x, strict=True)), y)
 
 
 def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """Points that curves are compared at: all of theirs where these are few, else ``most`` equal steps; the end of each curve in any
-    case."""
+    """Points at which curves are aggregated: all of theirs if these are few, else ``most`` equidistant ones and each curve's end."""
     union = np.unique(np.concatenate(x))
     if len(union) <= most:
         return union
@@ -143,12 +147,12 @@ def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``y`` at ``grid``, linear between rows; NaN before the first row and beyond the last one."""
+    """``y`` at ``grid``, linearly interpolated; NaN before its first and after its last point."""
     return np.interp(grid, x, y, left=np.nan, right=np.nan)
 
 
 def middle_of(present: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> Middle:
-    """The band over the curves ``(x, y)``, where at least half of them have data: elsewhere it would leap with each that ends."""
+    """The band over the curves ``(x, y)`` where at least half of them have data. Elsewhere it would jump whenever a curve ends."""
     grid = common_grid([x for x, _ in present], most)
     band = interquartile_band(np.array([on_grid(grid, x, y) for x, y in present]))
     enough = band.count >= max(1, len(present) / 2)
@@ -156,14 +160,14 @@ def middle_of(present: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> Mi
 
 
 class SharedAxes:
-    """Axes that many curves stand over, each written once: ``place`` gives its place in ``axes``."""
+    """Horizontal axes that many curves share. Each is written once; ``place`` returns its index in ``axes``."""
 
     def __init__(self) -> None:
         self.axes: list[list[float]] = []
         self._places: dict[tuple[float, ...], int] = {}
 
     def place(self, x: np.ndarray, axis: str) -> int:
-        """Where ``x`` stands; steps are written in full, seconds to six digits."""
+        """The index of ``x``. Steps are written in full, seconds with six digits."""
         key = tuple(_rounded(x, 15 if axis == "step" else 6))
         if key not in self._places:
             self._places[key] = len(self.axes)
@@ -172,7 +176,7 @@ class SharedAxes:
 
 
 def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> dict[str, Any]:
-    """What the page's script draws; axes as places in ``shared``. A group of one run has a line and no middle."""
+    """The data that the page's script draws; axes are indices in ``shared``. A group of one run has a line but no mean."""
     groups = []
     for found in drawn:
         lines = [
@@ -194,6 +198,6 @@ def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> d
 
 
 def _rounded(values: np.ndarray, digits: int) -> list[Any]:
-    """As JSON writes them shortly: whole numbers as such, NaN as None."""
+    """The shortest form for JSON: integers without a fraction, NaN as None."""
     numbers = [float(f"{value:.{digits}g}") if value == value else None for value in values.tolist()]
     return [int(n) if n is not None and abs(n) < 1e15 and n == int(n) else n for n in numbers]

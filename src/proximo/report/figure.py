@@ -1,4 +1,4 @@
-"""The picture beside the page: learning curves over steps and wall time, diagnostics below, for papers, messages and READMEs."""
+"""The image of a report: learning curves over steps and over time, and diagnostics below."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from proximo.report.curves import AXES, LEARNING, Curves, Metric
 from proximo.report.grouping import Section
 from proximo.report.tables import measure_of
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")
 STYLES = ("-", "--", ":")
 SMALL = 5
-"""Diagnostics below each pair of learning curves: those that the metrics begin with."""
-MOST_SECTIONS, MOST_NAMED = 12, 12
+"""Number of diagnostics below each pair of learning curves; the first ones are shown."""
+MAX_SECTIONS, MAX_NAMED = 12, 12
 WIDTH, TALL, LOW, LINE = 11.0, 3.4, 1.9, 0.26
 
 
 def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, list[Curves]]]) -> None:
-    """Write a PNG of the ``curves`` of each section; environments beyond the first twelve are left to the page."""
-    # Without pyplot: it would look for a display, and keep the figure.
+    """Write a PNG of the ``curves`` of each section. Only the page shows more than twelve environments."""
+    # pyplot would search for a display and keep the figure in memory.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = sections[:MOST_SECTIONS]
+    drawn = sections[:MAX_SECTIONS]
     heights = [TALL + LOW + 0.5 + LINE * _legend_rows(section) for section in drawn]
     figure = Figure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
@@ -36,12 +36,12 @@ def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, 
 
 
 def _legend_rows(section: Section) -> int:
-    return -(-min(len(section.groups), MOST_NAMED + 1) // 3)
+    return -(-min(len(section.groups), MAX_NAMED + 1) // 3)
 
 
 def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) -> None:
     part.suptitle(section.environment, fontweight="bold", parse_math=False)
-    # Before the first episode has ended there may be diagnostics only.
+    # Before the first episode ends, there may be only diagnostics.
     learning = next((metric for metric in curves if metric.name == measure_of(section)), next(iter(curves), None))
     if learning is None:
         part.text(0.5, 0.5, "nothing measured yet", ha="center")
@@ -62,8 +62,8 @@ def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) ->
 def _legend(part: Any, main: Sequence[Curves], handles: Sequence[Any]) -> None:
     labels = [drawn.group.label if len(drawn.lines) < 2 else f"{drawn.group.label} ({len(drawn.lines)} runs)" for drawn in main]
     named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if handle is not None]
-    if len(named) > MOST_NAMED:
-        named = [*named[:MOST_NAMED], (named[MOST_NAMED][0], f"… {len(named) - MOST_NAMED} more")]
+    if len(named) > MAX_NAMED:
+        named = [*named[:MAX_NAMED], (named[MAX_NAMED][0], f"… {len(named) - MAX_NAMED} more")]
     legend = part.legend(
         *zip(*named, strict=True), loc="outside lower center", ncols=min(3, len(named)), fontsize=8, frameon=False
     )
@@ -72,10 +72,10 @@ def _legend(part: Any, main: Sequence[Curves], handles: Sequence[Any]) -> None:
 
 
 def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: bool = False) -> list[Any]:
-    """Draw into ``ax``; for each group the line that stands for it in the legend, None where it has none."""
+    """Draw into ``ax``. Returns for each group its line for the legend; None if it has none."""
     handles, scale = [], _scale(drawn) if axis == "seconds" else (1.0, "environment steps")
     for i, group in enumerate(drawn):
-        look = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+        look = {"color": COLORS[i % len(COLORS)], "linestyle": STYLES[i // len(COLORS) % len(STYLES)]}
         middle = group.middles.get(axis) if len(group.lines) > 1 else None
         handle = None
         for line in group.lines:
@@ -91,7 +91,7 @@ def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: 
 
 
 def _scale(drawn: Sequence[Curves]) -> tuple[float, str]:
-    """Seconds in the unit that fits the longest run, and its name on the axis."""
+    """The unit that fits the longest run, in seconds, and the label of the axis."""
     ends = [line.x[AXES[1]][-1] for group in drawn for line in group.lines]
     last = max((end for end in ends if math.isfinite(end)), default=0.0)
     seconds, name = (1.0, "seconds") if last < 180 else (60.0, "minutes") if last < 3 * 3600 else (3600.0, "hours")

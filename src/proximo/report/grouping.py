@@ -1,4 +1,4 @@
-"""Which runs belong together: one section an environment, one group for the runs of equal settings, or of one by the user's choice."""
+"""Groups runs: one section for each environment, one group for runs with equal settings."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from proximo.config import LEAVES, unknown
 from proximo.errors import ConfigError, nearest
 from proximo.report.read import RunRecord
 
-BESIDE_LEARNING = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
+IRRELEVANT_SETTINGS = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
     "num_workers", "step_timeout", "reset_timeout", "max_restarts",
 }  # fmt: skip
-"""Settings that do not change what is learned: by themselves they part no runs."""
-MOST_NAMED = 3
+"""Settings that do not change what is learned. They never separate groups by default."""
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one environment that are judged together, as seeds of one another."""
+    """Runs of one environment that are aggregated, normally seeds with equal settings."""
 
     label: str
     runs: list[RunRecord]
     mixed: list[str]
-    """Settings that its runs do not share, those beside learning left out."""
+    """Settings that differ between its runs, except irrelevant ones."""
 
     def setting(self, name: str) -> str:
-        """The value of a setting as text; of a mixed one all that occur."""
+        """The value of a setting as text; all values if they differ."""
         return " | ".join(dict.fromkeys(shown(run.settings.get(name, "–")) for run in self.runs))
 
 
 @dataclass(frozen=True)
 class Section:
-    """The groups of one environment, and the settings they differ by."""
+    """The groups of one environment, and the settings that differ between them."""
 
     environment: str
     groups: list[Group]
@@ -54,8 +54,10 @@ def shown(value: Any) -> str:
 
 
 def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
-    """The setting that ``--by`` names: ``memory``, ``network.memory``, ``memory-size``, ``env_settings.key``; ``name`` is the run's
-    own. Raises ``ConfigError`` where there is none, with the nearest one."""
+    """The setting that ``--by`` names, for example ``memory``, ``network.memory``, ``memory-size``, ``env_settings.key`` or ``name``.
+
+    Raises ``ConfigError`` with the nearest name if the setting is unknown.
+    """
     name = text.strip().replace("-", "_")
     known = dict.fromkeys(key for run in runs for key in run.settings)
     prefix, dot, rest = name.partition(".")
@@ -71,30 +73,30 @@ def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
         return rest
     meant = f"{LEAVES[rest].group}.{rest}" if rest in LEAVES else name
     full = [f"{leaf.group}.{leaf.name}" for leaf in LEAVES.values()] + [key for key in known if "." in key]
-    raise ConfigError(f"Unknown setting {text!r} for --by{nearest(meant, full)}: expected a setting's name, as memory.")
+    raise ConfigError(f"Unknown setting {text!r} for --by{nearest(meant, full)}: expected the name of a setting, such as memory.")
 
 
 def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Section]:
-    """One section an environment, in the order of ``runs``. ``by``: settings that part the groups; empty: all that differ."""
+    """One section for each environment, in the order of ``runs``. ``by``: settings to group by; empty for all that differ."""
     keys = [setting_of(text, runs) for text in by]
     environments = dict.fromkeys(run.environment for run in runs)
     return [_section(environment, [run for run in runs if run.environment == environment], keys) for environment in environments]
 
 
 def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
-    differing = [name for name in _differing(runs) if name not in BESIDE_LEARNING]
-    parting = by or differing
+    differing = [name for name in _differing(runs) if name not in IRRELEVANT_SETTINGS]
+    group_by = by or differing
     parts: dict[tuple[str, ...], list[RunRecord]] = {}
     for run in runs:
-        parts.setdefault(tuple(_value(run, key) for key in parting), []).append(run)
+        parts.setdefault(tuple(_value(run, key) for key in group_by), []).append(run)
     values = _sorted(list(parts))
-    labels = [_label(environment, runs, parting, value, bool(by)) for value in values]
+    labels = [_label(environment, runs, group_by, value, bool(by)) for value in values]
     if not by and len(values) > 1:
         labels = _names([parts[value] for value in values]) or labels
     groups = []
     for i, (label, value) in enumerate(zip(labels, values, strict=True)):
         again = labels[:i].count(label)
-        mixed = [name for name in _differing(parts[value]) if name not in BESIDE_LEARNING]
+        mixed = [name for name in _differing(parts[value]) if name not in IRRELEVANT_SETTINGS]
         groups.append(Group(f"{label} ({again + 1})" if again else label, parts[value], mixed))
     return Section(environment, groups, differing)
 
@@ -104,13 +106,13 @@ def _value(run: RunRecord, key: str) -> str:
 
 
 def _differing(runs: Sequence[RunRecord]) -> list[str]:
-    """Settings that are not the same in all ``runs``, in the order of the tree."""
+    """Settings that differ between ``runs``, in the order of the configuration."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     return [name for name in names if len({shown(run.settings.get(name, "–")) for run in runs}) > 1]
 
 
 def _sorted(values: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """By number where every value is one, else as they came."""
+    """Sorted by number if every value is a number, else in the given order."""
     try:
         return sorted(values, key=lambda value: [float(part) for part in value])
     except ValueError:
@@ -118,28 +120,28 @@ def _sorted(values: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _names(groups: list[list[RunRecord]]) -> list[str]:
-    """The names that a user has given, where each group is one run or the seeds of one, and no two are called alike; else nothing."""
+    """The names that the user gave, if each group has exactly one and all differ; else an empty list."""
     names = [list(dict.fromkeys(run.name if run.settings["name"] else "" for run in runs)) for runs in groups]
     found = [name for name, *others in names if name and not others]
     return found if len(set(found)) == len(groups) else []
 
 
 def _grouped(key: str, text: str) -> str:
-    """A large whole number as it is read most easily."""
+    """A large integer with separators."""
     return f"{int(text):,}" if key != "seed" and text.isdecimal() and len(text) > 4 else text
 
 
-def _label(environment: str, runs: list[RunRecord], parting: list[str], value: tuple[str, ...], asked: bool) -> str:
-    if not parting:
+def _label(environment: str, runs: list[RunRecord], group_by: list[str], value: tuple[str, ...], asked: bool) -> str:
+    if not group_by:
         names = dict.fromkeys(run.name for run in runs)
         return next(iter(names)) if len(names) == 1 else environment
-    if asked and parting == ["name"]:
+    if asked and group_by == ["name"]:
         return value[0]
-    pairs = [f"{key}={_grouped(key, text)}" for key, text in zip(parting, value, strict=True)]
-    if asked or len(pairs) <= MOST_NAMED:
+    pairs = [f"{key}={_grouped(key, text)}" for key, text in zip(group_by, value, strict=True)]
+    if asked or len(pairs) <= MAX_NAMED:
         return ", ".join(pairs)
-    named = list(dict.fromkeys(run.name for run in runs if tuple(_value(run, key) for key in parting) == value))
-    others = {run.name for run in runs if tuple(_value(run, key) for key in parting) != value}
+    named = list(dict.fromkeys(run.name for run in runs if tuple(_value(run, key) for key in group_by) == value))
+    others = {run.name for run in runs if tuple(_value(run, key) for key in group_by) != value}
     if len(named) == 1 and named[0] not in others:
         return named[0]
-    return f"{', '.join(pairs[:MOST_NAMED])} … {len(pairs) - MOST_NAMED} more"
+    return f"{', '.join(pairs[:MAX_NAMED])} … {len(pairs) - MAX_NAMED} more"

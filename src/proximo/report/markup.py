@@ -1,4 +1,4 @@
-"""HTML that cannot be injected into: text is escaped unless it is markup that was made here."""
+"""HTML that is safe against injection: text is escaped, except markup made by this module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _VOID = frozenset({"meta", "input", "br", "hr", "img"})
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
 
 def escaped(content: Any) -> Markup:
-    """``content`` as HTML: markup as it is, lists joined, anything else as text; None is nothing."""
+    """``content`` as HTML: markup unchanged, lists joined, None empty, anything else escaped as text."""
     if isinstance(content, Markup):
         return content
     if content is None:
@@ -24,7 +24,7 @@ def escaped(content: Any) -> Markup:
 
 
 def tag(name: str, /, *content: Any, **attributes: Any) -> Markup:
-    """An element. Attributes: ``class_`` is ``class``, underscores are dashes, True stands alone, None and False are left out."""
+    """An element. In attributes, ``class_`` becomes ``class``, underscores become dashes, True gives a bare name, None and False none."""
     pairs = ""
     for key, value in attributes.items():
         if value is None or value is False:

@@ -1,4 +1,4 @@
-"""The page: one HTML file that a browser opens from a disk, which loads nothing and runs nothing but its own script."""
+"""The page: one HTML file that loads nothing from elsewhere and runs only its own script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Drawn = dict[Metric, list[Curves]]
 
 
 def render(sections: Sequence[Section], drawn: Sequence[Drawn], clips: Sequence[list[Clip]], written: datetime) -> str:
-    """The whole page; ``drawn`` and ``clips`` are those of each section. User text is escaped as HTML, and in the data as JSON."""
+    """Render the page. ``drawn`` and ``clips`` have one entry for each section. Text of the user is escaped as HTML or JSON."""
     shared = SharedAxes()
     data = [
         {
@@ -48,7 +48,7 @@ def render(sections: Sequence[Section], drawn: Sequence[Drawn], clips: Sequence[
             _overall(sections),
             tag("h2", "How to read this"),
             *(tag("p", text) for text in READING),
-            # The end of a script element must not stand in its data.
+            # The data must not contain the end of a script element.
             tag("script", Markup(payload.replace("<", "\\u003c")), type="application/json", id="data"),
             tag("script", Markup(script)),
         ),
@@ -58,16 +58,16 @@ def render(sections: Sequence[Section], drawn: Sequence[Drawn], clips: Sequence[
 
 
 READING = (
-    "Thin lines are runs, one a seed; the thick line of a group is their interquartile mean: the mean of the middle half, which neither "
-    "one lucky nor one failed seed can move. With fewer than four runs it is the plain mean.",
-    "Bands and brackets are 95 % intervals by the percentile bootstrap over runs, within each environment (stratified), 2,000 resamples: "
-    "Agarwal et al. 2021, arXiv:2108.13264. Few runs give intervals that are too narrow.",
-    "Nothing is drawn before a run's first row or beyond its last one; a group's mean stands where at least half of its runs have data. "
-    "Long curves are thinned: a point is the mean of the rows up to it.",
-    "P(X > Y) is the probability that a run of X ends better than one of Y, ties counting half; an interval that holds 0.5 shows no "
-    "difference.",
-    "Hover over a chart or touch it to read values; drag over a span to enlarge it, double-click to see all again; a group's name "
-    "shows and hides it.",
+    "Each thin line is one run (one seed). The thick line is the interquartile mean of a group of runs: the mean of the middle half, "
+    "which a single lucky or failed seed does not change. With fewer than four runs it is the mean.",
+    "Bands and brackets are 95 % confidence intervals from a stratified percentile bootstrap over runs with 2,000 resamples (Agarwal et "
+    "al. 2021, arXiv:2108.13264). With few runs, the intervals are too narrow.",
+    "A curve begins at the first and ends at the last measurement of its run. The mean of a group is drawn where at least half of its "
+    "runs have data. Each point of a long curve is the mean of several measurements.",
+    "P(X > Y) is the probability that a run of X ends with a higher return than a run of Y; ties count half. An interval that contains "
+    "0.5 shows no clear difference.",
+    "Hover over a chart or touch it to read values. Drag to zoom in, double-click to zoom out. Click the name of a group to hide or show "
+    "it.",
 )
 
 
@@ -77,7 +77,7 @@ def _head(title: str, script: str) -> Markup:
     return tag(
         "head",
         tag("meta", charset="utf-8"),
-        # Should markup ever slip through, the browser runs and loads nothing but what was written here.
+        # If injected markup ever passed the escaping, the browser would still run and load only what was written here.
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
@@ -100,7 +100,7 @@ def _subtitle(sections: Sequence[Section], written: datetime) -> str:
     runs = [run for section in sections for run in section.runs]
     steps = sum(run.step for run in runs)
     many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
-    return f"{many}, {steps:,} environment steps in all; written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}"
+    return f"{many}, {steps:,} environment steps in total; written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}"
 
 
 def _contents(sections: Sequence[Section]) -> Markup | None:
@@ -110,7 +110,7 @@ def _contents(sections: Sequence[Section]) -> Markup | None:
 
 
 def _axis_choice() -> Markup:
-    choices = [tag("span", "Against", class_="soft")]
+    choices = [tag("span", "Horizontal axis:", class_="soft")]
     for axis, text in (("step", "environment steps"), ("seconds", "wall time")):
         choices.append(tag("label", tag("input", type="radio", name="axis", value=axis, checked=axis == "step"), f" {text}"))
     return tag("div", *choices, class_="axes")
@@ -142,4 +142,4 @@ def _overall(sections: Sequence[Section]) -> Markup | None:
     found = overall_improvements(sections)
     if not found:
         return None
-    return Markup(tag("h2", "Over all environments") + panels.improvement_rows(found))
+    return Markup(tag("h2", "All environments together") + panels.improvement_rows(found))

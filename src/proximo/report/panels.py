@@ -1,4 +1,4 @@
-"""The parts of a section of the page: charts to be filled, tables, clips."""
+"""The parts of a section of the page: empty charts for the script, tables, clips."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from proximo.config import LEAVES
 from proximo.report.clips import Clip
 from proximo.report.curves import TRAINING, Metric
-from proximo.report.grouping import BESIDE_LEARNING, Section, shown
+from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, shown
 from proximo.report.markup import Markup, tag
 from proximo.report.read import RunRecord
 from proximo.report.tables import Improvement, Score, best_score, final_score, final_table, improvements, measure_of, speed
 
-MOST_NOTICES = 20
+MAX_NOTICES = 20
 
 
 def number(value: float | None) -> str:
-    """A figure for a table: about four digits."""
+    """A number for a table, with about four digits."""
     if value is None or value != value:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -37,13 +37,12 @@ def duration(seconds: float | None) -> str:
 
 
 def interval(ci95: list[float] | None) -> str:
-    """``[low, high]``, or why there is none."""
+    """``[low, high]``, or the reason why there is no interval."""
     return f"[{number(ci95[0])}, {number(ci95[1])}]" if ci95 else "one run"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[int], stacks: bool = False) -> Markup:
-    """A table; columns in ``numbers`` are set to the right. On a narrow screen it scrolls sideways, or where it ``stacks`` each row
-    becomes a list."""
+    """A table; the columns in ``numbers`` are right-aligned. On a narrow screen it scrolls, or with ``stacks`` each row becomes a list."""
     kinds = ["number" if i in numbers else None for i in range(len(head))]
     cells = [
         tag("tr", *(tag("td", cell, class_=kind, data_name=name) for name, cell, kind in zip(head, row, kinds, strict=True)))
@@ -55,22 +54,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[
 
 
 def status_of(run: RunRecord) -> Markup:
-    """How a run stands, with how far it has come where it is not finished."""
+    """The status of a run, with its progress if it is not finished."""
     share = f" at {run.step / run.total_steps:.0%}" if run.status in ("running", "interrupted", "failed") else ""
     return tag("span", f"{run.status}{share}", class_=run.status.replace(" ", "-"))
 
 
 def notices(section: Section) -> Markup | None:
-    """A line for each run that is not finished."""
+    """One line for each run that is not finished."""
     lines = [
         tag("li", f"{run.label}: ", status_of(run), f" ({run.step:,} of {run.total_steps:,} steps). {run.why}")
         for run in section.runs
         if run.status != "finished"
     ]
-    if len(lines) > MOST_NOTICES:
+    if len(lines) > MAX_NOTICES:
         lines = [
-            *lines[:MOST_NOTICES],
-            tag("li", f"… and {len(lines) - MOST_NOTICES} more; each stands in the table of the runs."),
+            *lines[:MAX_NOTICES],
+            tag("li", f"… and {len(lines) - MAX_NOTICES} more; the table of all runs lists each."),
         ]
     return tag("ul", *lines, class_="notices") if lines else None
 
@@ -116,35 +115,35 @@ def _score(score: Score) -> Any:
 
 
 def results(section: Section) -> Markup:
-    """The final table."""
+    """The table of results."""
     training = measure_of(section) == TRAINING
     head = ["Group", "Runs", "Last training return" if training else "Final evaluation", "Best evaluation"]
     head += ["Success", "Steps", "Time", "Steps/s"]
     rows = []
     for place, row in enumerate(final_table(section)):
-        standing = ", ".join(f"{count} {status}" for status, count in row.statuses.items())
+        counts = ", ".join(f"{count} {status}" for status, count in row.statuses.items())
         rate = "–" if row.success_rate is None else f"{row.success_rate:.1%}"
         name = [tag("i", class_=f"sign g{place % 8}"), row.group.label]
         if row.group.mixed:
-            name.append(tag("small", f"mixes {', '.join(row.group.mixed)}"))
+            name.append(tag("small", f"different values of {', '.join(row.group.mixed)}"))
         pace = (f"{row.steps:,}", duration(row.seconds), number(row.steps_per_second))
-        counted = [len(row.group.runs), tag("small", standing)]
+        counted = [len(row.group.runs), tag("small", counts)]
         if row.failed:
-            counted.append(tag("small", f"{row.failed} failed without a result, counted as {number(row.worst)}"))
+            counted.append(tag("small", f"{row.failed} failed without a result; each counts as {number(row.worst)}"))
         if row.left_out:
-            counted.append(tag("small", f"{row.left_out} without a result, left out"))
+            counted.append(tag("small", f"{row.left_out} without a result, not counted"))
         rows.append([name, counted, _score(row.final), _score(row.best), rate, *pace])
     return table(head, rows, range(2, 8), stacks=True)
 
 
 def improvement(section: Section) -> Markup | None:
-    """Probability of improvement between groups, where two have runs enough."""
+    """The probability of improvement between groups, if two have enough runs."""
     found = improvements(section)
     return Markup(tag("h3", "Probability of improvement") + improvement_rows(found)) if found else None
 
 
 def improvement_rows(found: Sequence[Improvement]) -> Markup:
-    """A bar for each pair."""
+    """One bar for each pair."""
     rows = []
     for pair in found:
         low, high = pair.ci95
@@ -160,12 +159,12 @@ def improvement_rows(found: Sequence[Improvement]) -> Markup:
 
 
 def clips(found: Sequence[Clip]) -> Markup | None:
-    """The last clip of each group, or why it is left out."""
+    """The last clip of each group, or the reason why it is omitted."""
     if not found:
         return None
     figures = []
     for clip in found:
-        name = tag("figcaption", clip.label, tag("br"), tag("span", clip.says))
+        name = tag("figcaption", clip.label, tag("br"), tag("span", clip.message))
         if clip.content is None:
             figures.append(tag("figure", name))
             continue
@@ -175,7 +174,7 @@ def clips(found: Sequence[Clip]) -> Markup | None:
 
 
 def differences(section: Section) -> Markup | None:
-    """The settings that groups differ by."""
+    """The settings that differ between groups."""
     if not section.differing:
         return None
     rows = [[group.label, *(group.setting(name) for name in section.differing)] for group in section.groups]
@@ -183,30 +182,30 @@ def differences(section: Section) -> Markup | None:
 
 
 def runs(section: Section) -> Markup:
-    """Every run by itself."""
+    """The table of all runs."""
     measure = measure_of(section)
-    facts = {"started": "Started (UTC)", "processor": "Processor", "versions": "Versions", "command": "Command"}
+    columns = {"started": "Started (UTC)", "processor": "Processor", "versions": "Versions", "command": "Command"}
     rows = [
         [
             *(run.label, group.label, run.seed, status_of(run), number(final_score(run, measure)), number(best_score(run))),
             *(f"{run.step:,}", duration(run.seconds), number(speed(run))),
-            *(run.facts.get(name, "–") for name in facts),
+            *(run.start_info.get(name, "–") for name in columns),
         ]
         for group in section.groups
         for run in group.runs
     ]
-    head = ["Run", "Group", "Seed", "Status", "Final", "Best", "Steps", "Time", "Steps/s", *facts.values()]
-    return tag("details", tag("summary", f"Every run ({len(rows)})"), table(head, rows, (2, 4, 5, 6, 7, 8)))
+    head = ["Run", "Group", "Seed", "Status", "Final", "Best", "Steps", "Time", "Steps/s", *columns.values()]
+    return tag("details", tag("summary", f"All runs ({len(rows)})"), table(head, rows, (2, 4, 5, 6, 7, 8)))
 
 
 def settings(section: Section) -> Markup:
-    """All settings that the runs share, those that are not the default first."""
+    """All settings that the runs share; those that differ from the default come first."""
     shared = {name: value for name, value in section.runs[0].settings.items() if name not in section.differing}
-    shared = {name: value for name, value in shared.items() if name not in BESIDE_LEARNING}
+    shared = {name: value for name, value in shared.items() if name not in IRRELEVANT_SETTINGS}
     changed = {name: value for name, value in shared.items() if name not in LEAVES or value != LEAVES[name].default}
     rows = [
         [name, shown(value) or "–", shown(LEAVES[name].default) or "–" if name in LEAVES else "–"]
         for name, value in {**changed, **shared}.items()
     ]
-    count = tag("span", f" ({len(changed)} of {len(shared)} are not the default)")
+    count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")
     return tag("details", tag("summary", "Settings in common", count), table(["Setting", "Value", "Default"], rows, ()))

@@ -1,4 +1,4 @@
-"""Runs as they are read for a report: what was measured and when, with which settings, and how each run has ended."""
+"""Reads runs for a report: metrics, settings, and how each run ended."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 
 from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
-from proximo.run.directory import FAILURE, in_use, members, read_config, resolve
-from proximo.run.sinks import METRICS, read_rows
 from proximo.serialization import read_json
+from proximo.storage.run_directory import FAILURE, METRICS, in_use, read_config, resolve, seed_run_dirs
+from proximo.tracking.sinks import read_rows
 
-EVALUATION = "eval/mean_return"
+EVALUATION = "eval/return_mean"
 ROW_BEGINS = b'{"step": '
 
 
 @dataclass(frozen=True)
 class Series:
-    """One metric of one run, its finite values only. ``seconds`` are of training, over all its sessions; NaN where unknown."""
+    """The finite values of one metric of one run. ``seconds`` count the training in all sessions; NaN if unknown."""
 
     step: np.ndarray
     seconds: np.ndarray
@@ -32,24 +32,24 @@ class Series:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, a seed of a group or alone."""
+    """One run: a single one, or one seed of several."""
 
     path: Path
     name: str
-    """Of its folder, or of its group's."""
+    """Name of its folder, or of the folder of its group."""
     label: str
     settings: dict[str, Any]
     total_steps: int
     status: str
-    """``finished``, ``running``, ``interrupted``, ``failed`` or ``not begun``."""
+    """``finished``, ``running``, ``interrupted``, ``failed`` or ``not started``."""
     why: str
-    """The sentence that a failed run has left, else empty."""
+    """The error message of a failed run; else empty."""
     step: int
     seconds: float
     series: dict[str, Series]
-    facts: dict[str, str]
+    start_info: dict[str, str]
     invalid: bool = False
-    """Whether its last evaluation has a mean return of NaN or infinity."""
+    """Whether the mean return of its last evaluation is NaN or infinity."""
 
     @property
     def environment(self) -> str:
@@ -60,31 +60,34 @@ class RunRecord:
         return self.settings["seed"]
 
     def values(self, metric: str) -> np.ndarray:
-        """The finite values of ``metric``, none where it was never measured."""
+        """The finite values of ``metric``; empty if it was never measured."""
         return self.series[metric].value if metric in self.series else np.empty(0)
 
 
 def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
-    """The runs that ``texts`` mean, each once, groups by their seeds. Raises ``CheckpointError`` where one is unknown or damaged, or
-    none has a row yet."""
+    """The runs that ``texts`` name, each once; a group stands for its seeds.
+
+    Raises ``CheckpointError`` if a run is unknown or damaged, or if no run has metrics yet.
+    """
     records: dict[Path, RunRecord] = {}
     named: list[Path] = []
     for text in texts:
         path, which = resolve(text, runs_dir)
         if which != "last":
-            raise CheckpointError(f"{text!r}: a report shows runs as a whole; leave out what stands behind @.")
-        found = [read_run(run_dir, path) for run_dir in members(path)] or [read_run(path)]
+            raise CheckpointError(f"{text!r}: a report is about whole runs, not checkpoints: omit @ and what follows it.")
+        found = [read_run(run_dir, path) for run_dir in seed_run_dirs(path)] or [read_run(path)]
         named.append(path)
         records |= {record.path.resolve(): record for record in found}
-    if all(record.status == "not begun" for record in records.values()):
-        told = "has no row of metrics yet: wait for its first update, or look whether it was stopped."
-        several = "have no row of metrics yet: wait for their first updates, or look whether they were stopped."
-        raise CheckpointError(f"{', '.join(map(str, named))} {told if len(named) == 1 else several}")
+    if all(record.status == "not started" for record in records.values()):
+        have = "has" if len(named) == 1 else "have"
+        raise CheckpointError(
+            f"{', '.join(map(str, named))} {have} no metrics yet: wait for the first update, or check whether training was stopped."
+        )
     return list(records.values())
 
 
 def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
-    """One run, a member of ``group`` where one is given. Raises ``CheckpointError`` where its settings or rows are damaged."""
+    """Read one run, which may belong to a ``group``. Raises ``CheckpointError`` if its settings or metrics are damaged."""
     config = read_config(run_dir)
     rows = _rows(run_dir / METRICS)
     seconds = _seconds(rows)
@@ -105,22 +108,22 @@ def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
         step=step,
         seconds=max((s for s in seconds if math.isfinite(s)), default=math.nan),
         series=series,
-        facts=_facts(run_dir),
+        start_info=_start_info(run_dir),
         invalid=next((not _number(row[EVALUATION]) for row in reversed(rows) if EVALUATION in row), False),
     )
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl. Its last line may be torn, also where it is the only one; then it is the beginning of a row."""
+    """The rows of metrics.jsonl. A crash may leave an incomplete last line, which must at least begin like a row."""
     rows = read_rows(path)
     begun = path.read_bytes()[: len(ROW_BEGINS)] if not rows and path.exists() else b""
     if not ROW_BEGINS.startswith(begun):
-        raise CheckpointError(f"{path} is damaged: line 1 is no row of metrics. Remove that line to go on.")
+        raise CheckpointError(f"{path} is damaged: line 1 is not a row of metrics. Remove that line.")
     return rows
 
 
 def flat_settings(config: Config) -> dict[str, Any]:
-    """Every setting by its name, entries of mappings as ``env_settings.key``."""
+    """Every setting by its name; entries of mappings are named ``env_settings.key``."""
     flat: dict[str, Any] = {}
     for group in GROUPS:
         for name, value in vars(getattr(config, group)).items():
@@ -133,15 +136,18 @@ def _number(value: Any) -> TypeGuard[float]:
 
 
 def _seconds(rows: list[dict[str, Any]]) -> list[float]:
-    """Seconds of training at each row. A resumed run counts from zero again, so that sessions are added up; a row's session began
-    at ``step - seconds · steps_per_second``, and where that is not before the last row a new one has."""
+    """Seconds of training at each row, summed over sessions.
+
+    A resumed run counts from zero again. The session of a row began at ``step - seconds · steps_per_second``. If that is not before
+    the previous row, a new session has begun.
+    """
     found, earlier, latest, last_step = [], 0.0, math.nan, None
     for row in rows:
-        own, speed = row.get("time/seconds"), row.get("time/steps_per_second")
-        if _number(own) and _number(speed):
-            if last_step is not None and row["step"] - own * speed > last_step - 0.5:
+        session, speed = row.get("time/seconds"), row.get("time/steps_per_second")
+        if _number(session) and _number(speed):
+            if last_step is not None and row["step"] - session * speed > last_step - 0.5:
                 earlier = latest
-            latest, last_step = earlier + own, row["step"]
+            latest, last_step = earlier + session, row["step"]
         found.append(latest)
     return found
 
@@ -169,21 +175,21 @@ def _status(run_dir: Path, config: Config, step: int, series: dict[str, Series])
     if failure.is_file():
         return "failed", failure.read_text(encoding="utf-8", errors="replace").strip()
     if in_use(run_dir):
-        return ("running" if step else "not begun"), ""
+        return ("running" if step else "not started"), ""
     if not step:
-        return "not begun", ""
+        return "not started", ""
     total = config.total_updates * config.batch_size
     evaluated = not config.run.eval_episodes or (EVALUATION in series and series[EVALUATION].step[-1] >= total)
     return ("finished" if step >= total and evaluated else "interrupted"), ""
 
 
-def _facts(run_dir: Path) -> dict[str, str]:
-    """What the page says of a run beside its settings; without what its files do not tell."""
-    facts = {}
+def _start_info(run_dir: Path) -> dict[str, str]:
+    """When, where and how the run was started, as far as its files contain it."""
+    info = {}
     try:
         system = read_json((run_dir / "system.json").read_bytes())
         versions = system.get("versions", {})
-        facts = {
+        info = {
             "started": str(system.get("started", ""))[:19].replace("T", " "),
             "device": str(system.get("device_kind", "")),
             "processor": str(system.get("processor", "")),
@@ -193,5 +199,5 @@ def _facts(run_dir: Path) -> dict[str, str]:
         pass
     command = run_dir / "command.txt"
     if command.is_file():
-        facts["command"] = command.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-    return {name: text for name, text in facts.items() if text}
+        info["command"] = command.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return {name: text for name, text in info.items() if text}

@@ -1,5 +1,7 @@
-"""Aggregates over runs and how certain they are (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice", arXiv:2108.13264)."""
+"""Aggregates over runs with confidence intervals.
+
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", arXiv:2108.13264.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from proximo.run.episodes import interquartile_mean
+from proximo.evaluation.episodes import interquartile_mean
 
 RESAMPLES = 2000
 PERCENT = (2.5, 97.5)
 
 
 class Band(NamedTuple):
-    """Interquartile mean at each point, its 95 % interval (NaN where fewer than two runs are), and how many runs are there."""
+    """Interquartile mean at each point, its 95 % interval (NaN for fewer than two runs), and the number of runs."""
 
     middle: np.ndarray
     low: np.ndarray
@@ -25,10 +27,10 @@ class Band(NamedTuple):
 
 
 def rank_weights(counts: np.ndarray) -> np.ndarray:
-    """What each rank weighs in the interquartile mean of resamples that draw the value of each rank ``counts [..., runs]`` times.
+    """Weight of each rank in the interquartile mean of a resample that draws the ranks ``counts [..., runs]`` times.
 
-    Sorted, the draws fill places ``0 … runs``, of which the middle half counts, cut as scipy's ``trim_mean`` does it: a quarter on
-    each side, rounded down.
+    The sorted draws take the places ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
+    scipy's ``trim_mean``.
     """
     runs = counts.shape[-1]
     cut = int(0.25 * runs)
@@ -44,10 +46,13 @@ def _resamples(runs: int) -> np.ndarray:
 
 
 def interquartile_band(values: np.ndarray) -> Band:
-    """The band of ``values [runs, points]``, NaN where a run has none: interquartile mean and percentile bootstrap over runs.
+    """Interquartile mean and percentile bootstrap over the runs of one environment.
 
-    The runs are those of one environment, which is the stratum that is resampled within. An interval stands at its point alone,
-    so that resamples may be drawn of ranks: the same distribution, by one product of matrices instead of a sort for each.
+    Resamples draw ranks instead of values. At each single point this gives the same distribution, with one matrix product instead of
+    one sort for each resample.
+
+    Args:
+        values: Of shape ``[runs, points]``; NaN where a run has no value.
     """
     counts = np.isfinite(values).sum(axis=0)
     ordered = np.sort(values, axis=0)  # NaN goes last
@@ -64,8 +69,8 @@ def interquartile_band(values: np.ndarray) -> Band:
 def _limits(present: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The percentiles of the resampled means, ``present [runs, points]`` and ``weights [runs, RESAMPLES]``.
 
-    By ``einsum`` and a whole sort: the threads of a product of matrices this small cost more than it, and NumPy sorts faster than
-    ``percentile`` selects (6 ms for 20, five runs at 150 points).
+    ``einsum`` and a full sort are faster here than a matrix product, whose threads cost more than such a small product, and than
+    ``np.percentile`` (6 ms instead of 20 ms for five runs at 150 points).
     """
     means = np.sort(np.einsum("rp,rd->pd", present, weights), axis=1)
     places = np.array(PERCENT) / 100 * (weights.shape[1] - 1)
@@ -76,7 +81,7 @@ def _limits(present: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float | None, list[float] | None]:
-    """Interquartile mean of ``values`` and its 95 % interval; None without values, and for the interval of a single one."""
+    """Interquartile mean of ``values`` and its 95 % interval. Both are None without values, the interval also for a single value."""
     finite = np.array([v for v in values if np.isfinite(v)], np.float64)
     if not len(finite):
         return None, None
@@ -85,10 +90,14 @@ def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float 
 
 
 def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:
-    """P(X > Y), a tie counting half, and its 95 % interval: Agarwal et al., section 4.3.
+    """P(X > Y) and its 95 % interval. Ties count half. Source: Agarwal et al. 2021, section 4.3.
 
-    ``tasks`` holds the scores of the runs of X and of Y in each environment; the probability is the mean over environments, and
-    the bootstrap is stratified: X and Y are resampled within each.
+    Args:
+        tasks: For each environment, the scores of the runs of X and those of Y.
+
+    Returns:
+        The mean probability over environments, and its interval from a stratified bootstrap: X and Y are resampled within each
+        environment.
     """
     rng = np.random.default_rng(0)
     means, resampled = [], []

@@ -1,4 +1,4 @@
-"""The figures of a report: what each group has reached, how certain that is, and which group is better."""
+"""The results of a report: the score of each group, its confidence interval, and which group is better."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from proximo.report.grouping import Group, Section
 from proximo.report.read import EVALUATION, RunRecord
 from proximo.report.statistics import interquartile_interval, probability_of_improvement
 
-MOST_PAIRED = 5
-"""Groups that are compared each with each; beyond, each is compared with the best one."""
+MAX_PAIRED = 5
+"""Up to this number of groups, all pairs are compared; with more, each group is compared with the best one."""
 
 
 class Score(NamedTuple):
-    """Interquartile mean over runs and its 95 % interval; None where nothing was measured, or by one run only."""
+    """Interquartile mean over runs and its 95 % interval. None if nothing was measured; no interval for a single run."""
 
     iqm: float | None
     ci95: list[float] | None
 
 
 class Row(NamedTuple):
-    """One group in the final table.
+    """One group in the table of results.
 
     ``seconds`` and ``steps_per_second`` are means over its runs. ``failed`` is the number of failed runs without a result, which count as
     ``worst``. ``left_out`` is the number of other runs without a result.
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Improvement(NamedTuple):
-    """P(a run of ``x`` beats one of ``y``) and its 95 % interval; ``environments`` is how many it is the mean over."""
+    """P(a run of ``x`` beats a run of ``y``), a mean over ``environments``, and its 95 % interval."""
 
     x: str
     y: str
@@ -57,18 +57,18 @@ class Improvement(NamedTuple):
 
 
 def measure_of(section: Section) -> str:
-    """What the runs of an environment are judged by: evaluations, or the training's episodes where none was evaluated."""
+    """The metric that ranks the runs of an environment: the evaluation return, or the training return if no run was evaluated."""
     return EVALUATION if any(EVALUATION in run.series for run in section.runs) else TRAINING
 
 
 def final_score(run: RunRecord, measure: str) -> float:
-    """The last value, NaN without any."""
+    """The last value; NaN if there is none."""
     values = run.values(measure)
     return float(values[-1]) if len(values) and not (run.invalid and measure == EVALUATION) else math.nan
 
 
 def best_score(run: RunRecord) -> float:
-    """The best evaluation, NaN without any."""
+    """The best evaluation return; NaN if there is none."""
     return float(run.values(EVALUATION).max(initial=-math.inf)) if EVALUATION in run.series else math.nan
 
 
@@ -78,7 +78,7 @@ def has_failed(run: RunRecord) -> bool:
 
 
 def worst_return(section: Section) -> float:
-    """The lowest return that any run of the environment has measured, in evaluation or in training; NaN without any.
+    """The lowest return that any run of the environment has measured, in evaluation or in training; NaN if there is none.
 
     It is the score of failed runs without a result. Without them, the remaining runs would look too good.
     """
@@ -101,7 +101,7 @@ def success(run: RunRecord) -> float:
 
 
 def speed(run: RunRecord) -> float:
-    """Environment steps a second over all sessions, NaN where unknown."""
+    """Environment steps per second over all sessions; NaN if unknown."""
     return run.step / run.seconds if run.seconds > 0 else math.nan
 
 
@@ -111,8 +111,10 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def final_row(group: Group, measure: str, worst: float) -> Row:
-    """The group in the final table. Runs that ended early count with their last score, and failed runs without a score as ``worst``.
-    Without them, the group would look too good."""
+    """The row of a group. Runs that ended early count with their last score, failed runs without a score as ``worst``.
+
+    Without them, the group would look too good.
+    """
     runs = group.runs
     unmeasured = [run for run in runs if not math.isfinite(final_score(run, measure))]
     failed = sum(map(has_failed, unmeasured)) if math.isfinite(worst) else 0
@@ -132,7 +134,7 @@ def final_row(group: Group, measure: str, worst: float) -> Row:
 
 
 def final_table(section: Section) -> list[Row]:
-    """A row for each group, in their order."""
+    """One row for each group, in their order."""
     measure, worst = measure_of(section), worst_return(section)
     return [final_row(group, measure, worst) for group in section.groups]
 
@@ -158,19 +160,21 @@ def _final_scores(section: Section) -> dict[str, np.ndarray]:
 
 
 def improvements(section: Section) -> list[Improvement]:
-    """Between groups of at least two runs each, the better one (by the final IQM) first: all pairs where the groups are few, else the
-    best against each other one."""
+    """Comparisons of groups with at least two runs; the group with the higher final score is ``x``.
+
+    All pairs are compared if there are few groups, else the best with each other one.
+    """
     scores = _final_scores(section)
     ranked = sorted(
         (label for label, found in scores.items() if len(found) > 1),
         key=lambda label: -(interquartile_interval(list(scores[label]))[0] or 0.0),
     )
-    pairs = itertools.combinations(ranked, 2) if len(ranked) <= MOST_PAIRED else ((ranked[0], other) for other in ranked[1:])
+    pairs = itertools.combinations(ranked, 2) if len(ranked) <= MAX_PAIRED else ((ranked[0], other) for other in ranked[1:])
     return [Improvement(x, y, *probability_of_improvement([(scores[x], scores[y])])) for x, y in pairs]
 
 
 def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
-    """The same over all environments in which both groups have at least two runs; only where these are two or more."""
+    """Comparisons over all environments in which both groups have at least two runs, if these are two or more."""
     scores = [{label: found for label, found in _final_scores(section).items() if len(found) > 1} for section in sections]
     labels = list(dict.fromkeys(label for found in scores for label in found))
     result = []
@@ -185,7 +189,7 @@ def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
 
 
 def as_json(sections: Sequence[Section]) -> dict[str, Any]:
-    """The final table and the probabilities of improvement, as ``--json`` prints them."""
+    """The table of results and the probabilities of improvement, for ``--json``."""
     table = [
         {
             "environment": section.environment,

@@ -1,4 +1,4 @@
-"""Every number of the runs as one tidy table."""
+"""All metrics of the runs as one tidy table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines(sections: Sequence[Section]) -> Iterator[str]:
     for section in sections:
         for group in section.groups:
             for run in group.runs:
-                # Quoted once for each run: half a million rows are nothing rare.
+                # Quoted once for each run, because half a million lines are common.
                 before = _line((section.environment, run.label, group.label, run.seed)).rstrip("\n")
                 if run.status == "failed":
                     yield f"{before},{run.step},,failed,1\n"
@@ -39,6 +39,6 @@ def _line(cells: Sequence[Any]) -> str:
 
 
 def write_csv(path: Path, sections: Sequence[Section]) -> None:
-    """Write ``path``, UTF-8, with a line of names."""
+    """Write the table to ``path`` in UTF-8, with a header line."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         file.writelines(lines(sections))

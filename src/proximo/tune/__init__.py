@@ -1,1 +1,1 @@
-"""Search for settings: Optuna over a declared space, many trials in one compiled program."""
+"""Searches for settings: Optuna draws trials from a declared space, and many of them train in one compiled program."""

@@ -1,4 +1,4 @@
-"""Tune and resume, from Python; the command line is a thin layer above this."""
+"""``tune`` and ``resume`` from Python. The command line is a thin layer above them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proximo.backends import make_backend
 from proximo.checks import quick_check
+from proximo.collect.program_cache import environment
 from proximo.errors import ConfigError, TrainingError, command
-from proximo.run import directory
-from proximo.run.directory import RunLock
-from proximo.run.facts import describe
-from proximo.run.files import write_atomic
-from proximo.run.interrupts import AbandonedError, Interrupts
-from proximo.run.program import make_program
-from proximo.run.reuse import environment
-from proximo.runtime import prepare_jax
-from proximo.tune.evaluated import StoppedError, Watch
+from proximo.jax_setup import prepare_jax
+from proximo.storage import run_directory
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.run_directory import RunLock
+from proximo.training.interrupts import AbandonedError, Interrupts
+from proximo.training.run_summary import run_summary
 from proximo.tune.pictures import draw_pictures
 from proximo.tune.plan import StudyPlan, find_study, read_plan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of
 from proximo.tune.result import PRESET, summary, write_tables
 from proximo.tune.study import Study
-from proximo.tune.trials import is_of_host
+from proximo.tune.trial import StoppedError, Watch
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a study has come to: all trials, the best of them, and the preset that was written; None without a trial that ended."""
+    """The result of a study: all trials, the best one, and its preset; None if no trial was trained to its end."""
 
     folder: Path
     plan: StudyPlan
@@ -44,7 +43,7 @@ class TuneResult:
     """The signal that ended it early, if one did."""
 
     def summary(self) -> dict[str, Any]:
-        """As one mapping that JSON can hold."""
+        """The result as a mapping for JSON."""
         return summary(self.folder, self.plan, self.trials)
 
 
@@ -56,10 +55,18 @@ def tune(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """A new study in ``tune_dir/<env>/<name>/``; for ``seconds`` at most, where given.
+    """Run a new study.
 
-    Raises ``ConfigError``, ``EnvError`` or ``RunDirectoryError`` for mistakes before anything is trained, ``TrainingError`` when
-    every trial failed.
+    Args:
+        plan: the plan (``make_plan``).
+        name: name of the study; by default the time.
+        tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
+        seconds: the most seconds that it may take.
+        reporter: receives the progress.
+
+    Raises:
+        ConfigError, EnvError, RunDirectoryError: a mistake was found before anything was trained.
+        TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
     tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
@@ -69,7 +76,7 @@ def tune(
         plan.write(folder)
         write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
 
-    folder = directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
+    folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
     return _run(folder, plan, seconds, reporter)
 
 
@@ -81,7 +88,10 @@ def resume(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """Go on with ``study`` (a path, a name or ``last``), to its number of trials or to another one."""
+    """Continue ``study`` (a path, a name or ``last``) up to its number of trials, or up to another number ``trials``.
+
+    Other arguments and errors are those of ``tune``.
+    """
     reporter = reporter or Reporter()
     folder = find_study(str(study), Path(tune_dir)).absolute()
     plan = read_plan(folder)
@@ -94,25 +104,25 @@ def resume(
 
 
 def prepare(plan: StudyPlan, reporter: Reporter) -> None:
-    """Raise for what would fail later: an environment that is not one, a policy that its spaces have none for, a plan at odds."""
+    """Raise for what would fail later: a broken environment, unsupported spaces, or a plan that does not fit the environment."""
     prepare_jax()
     env = environment(plan.base)
     for warning in quick_check(env, plan.base.env.id):
         reporter.warned(warning)
-    host = is_of_host(plan.base)
-    if host and plan.together > 1:
+    backend = make_backend(plan.base, env, stacked=True)
+    if plan.together > 1 and not backend.stacked:
         raise ConfigError(
-            f"together = {plan.together}: {plan.base.env.id} is stepped on the host, where trials train one after the other."
+            f"together = {plan.together}: {plan.base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
         )
-    describe(make_program(plan.base, env, stacked=not host))
+    run_summary(backend)
 
 
 def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporter) -> TuneResult:
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    hurried = f"Stopped at once; the trials that are over stand. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with RunLock(folder), Interrupts(reporter.stopping, left=lambda: reporter.left(hurried)) as interrupts:
+    hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
+    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.left(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -121,7 +131,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
         except StoppedError:
             reporter.stopped(_stop_message(folder, study.trials))
         except AbandonedError:
-            # A call is still running and cannot be ended from outside: what is finished stands.
+            # A call is still running and cannot be ended from outside. Finished trials are kept.
             _finish(study)
             message = _stop_message(folder, study.trials)
             reporter.stopped(message)
@@ -137,7 +147,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
 
 
 def _finish(study: Study) -> Record | None:
-    """Write tables and pictures of what there is; the best trial."""
+    """Write tables and pictures of the trials so far. Returns the best trial."""
     trials = study.trials
     write_tables(study.folder, study.plan, trials)
     if any(t.state == "done" for t in trials):
@@ -148,4 +158,4 @@ def _finish(study: Study) -> Record | None:
 
 def _stop_message(folder: Path, trials: list[Record]) -> str:
     over = sum(t.state != "running" for t in trials)
-    return f"Stopped; the {over} trials that are over stand. Go on with: {command('proximo', 'tune', '--resume', folder)}"
+    return f"Stopped; the {over} finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"

@@ -1,4 +1,4 @@
-"""What is searched where nobody has declared anything else: the numbers of PPO that decide, around the base's own."""
+"""The default search space: the hyperparameters of PPO with the largest effect, around those of the base."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from proximo.config import Config, override
+from proximo.config.validation import validate
 from proximo.errors import ConfigError
-from proximo.run.validation import validate
 from proximo.spaces import Box, from_any, tree
 from proximo.tune.dimension import Choices
 from proximo.tune.space import Space, of, read_space
@@ -28,12 +28,13 @@ DEFAULT: dict[str, Any] = {
     "normalize_observation": [False, True],
     "normalize_reward": [False, True],
 }
-"""The first seven are traced: a compiled program serves any number of them. The others each need a program of their own."""
+"""The first seven are traced: one compiled program serves all their values. Each value of the others needs a program of its
+own."""
 
 
 def default_space(base: Config, env: Any) -> Space:
-    """The space for ``base`` on ``env``: widened so that the base lies in it, without values that cannot be trained beside the
-    base's others, and without a normaliser where no observation would pass it."""
+    """The space for ``base`` on ``env``. It contains the base. It leaves out values that do not fit the other settings of the
+    base, and ``normalize_observation`` if no part of the observation would be normalized."""
     space = read_space(DEFAULT, base, "the default search space", in_jax=True)
     if not _has_floats(env):
         space = space.without(["normalize_observation"])
@@ -41,7 +42,7 @@ def default_space(base: Config, env: Any) -> Space:
 
 
 def _has_floats(env: Any) -> bool:
-    """Whether any part of the observation is made of floating-point numbers, which alone are normalised."""
+    """Whether any part of the observation consists of floating-point numbers; only these are normalized."""
     leaves = jax.tree.leaves(
         tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, from_any(env.observation_space, "observation"))
     )

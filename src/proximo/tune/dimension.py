@@ -1,4 +1,4 @@
-"""One searched setting: a list of values or a range, as Optuna's distributions and back as a value of the setting."""
+"""One searched setting: a list of values or a range. It converts between values of the setting and parameters of Optuna."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proximo.coercion import coerce
 from proximo.config import LEAVES
-from proximo.schedule_text import ScheduleText
+from proximo.config.coercion import coerce
+from proximo.config.schedule_text import ScheduleText
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 Parameters = dict[str, Any]
-"""What Optuna draws, by the names under which it keeps them: of a range on 1 - γ the name is ``1-gamma``."""
+"""What Optuna draws, by its names for it: a range on 1 - γ has the name ``1-gamma``."""
 ZERO_SHARE = 0.25
-"""With ``zero``, the range is continued downwards by so much of its length on the logarithmic scale, and all drawn there is 0."""
+"""With ``zero``, the range is extended downwards by this share of its length on the logarithmic scale, and numbers drawn there
+are 0."""
 SHAPES = ("constant", "linear", "base")
 DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Choices:
-    """A list of values: three numbers or more are drawn by their rank, so that the sampler knows which are near each other."""
+    """A list of values. Three numbers or more are drawn by their rank, so that the sampler knows which are near each other."""
 
     name: str
     values: tuple[Any, ...]
-    """As Optuna can hold them: numbers in order, flags and text (of ``hidden_sizes`` the text of a flag, ``64,64``)."""
+    """In types that Optuna stores: numbers in order, flags and text (``hidden_sizes`` as the text ``64,64``)."""
 
     @property
     def _ranked(self) -> bool:
@@ -48,28 +49,28 @@ class Choices:
         return {self._key: CategoricalDistribution(self.values)}
 
     def value(self, parameters: Parameters) -> Any:
-        """The setting, of what was drawn."""
+        """The value of the setting for drawn parameters."""
         drawn = parameters[self._key]
         return self.values[drawn] if self._ranked else drawn
 
     def parameters(self, value: Any) -> Parameters | None:
-        """What would have to be drawn for ``value`` of the setting; None where it is not in the list."""
+        """The parameters that give ``value`` of the setting; None if it is not in the list."""
         found = [i for i, v in enumerate(self.values) if coerce(LEAVES[self.name], v) == value]
         return {self._key: found[0] if self._ranked else self.values[found[0]]} if found else None
 
     def examples(self) -> list[Any]:
-        """Values among which are all that can change what is compiled."""
+        """Values that include every one that changes the compiled program."""
         return list(self.values)
 
     def widened(self, value: Any) -> Choices:
-        """With ``value`` of the setting in it."""
+        """The same with ``value`` of the setting in it."""
         if self.parameters(value) is not None:
             return self
         values = [*self.values, plain(value)]
         return dataclasses.replace(self, values=tuple(sorted(values) if are_numbers(values) else values))
 
     def as_yaml(self) -> Any:
-        """As it stands in a file."""
+        """As a file has it."""
         return list(self.values)
 
 
@@ -77,8 +78,9 @@ class Choices:
 class Range:
     """Numbers from ``low`` to ``high``, both included.
 
-    ``log``: on a logarithmic scale; ``one_minus``: 1 - value is; ``zero``: 0 too. ``shapes`` are for settings that may be
-    schedules: a ``constant``, ``linear`` to 0, or as the ``base`` has it (whose numbers are scaled).
+    ``log``: on a logarithmic scale. ``one_minus``: 1 - value is on a logarithmic scale. ``zero``: 0 is included. ``shapes`` are
+        for settings that may be
+    schedules: ``constant``, ``linear`` to 0, or the schedule of the ``base`` with scaled numbers.
     """
 
     name: str
@@ -102,7 +104,7 @@ class Range:
 
     @property
     def _ends(self) -> tuple[Any, Any]:
-        """Of what is drawn."""
+        """The lowest and highest number that is drawn."""
         if self.one_minus:
             return _rounded(1 - self.high), _rounded(1 - self.low)
         if self.zero:
@@ -110,7 +112,7 @@ class Range:
         return self.low, self.high
 
     def distributions(self) -> Mapping[str, BaseDistribution]:
-        """Of the number and, where there are several shapes, of these."""
+        """One distribution for the number, and one for the shape if there are several."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         low, high = self._ends
@@ -122,7 +124,7 @@ class Range:
         return found | ({self._shape_key: CategoricalDistribution(self.shapes)} if len(self.shapes) > 1 else {})
 
     def value(self, parameters: Parameters) -> Any:
-        """The setting, of what was drawn, with four digits: a number, or the text of a schedule."""
+        """The value of the setting for drawn parameters, with four digits: a number, or the text of a schedule."""
         drawn = parameters[self._key]
         if LEAVES[self.name].type is int:
             return int(drawn)
@@ -136,7 +138,7 @@ class Range:
         return f"linear({number:g}, 0)" if shape == "linear" else number
 
     def parameters(self, value: Any) -> Parameters | None:
-        """What would have to be drawn for ``value`` of the setting; None where that cannot be drawn."""
+        """The parameters that give ``value`` of the setting; None if it cannot be drawn."""
         found: Parameters = {}
         if isinstance(value, ScheduleText):
             shape = self._shape_of(value)
@@ -157,12 +159,12 @@ class Range:
         return next((shape for shape in self.shapes if kinds.get(shape, value == self.base)), None)
 
     def examples(self) -> list[Any]:
-        """Values among which are all that can change what is compiled."""
+        """Values that include every one that changes the compiled program."""
         numbers = [self.low, self.high, *([0.0] if self.zero else [])]
         return [int(n) for n in numbers] if LEAVES[self.name].type is int else numbers
 
     def widened(self, value: Any) -> Range:
-        """With ``value`` of the setting in it, as far as the scale allows."""
+        """The same with ``value`` of the setting in it, as far as the scale allows."""
         new = self
         if isinstance(value, ScheduleText):
             if self._shape_of(value) is None:
@@ -173,7 +175,7 @@ class Range:
         return dataclasses.replace(new, low=min(new.low, value), high=max(new.high, value))
 
     def as_yaml(self) -> Any:
-        """As it stands in a file."""
+        """As a file has it."""
         flags = {name: True for name in ("log", "one_minus", "zero") if getattr(self, name)}
         step = {} if self.step is None else {"step": self.step}
         own = ScheduleText == LEAVES[self.name].type and self.shapes != ("base",)
@@ -189,7 +191,7 @@ def are_numbers(values: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A setting's value as Optuna, CSV and YAML can hold it: a number, a flag or text."""
+    """The value of a setting in types that Optuna, CSV and YAML store: a number, a flag or text."""
     if isinstance(value, ScheduleText):
         return value.plain()
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
@@ -200,7 +202,7 @@ def _rounded(x: float) -> float:
 
 
 def _scaled(schedule: ScheduleText, initial: float) -> Any:
-    """``schedule`` with another ``initial``, and its end scaled alike."""
+    """``schedule`` with another ``initial`` value, and its final value scaled by the same factor."""
     if isinstance(schedule.plain(), float):
         return initial
     final = _rounded(schedule.final * initial / schedule.initial)

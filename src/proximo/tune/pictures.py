@@ -1,4 +1,4 @@
-"""Two pictures of a study: how the best score came about, and which settings it hung on."""
+"""Two pictures of a study: the history of scores, and the importance of settings."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import optuna
 from proximo.tune.record import Record, best_of
 
 HISTORY, IMPORTANCE = "history.png", "importance.png"
-LEAST_TRIALS = 20
-"""Importance by fewer would be noise."""
+MIN_TRIALS = 20
+"""With fewer trials importance would be noise."""
 INK, ACCENT, FAINT, BAD = "#222222", "#1f6fb4", "#9db7cc", "#c1443c"
 
 
 def draw_pictures(folder: Path, study: optuna.Study, trials: list[Record], title: str) -> list[Path]:
-    """``history.png``, and ``importance.png`` where there are enough trials. The files that were written."""
+    """Draw ``history.png``, and ``importance.png`` if there are enough trials. Returns the files."""
     written = [draw_history(folder / HISTORY, trials, title)]
     found = importance(study)
     return [*written, *([draw_importance(folder / IMPORTANCE, found, title)] if found else [])]
 
 
 def importance(study: optuna.Study) -> dict[str, float]:
-    """Share of each setting in what divides the best tenth of the trials from the rest: PED-ANOVA (Watanabe et al. 2023,
-    arXiv:2304.10255), which looks at trials that ended, not at pruned ones. Empty where these are too few."""
+    """The share of each setting in the difference between the best tenth of the trials and the rest, by PED-ANOVA (Watanabe et
+    al. 2023, arXiv:2304.10255). Pruned trials are not counted. Empty if there are too few others."""
     done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if len(done) < LEAST_TRIALS or len({t.value for t in done}) < 2:
+    if len(done) < MIN_TRIALS or len({t.value for t in done}) < 2:
         return {}
     found = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
     return {name.removeprefix("1-").removesuffix(".rank"): float(x) for name, x in found.items() if np.isfinite(x)}
 
 
 def draw_history(path: Path, trials: list[Record], title: str) -> Path:
-    """Every trial's score, the best until then, and the base's."""
+    """The score of every trial, the best score so far, and the score of the base."""
     figure, axes = _figure(8.0, 4.8, grid="y")
     done = [t for t in trials if t.state == "done"]
     pruned = [t for t in trials if t.state == "pruned" and t.score is not None]

@@ -1,4 +1,4 @@
-"""What a study is to do, and the folder that it is kept in: ``tune/<env>/<name>/``."""
+"""The plan of a study, and its folder ``tune/<env>/<name>/``."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from typing import Any
 
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, shown
-from proximo.run.directory import check_plain
-from proximo.run.files import write_atomic
 from proximo.serialization import dump_yaml, read_yaml
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.run_directory import check_plain
 from proximo.tune.space import Space, read_space
 
 FORMAT = 1
 FIRST_SEED = 100
-"""Trials are trained on seeds from here up: those from 0 on are left for the report."""
+"""First seed of the trials. Lower seeds are left for the report."""
 PLAN, JOURNAL = "study.yaml", "journal.log"
 PRUNERS = ("median", "halving", "none")
 _LIMITS = {"trials": (1, 100_000), "seeds": (1, 100), "together": (1, 1000), "evaluations": (1, 100), "finalists": (0, 100)}
-_HEADER = "# What this study does: proximo tune --resume goes on with it. Trials stand in trials.csv and journal.log.\n"
+_HEADER = "# The plan of this study. Continue with: proximo tune --resume. Its trials are in trials.csv and journal.log.\n"
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Settings of the base (trial 0), the space around it, and how it is searched. Raises ``ConfigError`` for wrong numbers."""
+    """Settings of the base (trial 0), the space around it, and how it is searched. Raises ``ConfigError`` for numbers out of
+    range."""
 
     base: Config
     space: Space
     trials: int = 64
-    """All of them, the base included."""
+    """Number of trials, including the base."""
     seeds: int = 2
-    """Trainings of a trial; its score is the mean over them."""
+    """Seeds of a trial; its score is the mean over them."""
     together: int = 8
-    """Trials in one compiled program (environments of the host: 1)."""
+    """Trials in one compiled program (Gymnasium environments: 1)."""
     pruner: str = "median"
     evaluations: int = 4
-    """Of a trial, evenly spaced; it may be pruned at each but the last."""
+    """Evaluations of a trial, evenly spaced; it may be pruned at each but the last."""
     finalists: int = 3
-    """Best trials that are trained anew on other seeds in the end, beside the base."""
+    """Best trials that are trained again on other seeds in the end, in addition to the base."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
@@ -49,27 +50,27 @@ class StudyPlan:
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
         if not self.base.run.eval_episodes:
-            raise ConfigError("eval_episodes = 0: trials are judged by evaluations; expected 1 or more.")
+            raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
     @property
     def trial_seeds(self) -> list[int]:
-        """The seeds that every trial is trained on, and evaluated by."""
+        """The seeds that every trial is trained and evaluated with."""
         return [self.base.run.seed + i for i in range(self.seeds)]
 
     @property
     def final_seeds(self) -> list[int]:
-        """Those of the final round: as many as fill the program that the search has compiled."""
+        """The seeds of the final round: as many as fill the program that the search has compiled."""
         first = self.base.run.seed + self.seeds
         return [first + i for i in range(self.seeds * self.together)]
 
     @property
     def test_seeds(self) -> list[int]:
-        """As many seeds as in the final round. The winner is trained on them once more, and no choice depends on the result."""
+        """As many seeds as in the final round. The winner is trained on them once more, and nothing is selected by the result."""
         first = self.final_seeds[-1] + 1
         return [first + i for i in range(len(self.final_seeds))]
 
     def write(self, folder: Path) -> None:
-        """Into ``folder``, atomically."""
+        """Write the plan into ``folder``, atomically."""
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
         content = {"format": FORMAT, "search": search, "space": self.space.as_mapping(), "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ class StudyPlan:
 
 
 def read_plan(folder: Path) -> StudyPlan:
-    """The plan of a study. Raises ``CheckpointError`` where it is missing, damaged, or of a newer format."""
+    """Read the plan of a study. Raises ``CheckpointError`` if it is missing, damaged, or of a newer format."""
     path = folder / PLAN
     try:
         content: Any = read_yaml(path.read_bytes())
@@ -97,7 +98,8 @@ def read_plan(folder: Path) -> StudyPlan:
 
 
 def find_study(text: str, tune_dir: Path) -> Path:
-    """The folder that ``text`` means: a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError``."""
+    """The folder of a study: ``text`` is a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError`` if there is
+    none, or several."""
     check_plain(text)
     known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}") if is_plain(str(path)))
     if text == "last":

@@ -1,4 +1,4 @@
-"""What a study tells while it runs."""
+"""Reports the progress of a study."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Told what happens, in this order; every method may be overridden, and this one stays silent."""
+    """Its methods are called in this order. They do nothing; a subclass overrides them."""
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
-        """A study begins, or goes on after ``trials``; those settings are ``shaping`` which each need a program of their own."""
+        """A study begins, or continues after ``trials``. Each value of the settings ``shaping`` needs a compiled program of its
+        own."""
 
     def batch(self, numbers: list[int], shared: dict[str, Any]) -> None:
-        """These trials train together; ``shared`` are the settings that they have in common."""
+        """These trials train together, with the settings ``shared`` in common."""
 
     def advanced(self, share: float) -> None:
-        """So much of the batch is done, 0 … 1."""
+        """The share of the batch that is done, 0 … 1."""
 
     def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
         """A trial is over; ``best`` is the best so far."""
 
     def final_round(self, trial: Record, seeds: int) -> None:
-        """A finalist is trained anew on other seeds."""
+        """A finalist is trained again, on ``seeds`` other seeds."""
 
     def test(self, trial: Record, seeds: int) -> None:
         """The winner is trained again, on ``seeds`` test seeds."""
 
     def warned(self, message: str) -> None:
-        """Something is odd but the study goes on."""
+        """A warning; the study continues."""
 
     def stopping(self) -> None:
-        """The user has asked to stop."""
+        """The user asked to stop."""
 
     def stopped(self, message: str) -> None:
-        """The study ends before its time."""
+        """The study ends early."""
 
     def left(self, message: str) -> None:
-        """The process ends at once, with ``message``: a call that cannot be ended is still running in it."""
+        """The process ends at once, because a call that cannot be ended is still running in it."""

@@ -1,4 +1,4 @@
-"""What is known of the trials of a study: read from Optuna's journal, which is all that is saved of them."""
+"""The trials of a study, as Optuna's journal stores them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from proximo.errors import CheckpointError
-from proximo.run.files import write_atomic
+from proximo.storage.atomic_files import write_atomic
 from proximo.tune.plan import JOURNAL
 
 STUDY_NAME = "proximo"
@@ -36,15 +36,15 @@ class Record:
     state: str
     """done, pruned, failed or running."""
     settings: dict[str, Any]
-    """The searched ones, as text, numbers and flags."""
+    """The searched settings, as text, numbers and flags."""
     score: float | None
-    """Mean over the seeds at the last evaluation; of pruned trials at that behind which they were pruned."""
+    """Mean over the seeds at the last evaluation before the trial ended or was pruned."""
     seed_scores: list[float] = field(default_factory=list)
     evaluations: dict[int, float] = field(default_factory=dict)
     seconds: float = 0.0
-    """Of the machine: those of its batch, shared out."""
+    """Its share of the seconds of its batch."""
     full_seconds: float = 0.0
-    """What a batch of such trials takes from beginning to end, without compiling."""
+    """Seconds of a batch of such trials from beginning to end, without compiling."""
     reason: str = ""
     final: list[float] = field(default_factory=list)
     """Scores of the final round, by seed."""
@@ -66,9 +66,12 @@ class Record:
 
 
 def open_study(folder: Path, pruner: optuna.pruners.BasePruner) -> optuna.Study:
-    """The study in ``folder``, which this process alone must be writing to; made where there is none.
+    """Open the study in ``folder``, or make a new one. No other process may write to it.
 
-    Raises ``CheckpointError`` where its journal is damaged. A last line torn by a crash is dropped, and so is a lock that was left.
+    A last line that a crash has cut short is dropped, and so is a lock that was left.
+
+    Raises:
+        CheckpointError: the journal is damaged.
     """
     path = folder / JOURNAL
     Path(f"{path}.lock").unlink(missing_ok=True)
@@ -85,7 +88,7 @@ def open_study(folder: Path, pruner: optuna.pruners.BasePruner) -> optuna.Study:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's warnings of an evaluation that is told twice, which an interrupted trial's are."""
+    """Suppress Optuna's warnings of an evaluation that is reported twice, as after an interruption."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="optuna")
         yield
@@ -93,23 +96,25 @@ def quiet() -> Iterator[None]:
 
 def records(study: optuna.Study) -> list[Record]:
     """All trials, in their order."""
-    told = study.user_attrs
-    return [_record(t, told.get(f"{FINAL}{t.number}"), told.get(f"{TEST}{t.number}")) for t in study.get_trials(deepcopy=False)]
+    stored = study.user_attrs
+    return [
+        _record(t, stored.get(f"{FINAL}{t.number}"), stored.get(f"{TEST}{t.number}")) for t in study.get_trials(deepcopy=False)
+    ]
 
 
 def _record(trial: FrozenTrial, final: list[float] | None, test: list[float] | None) -> Record:
-    told = trial.user_attrs
-    scores = list(told.get("seed_scores", []))
+    stored = trial.user_attrs
+    scores = list(stored.get("seed_scores", []))
     return Record(
         number=trial.number,
-        state=told.get("state", "failed") if trial.state.is_finished() else "running",
-        settings=dict(told.get("settings", {})),
+        state=stored.get("state", "failed") if trial.state.is_finished() else "running",
+        settings=dict(stored.get("settings", {})),
         score=statistics.fmean(scores) if scores else None,
         seed_scores=scores,
         evaluations=dict(trial.intermediate_values),
-        seconds=told.get("seconds", 0.0),
-        full_seconds=told.get("full_seconds", 0.0),
-        reason=told.get("reason", ""),
+        seconds=stored.get("seconds", 0.0),
+        full_seconds=stored.get("full_seconds", 0.0),
+        reason=stored.get("reason", ""),
         final=list(final or []),
         final_failed=final == [],
         test=list(test or []),
@@ -118,8 +123,8 @@ def _record(trial: FrozenTrial, final: list[float] | None, test: list[float] | N
 
 
 def tell(trial: optuna.Trial, record: Record, in_space: bool) -> None:
-    """Finish ``trial`` as ``record`` says. One that NaN ended counts as pruned, before its first evaluation as the worst of all, so that
-    the sampler keeps away; one whose settings lie outside the space (a base) is kept, and nothing is learned from it."""
+    """Finish ``trial`` as ``record`` says. A failed trial counts as pruned, so that the sampler avoids its settings. A base
+    outside of the space is recorded, but the sampler does not learn from it."""
     for name in ("settings", "state", "seed_scores", "seconds", "full_seconds", "reason"):
         trial.set_user_attr(name, getattr(record, name))
     study = trial.study
@@ -143,8 +148,9 @@ def best_of(trials: list[Record]) -> Record | None:
 
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
-    """Who is in the final round: the ``count`` best trials, and behind them the base, unless even its best seed is below what the best of
-    them reaches on the mean (of the final round, where it has been there). A trial that failed there is replaced by the next best."""
+    """The trials of the final round: the ``count`` best trials, then the base. The base is left out if its best seed is below the
+    best of their mean scores (those of the final round, if they took part already). A trial that failed in the final round is
+    replaced by the next best."""
     done = [t for t in trials if t.state == "done" and t.number and not t.final_failed]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":

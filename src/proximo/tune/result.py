@@ -1,4 +1,4 @@
-"""What a study leaves behind: the table of its trials, and the preset that ``train --config`` takes."""
+"""The files of a study: the table of its trials, and the preset that ``train --config`` takes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from proximo.config import LEAVES, Config, to_mapping
 from proximo.errors import command
-from proximo.run.files import write_atomic
-from proximo.run.system import system_info
 from proximo.serialization import dump_yaml
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.system_info import system_info
 from proximo.tune.plan import StudyPlan
 from proximo.tune.record import Record, best_of, write_csv
-from proximo.tune.space import shown, with_settings
+from proximo.tune.space import setting_values, with_settings
 
 PRESET, TABLE = "preset.yaml", "trials.csv"
 _VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
 _KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
-"""Of the group ``run`` a preset has what changes numbers; seeds, names and folders are the user's."""
+"""Settings of the group ``run`` that a preset has, because they change numbers. Seeds, names and folders are left to the user."""
 
 
 def settings_of(plan: StudyPlan, trial: Record) -> Config:
@@ -27,7 +27,7 @@ def settings_of(plan: StudyPlan, trial: Record) -> Config:
 
 
 def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
-    """``trials.csv``, and the best so far as ``preset.yaml``."""
+    """Write ``trials.csv``, and the best trial so far as ``preset.yaml``."""
     write_csv(folder / TABLE, trials, plan.space.names)
     best = best_of(trials)
     if best is not None:
@@ -35,8 +35,8 @@ def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
 
 
 def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> None:
-    """Every setting of environment, learner and network, so that neither a later default nor the environment's own preset changes
-    what the trial had."""
+    """Write every setting of environment, learner and network, so that no later default and no preset of the environment changes
+    them."""
     groups = to_mapping(settings_of(plan, best))
     groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
     content = {"provenance": _provenance(folder, plan, trials, best), **groups}
@@ -73,21 +73,21 @@ def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Recor
 
 
 def summary(folder: Path, plan: StudyPlan, trials: list[Record]) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """The object that ``--json`` prints."""
     best, base = best_of(trials), trials[0] if trials else None
     counts = {state: sum(t.state == state for t in trials) for state in ("done", "pruned", "failed", "running")}
     return {
         "study": str(folder),
         "env": plan.base.env.id,
         "trials": counts,
-        "best": None if best is None else _told(best),
-        "base": None if base is None else _told(base),
+        "best": None if best is None else _figures(best),
+        "base": None if base is None else _figures(base),
         "preset": str(folder / PRESET) if best is not None else None,
         "command": command("proximo", "train", "--config", folder / PRESET) if best is not None else None,
     }
 
 
-def _told(trial: Record) -> dict[str, Any]:
+def _figures(trial: Record) -> dict[str, Any]:
     return {
         "trial": trial.number,
         "score": trial.score,
@@ -101,9 +101,9 @@ def _told(trial: Record) -> dict[str, Any]:
 
 
 def changes(plan: StudyPlan, trial: Record) -> list[tuple[str, str, str]]:
-    """(name, the base's value, the trial's) of the searched settings, those that differ first."""
+    """(name, value in the base, value in the trial) of the searched settings; those that differ come first."""
     config = settings_of(plan, trial)
-    before, after = shown(plan.base, plan.space.names), shown(config, plan.space.names)
+    before, after = setting_values(plan.base, plan.space.names), setting_values(config, plan.space.names)
     order = sorted(plan.space.names, key=lambda name: (before[name] == after[name], LEAVES[name].group))
     return [(name, _written(before[name]), _written(after[name])) for name in order]
 

@@ -1,4 +1,4 @@
-"""Which settings are tried next: Optuna's TPE, asked for batches of trials that one compiled program serves."""
+"""Draws the settings of trials: Optuna's TPE, for batches of trials that share a compiled program."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from proximo.tune.dimension import Parameters
 from proximo.tune.space import Space
 
 EXPLORING_BATCHES = 3
-"""After the base's, so many batches draw what is compiled at random, whatever their trials' scores; later every fourth does."""
+"""So many batches after that of the base draw the compiled settings at random; later every fourth batch does."""
 EXPLORE_EVERY = 4
 STARTUP_TRIALS = 10
 DRAWS = 200
 
-# It announces every study and trial: what is to be told, the reporter tells.
+# Optuna announces every study and trial; the reporter of this package reports them already.
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def make_sampler(seed: int, number: int, fixed: Parameters) -> BaseSampler:
-    """TPE for trial ``number``, with some parameters ``fixed``. It is made anew for each trial, so that what it draws follows
-    from the trials before and the seed alone, whether the study was interrupted or not.
+    """TPE for trial ``number``, with some parameters ``fixed``. Each trial has a sampler of its own, so that its draws depend on
+    the earlier trials and the seed alone, whether the study was interrupted or not.
 
     Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) with running trials as bad ones, so that a batch spreads. Groups of
     conditional parameters are not needed: every trial has every parameter.
@@ -48,7 +48,7 @@ def _seed(seed: int, number: int) -> int:
 
 
 def draw(trial: Trial, space: Space) -> Parameters:
-    """All parameters of ``trial``; those that were drawn before it was interrupted stay as they are."""
+    """All parameters of ``trial``. Those that were drawn before an interruption are kept."""
     found: Parameters = {}
     for name, d in space.distributions().items():
         if isinstance(d, CategoricalDistribution):
@@ -61,7 +61,7 @@ def draw(trial: Trial, space: Space) -> Parameters:
 
 
 def explores(batch: int) -> bool:
-    """Whether a batch draws what is compiled at random."""
+    """Whether a batch draws the compiled settings at random."""
     return batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
 
 
@@ -76,8 +76,8 @@ def shared_part(
 ) -> Parameters:
     """The parameters ``names``, which the trials of a batch have in common; ``number`` is its first trial.
 
-    They are those of the best trial that the sampler can think of (or of one ``at_random``), drawn in a copy of the study, so that draws
-    whose settings do not fit together, which ``fits`` tells, leave no trials behind.
+    They are drawn by the sampler, or ``at_random``, in a copy of the study. Draws whose settings do not fit together (``fits``)
+    therefore leave no trials in the study.
     """
     copy = optuna.create_study(direction="maximize")
     copy.add_trials([t for t in study.get_trials(deepcopy=False) if t.state.is_finished()])
@@ -93,11 +93,11 @@ def shared_part(
 
 
 class HalvingPruner(optuna.pruners.BasePruner):
-    """Asynchronous successive halving (Li et al. 2018, arXiv:1810.05934): at evaluations 1, 2, 4 … a trial continues if it is in the better
-    half of all trials that have reached this evaluation.
+    """Asynchronous successive halving (Li et al. 2018, arXiv:1810.05934): at evaluations 1, 2, 4 … a trial continues if it is in
+    the better half of all trials with a value at this evaluation.
 
-    Optuna's ``SuccessiveHalvingPruner`` records a value only when it is asked about the trial. It would compare each trial of a batch
-    only with the trials that it was asked about before.
+    Optuna's ``SuccessiveHalvingPruner`` records a value only when it is asked about the trial. It would compare each trial of a
+    batch only with the trials that it was asked about before.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:

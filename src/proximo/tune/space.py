@@ -1,4 +1,4 @@
-"""The search space: which settings are tried, and between what; read from YAML, held against every setting's own range."""
+"""The search space: the searched settings and their values, read from YAML and checked against the range of each setting."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proximo.coercion import Leaf, coerce
-from proximo.config import GROUPS, HOST_ONLY, LEAVES, Config, override, unknown
-from proximo.errors import ConfigError, nearest
-from proximo.errors import shown as shown_value
-from proximo.schedule_text import ScheduleText
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, Config, override, unknown
+from proximo.config.coercion import Leaf, coerce
+from proximo.config.schedule_text import ScheduleText
+from proximo.errors import ConfigError, nearest, shown
 from proximo.tune.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
 
 if TYPE_CHECKING:
@@ -21,13 +20,13 @@ NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
     **dict.fromkeys(("num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts"), "it changes how fast training is, not what it learns"),
-    **{name: "it is about runs and how they are judged" for name, leaf in LEAVES.items() if leaf.group == "run"},
+    **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Space:
-    """The dimensions of a search, in the order in which they were declared."""
+    """The dimensions of a search, in the order of their declaration."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -37,15 +36,15 @@ class Space:
         return tuple(d.name for d in self.dimensions)
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """All that Optuna draws for a trial."""
+        """All distributions that Optuna draws from for a trial."""
         return {key: value for d in self.dimensions for key, value in d.distributions().items()}
 
     def settings(self, parameters: Parameters) -> dict[str, Any]:
-        """Settings by name, of what was drawn."""
+        """Settings by name, for drawn parameters."""
         return {d.name: d.value(parameters) for d in self.dimensions}
 
     def parameters(self, config: Config) -> Parameters | None:
-        """What would have to be drawn for ``config``; None where one of its settings lies outside."""
+        """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
         found: Parameters = {}
         for dimension in self.dimensions:
             part = dimension.parameters(of(config, dimension.name))
@@ -60,11 +59,11 @@ class Space:
         return Space(tuple(d for d in self.dimensions if d.name not in gone))
 
     def widened(self, config: Config) -> Space:
-        """With the settings of ``config`` in it."""
+        """The same with the settings of ``config`` in it."""
         return Space(tuple(d.widened(of(config, d.name)) for d in self.dimensions))
 
     def as_mapping(self) -> dict[str, Any]:
-        """As a file of YAML holds it; ``read_space`` reads it."""
+        """As a YAML file has it; ``read_space`` reads it."""
         return {d.name: d.as_yaml() for d in self.dimensions}
 
 
@@ -73,15 +72,22 @@ def of(config: Config, name: str) -> Any:
     return getattr(getattr(config, LEAVES[name].group), name)
 
 
-def shown(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """Those settings of ``config``, as text, numbers and flags."""
+def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
+    """The settings ``names`` of ``config`` as text, numbers and flags."""
     return {name: plain(of(config, name)) for name in names}
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool) -> Space:
-    """The space that ``mapping`` declares; ``source`` names the file in errors.
+    """Read a space.
 
-    Raises ``ConfigError`` for a name that no setting has, one that cannot be searched, and values that its range excludes.
+    Args:
+        mapping: lists and ranges by the name of a setting.
+        base: settings of the base.
+        source: name of the file, for error messages.
+        in_jax: whether the environment is a JAX environment, which has no settings of Gymnasium environments.
+
+    Raises:
+        ConfigError: a name is unknown or cannot be searched, or values are out of range.
     """
     return Space(tuple(_dimension(str(name), given, base, source, in_jax) for name, given in mapping.items()))
 
@@ -93,9 +99,9 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
         raise unknown(name, f" in {source}")
     if name in NOT_SEARCHED:
         raise ConfigError(f"{source}: {name} cannot be searched: {NOT_SEARCHED[name]}.")
-    if in_jax and name in HOST_ONLY:
+    if in_jax and name in GYMNASIUM_ONLY:
         raise ConfigError(
-            f"{source}: {name} is for Gymnasium's environments: {base.env.id} is one in JAX, where it has no effect."
+            f"{source}: {name} is for Gymnasium environments: it has no effect on {base.env.id}, a JAX environment."
         )
     leaf = LEAVES[name]
     try:
@@ -106,7 +112,7 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     raise ConfigError(
-        f"{source}: {name}: {shown_value(given)} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
+        f"{source}: {name}: {shown(given)} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
         f"A value that is to stay fixed is a flag or stands in --config."
     )
 
@@ -127,7 +133,7 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
     for word in given:
         if word not in RANGE_WORDS:
             raise ConfigError(
-                f"{leaf.name}: unknown word {shown_value(word)}{nearest(str(word)[:80], RANGE_WORDS)}; expected {', '.join(RANGE_WORDS)}."
+                f"{leaf.name}: unknown word {shown(word)}{nearest(str(word)[:80], RANGE_WORDS)}; expected {', '.join(RANGE_WORDS)}."
             )
     if "low" not in given or "high" not in given:
         raise ConfigError(f"{leaf.name}: a range needs low and high.")
@@ -149,9 +155,7 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
     if zero:
         coerce(leaf, 0)
     if step is not None and (isinstance(step, bool) or not isinstance(step, int | float) or step <= 0 or log or one_minus):
-        raise ConfigError(
-            f"{leaf.name}: step = {shown_value(step)}: expected a number above 0, on a scale that is not logarithmic."
-        )
+        raise ConfigError(f"{leaf.name}: step = {shown(step)}: expected a number above 0, on a scale that is not logarithmic.")
     return Range(leaf.name, low, high, log, one_minus, zero, step, *_shapes(leaf, given, base))
 
 
@@ -169,12 +173,12 @@ def _end(leaf: Leaf, given: Any) -> Any:
 def _flag(leaf: Leaf, given: Mapping[str, Any], word: str) -> bool:
     value = given.get(word, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{leaf.name}: {word} = {shown_value(value)}: expected true or false.")
+        raise ConfigError(f"{leaf.name}: {word} = {shown(value)}: expected true or false.")
     return value
 
 
 def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[str, ...], ScheduleText | None]:
-    """The forms of a schedule that are tried, and the base's."""
+    """The shapes of a schedule that are tried, and the schedule of the base."""
     if leaf.type is not ScheduleText:
         if "schedule" in given:
             raise ConfigError(f"{leaf.name}: schedule is for settings that may be one, and {leaf.name} may not.")
@@ -182,7 +186,7 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
     own: ScheduleText = of(base, leaf.name)
     shapes = given.get("schedule", ["base"])
     if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
-        raise ConfigError(f"{leaf.name}: schedule = {shown_value(shapes)}: expected a list of {', '.join(SHAPES)}.")
+        raise ConfigError(f"{leaf.name}: schedule = {shown(shapes)}: expected a list of {', '.join(SHAPES)}.")
     if "base" in shapes and not isinstance(own.plain(), float) and own.initial == 0:
         raise ConfigError(
             f"{leaf.name}: the base has {own}, which begins at 0 and cannot be scaled: give schedule: [constant, linear]."
@@ -191,5 +195,5 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
 
 
 def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
-    """``base`` with what was drawn for a trial, each setting in its range; not yet held against each other."""
+    """``base`` with the settings of a trial. Each is in its range; whether they fit together is not checked yet."""
     return override(base, settings, join=False)

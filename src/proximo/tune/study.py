@@ -1,4 +1,4 @@
-"""The study: batches of trials asked for, trained, judged and told, until trials or time are used up; then a final round."""
+"""The study: batches of trials are drawn, trained and selected until trials or time are used up; then comes a final round."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 
 from optuna.trial import Trial
 
+from proximo.collect.program_cache import environment, program_key
 from proximo.config import Config, override
+from proximo.config.validation import validate
 from proximo.errors import ConfigError, command
-from proximo.run.reuse import environment, program_key
-from proximo.run.validation import validate
+from proximo.tune.batch import Batch
 from proximo.tune.dimension import Parameters
-from proximo.tune.evaluated import Reached, Watch
-from proximo.tune.judging import OUT_OF_TIME, Judging, Trainer
 from proximo.tune.plan import StudyPlan
 from proximo.tune.progress import Reporter
+from proximo.tune.pruning import OUT_OF_TIME, Trainer, TrialSelection
 from proximo.tune.record import FINAL, TEST, Record, best_of, finalists, open_study, records
 from proximo.tune.sampling import draw, explores, make_pruner, make_sampler, shared_part
-from proximo.tune.space import shown, with_settings
-from proximo.tune.trials import make_batch
+from proximo.tune.space import setting_values, with_settings
+from proximo.tune.trial import TrialResult, Watch
 
 BATCH = "batch"
-"""A trial's attribute: the first trial of those that it was asked for with."""
-NO_MEMORY = "the memory did not suffice"
-LEAST_SHARE = 0.03
-"""Of a batch, before its speed is believed."""
+"""Attribute of a trial: the first trial of its batch."""
+NO_MEMORY = "there was not enough memory"
+MIN_SHARE = 0.03
+"""Share of a batch after which its speed is used."""
 
 
 class OutOfTimeError(Exception):
-    """A batch would not end in time."""
+    """A batch cannot end in time."""
 
 
 def shaping(plan: StudyPlan) -> set[str]:
-    """The searched settings whose values change the compiled program: those of a batch have to share them."""
+    """The searched settings whose values change the compiled program. All trials of a batch share them."""
     env = environment(plan.base)
 
     def key(name: str, value: Any) -> Any:
@@ -46,7 +46,7 @@ def shaping(plan: StudyPlan) -> set[str]:
 
 
 class Study:
-    """A study in ``folder``. ``deadline`` is on ``time.monotonic``'s clock; the final round's time is kept back from it."""
+    """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``; the search ends early enough for the final round."""
 
     def __init__(self, folder: Path, plan: StudyPlan, watch: Watch, reporter: Reporter, deadline: float = math.inf):
         self.folder, self.plan, self.watch, self.reporter, self.deadline = folder, plan, watch, reporter, deadline
@@ -58,19 +58,21 @@ class Study:
 
     @property
     def trials(self) -> list[Record]:
-        """All of them, as they stand."""
+        """All trials so far."""
         return records(self.study)
 
     def search(self) -> None:
-        """Batches, until trials or time are used up. Raises ``StoppedError``, with the trials of the batch left as running."""
+        """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it; the trials of the batch
+        stay marked as running."""
         while batch := self._next_batch():
             started = time.monotonic()
             self._train(batch)
             self._seconds.append(time.monotonic() - started)
 
     def final_round(self) -> None:
-        """Train the best trials anew on seeds that the search has not used, and the base where it may still be better; the best of
-        these wins. Then train the winner on test seeds, because its score in the final round is the highest of several and too high on average."""
+        """Train the best trials again on seeds that the search has not used, and the base if it may still be better. The best of
+        them wins. Then train the winner on test seeds, because its score in the final round is the highest of several, and too
+        high on average."""
         tried: set[int] = set()
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
@@ -104,22 +106,22 @@ class Study:
 
     def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
         """The scores of the trial by seed; an empty list if a seed ended with NaN."""
-        found: list[Reached] = []
+        found: list[TrialResult] = []
 
-        def judge(number: int, now: dict[int, Reached]) -> Collection[int]:
-            found.append(now[0])
-            return () if now[0].failure or now[0].final else now
+        def select(evaluation: int, results: dict[int, TrialResult]) -> Collection[int]:
+            found.append(results[0])
+            return () if results[0].failure or results[0].final else results
 
         self.watch.advanced = self.reporter.advanced
-        make_batch([self._config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, judge)
+        Batch([self._config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, select)
         return list(found[-1].returns)
 
     def _config(self, number: int, settings: dict[str, Any]) -> Config:
         return self.plan.base if number == 0 else with_settings(self.plan.base, settings)
 
     def _next_batch(self) -> dict[int, Trial]:
-        """The trials to be trained now, by number: those that an interruption has left, and with them as many new ones as fit.
-        Empty when the study is over."""
+        """The trials of the next batch by number: those that an interruption has left, and as many new ones as fit. Empty if the
+        study is over."""
         trials = self.study.get_trials(deepcopy=False)
         left = [t.number for t in trials if not t.state.is_finished()]
         first = min(left, default=len(trials))
@@ -132,8 +134,8 @@ class Study:
         return {number: self._ask(number, begun, shared) for number in numbers}
 
     def _shared(self, first: int) -> Parameters:
-        """The parameters that a batch has in common, those that change the program (all, where trials train one by one): of its first
-        trial, where that was drawn before an interruption."""
+        """The parameters that a batch has in common: those that change the compiled program (all, if trials train one by one). If
+        the first trial was drawn before an interruption, they are its parameters."""
         space, alone = self.plan.space, self.plan.together == 1
         names = {key for d in space.dimensions if alone or d.name in self.shaping for key in d.distributions()}
         if first == 0:
@@ -154,21 +156,21 @@ class Study:
         return True
 
     def _ask(self, number: int, begun: int, shared: Parameters) -> Trial:
-        """Trial ``number`` with all that is drawn for it; asked for now, or by a process that was interrupted."""
+        """Trial ``number`` with its parameters. It is a new one, or one that an interrupted process has begun."""
         plan, trials = self.plan, self.study.get_trials(deepcopy=False)
         fixed = shared if number else self.base_parameters or {}
         self.study.sampler = make_sampler(plan.base.run.seed, number, fixed)
-        # Optuna has no public way to take up a trial that was begun, but for its constructor.
+        # Only its constructor can continue a trial that was begun; Optuna has no other public way.
         trial = Trial(self.study, trials[number]._trial_id) if number < len(trials) else self.study.ask()
         trial.set_user_attr(BATCH, begun)
         drawn = draw(trial, plan.space) if number or self.base_parameters is not None else {}
-        trial.set_user_attr("settings", plan.space.settings(drawn) if number else shown(plan.base, plan.space.names))
+        trial.set_user_attr("settings", plan.space.settings(drawn) if number else setting_values(plan.base, plan.space.names))
         return trial
 
     def _train(self, batch: dict[int, Trial]) -> None:
         settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
         configs = {number: self._config(number, settings[number]) for number in batch}
-        judge = Judging(
+        selection = TrialSelection(
             batch,
             settings,
             deadline=lambda: self.search_deadline,
@@ -177,7 +179,7 @@ class Study:
             base_in_space=self.base_parameters is not None,
         )
         for number in [n for n in batch if n and not self._fits(settings[n])]:
-            judge.finish(number, "failed", Reached((), "its settings do not fit together"))
+            selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
             del configs[number]
         if not configs:
             return
@@ -185,31 +187,31 @@ class Study:
         shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
         self.reporter.batch(numbers, shared)
         width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
-        trainer = make_batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
-        judge.begin(numbers, trainer)
+        trainer = Batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+        selection.begin(numbers, trainer)
         self.watch.advanced = lambda share: self._advanced(share, trainer, cuts=0 not in numbers)
         try:
-            trainer.train(self.plan.evaluations, judge)
+            trainer.train(self.plan.evaluations, selection)
         except OutOfTimeError:
-            for number in sorted(judge.live):
-                judge.finish(number, "pruned", Reached((), OUT_OF_TIME))
+            for number in sorted(selection.live):
+                selection.finish(number, "pruned", TrialResult((), OUT_OF_TIME))
         except Exception as error:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            for number in sorted(judge.live):
-                judge.finish(number, "failed", Reached((), NO_MEMORY))
+            for number in sorted(selection.live):
+                selection.finish(number, "failed", TrialResult((), NO_MEMORY))
 
     def _advanced(self, share: float, trainer: Trainer, cuts: bool) -> None:
-        """Tell how far a batch is, and end it (``cuts``) where it cannot come to its end before the final round has to begin."""
+        """Report how far a batch is. With ``cuts``, end it if it cannot end before the final round has to begin."""
         self.reporter.advanced(share)
-        if cuts and share > LEAST_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
+        if cuts and share > MIN_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
             raise OutOfTimeError
 
     def _tell(self, trial: Record) -> None:
         self.reporter.finished(trial, best_of(self.trials), self.seconds_left())
 
     def _time_is_up(self) -> bool:
-        """Whether another batch would most likely not end before the final round has to begin."""
+        """Whether another batch would probably not end before the final round has to begin."""
         usual = sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
         return time.monotonic() + usual > self.search_deadline
 
@@ -226,7 +228,7 @@ class Study:
         return sum(t.full_seconds for t in left) + test
 
     def seconds_left(self) -> float | None:
-        """By the time that trials took so far; None before the first one."""
+        """Estimated by the seconds of the trials so far; None before the first one."""
         trials = self.trials
         done = [t.seconds for t in trials if t.state != "running"]
         if not done:

@@ -1,4 +1,4 @@
-"""brax: its raw environment, step for step, and its own wrapper's truncation."""
+"""brax: transitions equal those of its environment and of its episode wrapper."""
 
 import functools
 
@@ -27,8 +27,8 @@ def rows(steps=12):
     return played(pendulum(), steps)
 
 
-def test_states_and_ends_are_those_of_brax_and_its_wrapper_for_episodes():
-    """Beyond the end too: nothing is reset inside."""
+def test_states_and_ends_equal_those_of_brax():
+    """Also after the end, because nothing is reset inside."""
     ours, actions, keys = rows()
     env = library.training.EpisodeWrapper(library.get_environment("inverted_pendulum", backend="spring"), LIMIT, 1)
     step = jax.jit(env.step)
@@ -79,7 +79,7 @@ def test_what_brax_has_not_is_said():
         make_env("brax:ant", {"backend": "hard"})
 
 
-def test_those_listed_are_all_but_the_broken_one_and_the_empty_one():
+def test_all_but_two_unusable_environments_are_listed():
     assert set(brax.names()) == set(library._envs) - {"swimmer", "fast"}
 
 

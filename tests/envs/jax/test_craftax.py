@@ -1,4 +1,4 @@
-"""Craftax: its own steps, and which of its ends is the limit's."""
+"""Craftax: its transitions, and which ends are truncations."""
 
 import functools
 
@@ -28,7 +28,7 @@ def rows():
     return played(classic(), LIMIT + 2)
 
 
-def test_states_are_those_of_craftax_and_only_the_reason_of_the_end_is_parted():
+def test_states_equal_those_of_craftax_and_ends_are_separated():
     ours, actions, keys = rows()
     env = library.make_craftax_env_from_name(CLASSIC, auto_reset=False)
     params = env.default_params.replace(max_timesteps=LIMIT)
@@ -70,7 +70,7 @@ def test_what_craftax_has_not_is_said():
 
 @pytest.mark.slow
 def test_pictures_are_bytes_of_what_craftax_gives():
-    """Craftax takes minutes to prepare its textures when a picture is first asked for; it keeps them."""
+    """Craftax prepares its textures for minutes when the first picture is drawn, and saves them."""
     name = "Craftax-Classic-Pixels-v1"
     env = make_env(f"craftax:{name}")
     _, seen = env.reset(jax.random.key(0), env.default_params)

@@ -1,4 +1,4 @@
-"""jumanji: its own steps; its limits of time, which it mostly tells as failures; its masks."""
+"""jumanji: its transitions, time limits and masks."""
 
 import functools
 
@@ -23,7 +23,7 @@ def own_action(env, action):
 
 
 def flat(observation):
-    """jumanji's observation as leaves, in the order of names."""
+    """Return the leaves of jumanji's observation, in the order of names."""
     if not hasattr(observation, "_asdict"):
         return [np.asarray(observation).reshape(-1)]
     parts = sorted(observation._asdict().items())
@@ -32,7 +32,7 @@ def flat(observation):
 
 @pytest.mark.parametrize("name", ["Snake-v1", "Tetris-v0", "Cleaner-v0", "RubiksCube-v0", "Game2048-v1", "JobShop-v0", "Maze-v0"])
 def test_states_are_those_of_jumanji(name):
-    """Until the end, which is jumanji's own within its limit."""
+    """Until the end, which is that of jumanji within its limit."""
     env = make_env(f"jumanji:{name}")
     ours, actions, keys = played(env, 8)
     own = library.make(name)
@@ -51,7 +51,7 @@ def test_states_are_those_of_jumanji(name):
 
 @functools.cache
 def at_the_limit(name, seed=0):
-    """The last step of an episode that nothing but a limit of two steps can end, by us and by jumanji."""
+    """Return the last step of an episode that only a limit of two steps can end, from proximo and from jumanji."""
     ours, actions, keys = played(make_env(f"jumanji:{name}", {"time_limit": 2}), 2, seed)
     env, own = make_env(f"jumanji:{name}", {"time_limit": 2}), library.make(name, time_limit=2)
     state, timestep = own.reset(LEGACY(keys[0]))
@@ -61,7 +61,7 @@ def at_the_limit(name, seed=0):
 
 
 @pytest.mark.parametrize("name", LIMITED)
-def test_the_limit_truncates_though_jumanji_calls_it_a_failure(name):
+def test_the_limit_truncates_although_jumanji_terminates(name):
     ours, timestep = at_the_limit(name)
     assert [row[3:] for row in ours] == [(False, False), (False, False), (False, True)]
     assert bool(timestep.last())
@@ -69,7 +69,7 @@ def test_the_limit_truncates_though_jumanji_calls_it_a_failure(name):
 
 
 def crash(**settings):
-    """A snake that always goes up, to the end of its episode: the number of steps, and whether it was terminated, truncated."""
+    """Move a snake up until its episode ends. Returns the number of steps, terminated and truncated."""
     env = make_env("jumanji:Snake-v1", settings)
     step, (state, _), length, ended = jax.jit(env.step), env.reset(jax.random.key(0), ()), 0, (False, False)
     while not any(ended):
@@ -95,7 +95,7 @@ def test_masks_stand_where_the_policy_looks_for_them():
 
 
 def test_a_joint_mask_allows_what_jumanji_allows():
-    """Of Tetris's 40 pairs of a rotation and a column, by what jumanji does with each: a forbidden one ends the episode."""
+    """The mask of Tetris's 40 pairs of rotation and column agrees with jumanji, which ends the episode after a forbidden pair."""
     env = make_env("jumanji:Tetris-v0")
     state, observation = env.reset(jax.random.key(0), ())
     after = jax.jit(jax.vmap(lambda action: env.step(jax.random.key(0), state, action, ())))(jnp.arange(40))
@@ -103,7 +103,7 @@ def test_a_joint_mask_allows_what_jumanji_allows():
     assert 0 < np.asarray(after[3]).sum() < 40
 
 
-def test_a_count_of_steps_is_a_number_and_no_category_of_thousands():
+def test_a_count_of_steps_is_not_a_category():
     space = dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"]
     assert space == Box((), 0, 7, "int32")
 
@@ -118,7 +118,7 @@ def test_it_is_trained(name):
 def test_what_is_not_served_is_said():
     with pytest.raises(EnvError, match=r"jumanji has no environment 'Snake-v2' \(did you mean 'Snake-v1'\?\)"):
         make_env("jumanji:Snake-v2")
-    for name in jumanji.NOT_SERVED:
+    for name in jumanji.UNSUPPORTED:
         with pytest.raises(EnvError, match=rf"jumanji:{name} cannot be trained: .*`proximo envs jumanji` lists"):
             make_env(f"jumanji:{name}")
     with pytest.raises(ConfigError, match=r"jumanji:Snake-v1 has no parameter 'num_row' \(did you mean 'num_rows'\?\)"):
@@ -127,14 +127,14 @@ def test_what_is_not_served_is_said():
         make_env("jumanji:Snake-v1", {"time_limit": 1.5})
 
 
-def test_those_listed_are_all_but_those_that_are_not_served():
-    assert set(jumanji.names()) == library.registered_environments() - set(jumanji.NOT_SERVED)
+def test_all_supported_environments_are_listed():
+    assert set(jumanji.names()) == library.registered_environments() - set(jumanji.UNSUPPORTED)
 
 
-def test_an_environment_with_several_rewards_that_is_not_known_is_refused():
+def test_an_unknown_environment_with_several_rewards_raises():
     """Connector under another id."""
     library.register(id="Others-v7", entry_point="jumanji.environments:Connector")
-    with pytest.raises(EnvError, match=r"jumanji:Others-v7 cannot be trained: each of its agents has a reward of its own"):
+    with pytest.raises(EnvError, match=r"jumanji:Others-v7 cannot be trained: each of its agents has its own reward"):
         make_env("jumanji:Others-v7")
 
 

@@ -1,4 +1,4 @@
-"""Libraries of JAX environments that are extras: what is said, and listed, without them."""
+"""Optional libraries of JAX environments that are not installed: errors and listings."""
 
 import sys
 import tomllib
@@ -23,7 +23,7 @@ IDS = {
 
 @pytest.fixture
 def without(monkeypatch):
-    """As if none of them were installed."""
+    """Make the imports of all of them fail."""
     modules = [module for module, _ in IDS.values()]
     for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
         monkeypatch.delitem(sys.modules, name)
@@ -31,7 +31,7 @@ def without(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # importing it is an ImportError
 
 
-def test_each_has_an_extra_and_an_id_of_its_own():
+def test_each_library_has_an_extra_and_an_id():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert tuple(IDS) == EXTRAS
     assert set(EXTRAS) <= set(project["optional-dependencies"])
@@ -49,7 +49,7 @@ def test_a_missing_library_is_named_with_its_extra(extra):
 
 
 @pytest.mark.usefixtures("without")
-def test_a_missing_library_lists_nothing_but_how_to_install_it(capsys):
+def test_a_missing_library_lists_nothing(capsys):
     assert all(listing()[extra] == [] for extra in EXTRAS)
     assert main(["envs", "brax"]) == 0
     assert capsys.readouterr().out.startswith("brax: not installed (pip install 'proximo[brax]')")
@@ -65,11 +65,11 @@ def test_an_installed_library_is_listed_without_being_imported(tmp_path, monkeyp
     for extra, (_, env_id) in IDS.items():
         assert env_id in listed[extra]
     assert main(["envs"]) == 0
-    assert "brax: 10 ids, as brax:ant; `proximo envs brax` lists them" in capsys.readouterr().out
+    assert "brax: 10 ids, such as brax:ant; `proximo envs brax` lists them" in capsys.readouterr().out
 
 
-def test_a_library_that_lacks_one_of_its_own_says_which(tmp_path, monkeypatch):
-    """It is installed: the extra would not help."""
+def test_a_library_with_a_missing_dependency_raises_with_its_name(tmp_path, monkeypatch):
+    """The library is installed, so the message does not name the extra."""
     (tmp_path / "jumanji.py").write_text("import no_such_library")
     monkeypatch.delitem(sys.modules, "jumanji", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))

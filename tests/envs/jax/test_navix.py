@@ -1,4 +1,4 @@
-"""navix: its own steps, without its autoreset; its truncation; what its cells hold."""
+"""navix: its transitions without autoreset, its truncations, and the contents of its cells."""
 
 import functools
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.checks.in_jax import action_of
-from proximo.drivers import vector
+from proximo.checks.random_action import action_of
+from proximo.collect import jax_vector
 from proximo.envs import make_env
 from proximo.envs.jax import navix
 from proximo.errors import ConfigError, EnvError
@@ -38,18 +38,18 @@ def test_states_are_those_of_navix(view):
         assert same(state.state.entities, timestep.state.entities)
         assert same((observation, reward), (timestep.observation, timestep.reward))
         assert (terminated, truncated) == (bool(timestep.is_termination()), bool(timestep.is_truncation()))
-    assert ours[-1][4], "the last row is that of the limit"
+    assert ours[-1][4], "the last step is that of the limit"
 
 
 def test_the_limit_truncates_and_nothing_is_reset_inside():
     ours, *_ = played(room(), 2 * LIMIT)
     truncated = [row[4] for row in ours]
     assert truncated.index(True) == LIMIT
-    assert int(ours[LIMIT + 1][0].t) == LIMIT + 1, "navix's own step would begin anew here and ignore the action"
+    assert int(ours[LIMIT + 1][0].t) == LIMIT + 1, "navix's own step would reset here and ignore the action"
 
 
 @pytest.mark.parametrize("limit", [9, 5])
-def test_the_goal_terminates_even_at_the_limit_and_is_a_success(limit):
+def test_reaching_the_goal_at_the_limit_terminates_with_success(limit):
     env = room(max_steps=limit)
     step = jax.jit(env.step)
     state, _ = env.reset(jax.random.key(0), ())
@@ -58,7 +58,7 @@ def test_the_goal_terminates_even_at_the_limit_and_is_a_success(limit):
     assert (float(reward), bool(terminated), bool(truncated), bool(info["success"])) == (1.0, True, False, True)
 
 
-def test_spaces_are_those_of_navix_and_of_what_cells_hold():
+def test_spaces_agree_with_navix_and_its_cells():
     env = library.make(NAME)
     assert room().observation_space.shape == env.observation_space.shape
     assert room().action_space == Discrete(int(env.action_space.n))
@@ -66,7 +66,7 @@ def test_spaces_are_those_of_navix_and_of_what_cells_hold():
     assert room(view="rgb").observation_space == Box(rgb.observation_space.shape, 0.0, 255.0, "uint8")
 
 
-def test_the_picture_of_the_empty_level_is_not_carried_along():
+def test_the_state_has_no_picture_of_the_empty_level():
     state, _ = room().reset(jax.random.key(0), ())
     assert sum(x.nbytes for x in jax.tree.leaves(state)) < 1000
     picture = room().render(jax.device_get(state), ())
@@ -102,21 +102,21 @@ def test_all_are_listed_but_those_without_a_reward():
 
 
 def seen(env, steps):
-    """The largest number of each channel of the cells in a random play of some environments."""
+    """Return the largest value of each channel of the cells in random episodes of some environments."""
     params = env.default_params
 
     def one(carry, key):
         keys = jax.random.split(key, 2)
         actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(keys[0], 16), carry[1])
-        carry = vector.step(env, jax.random.split(keys[1], 16), carry[0], actions, carry[1], params)[:2]
+        carry = jax_vector.step(env, jax.random.split(keys[1], 16), carry[0], actions, carry[1], params)[:2]
         return carry, carry[1].max((0, 1, 2))
 
-    start = vector.reset(env, jax.random.split(jax.random.key(0), 16), params)
+    start = jax_vector.reset(env, jax.random.split(jax.random.key(0), 16), params)
     return jax.jit(lambda c: jax.lax.scan(one, c, jax.random.split(jax.random.key(1), steps)))(start)[1].max(0)
 
 
 @pytest.mark.slow
-def test_all_can_be_traced_and_their_cells_are_within_the_space():
+def test_all_can_be_traced_with_cells_within_the_space():
     traceable(navix.names(), lambda name: make_env(f"navix:{name}"))
     for name in navix.names():
         if "16x16" not in name:

@@ -1,4 +1,4 @@
-"""MuJoCo Playground: its raw environment, step for step, and its own wrapper's truncation."""
+"""MuJoCo Playground: transitions equal those of its environment and of its episode wrapper."""
 
 import functools
 
@@ -26,8 +26,8 @@ def rows():
     return played(cartpole(), 8)
 
 
-def test_states_and_ends_are_those_of_playground_and_its_wrapper_for_episodes():
-    """Beyond the end too: nothing is reset inside."""
+def test_states_and_ends_equal_those_of_playground():
+    """Also after the end, because nothing is reset inside."""
     ours, actions, keys = rows()
     raw = library.registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
     env = library.wrapper.brax_training.EpisodeWrapper(raw, LIMIT, 1)
@@ -50,7 +50,7 @@ def test_spaces_are_those_of_playground():
 
 
 def test_a_state_that_is_done_terminates():
-    """It is done where the physics has come to NaN; no random play does that soon."""
+    """It terminates when the physics becomes NaN, which random actions do not cause soon."""
     (state, steps), *_ = rows()[0][0]
     broken = state.replace(data=state.data.replace(qpos=state.data.qpos * float("nan")))
     _, _, _, terminated, truncated, _ = jax.jit(cartpole().step)(jax.random.key(0), (broken, steps + LIMIT), rows()[1][0], ())

@@ -1,4 +1,4 @@
-"""Adapters to libraries of JAX environments, one file each."""
+"""Adapters to libraries of JAX environments, one file each. See ``envs/registry.py`` to add one."""
 
 EXTRAS = ("brax", "craftax", "jumanji", "navix", "playground")
-"""Those that an extra of proximo's installs: the adapter, the extra and the first word of an id have the same name."""
+"""Libraries that an optional extra installs. The extra, the adapter module and the prefix of an id have the same name."""

@@ -1,4 +1,4 @@
-"""gymnax: its ``step_env`` and its own truncation test, not its autoreset (which resets at every step)."""
+"""``gymnax:CartPole-v1``: gymnax without its autoreset, which resets at every step."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs import masked
-from proximo.envs.jax.drawing import FPS, drawing_of
-from proximo.envs.settings import replace_params
+from proximo.envs import hidden_velocities
+from proximo.envs.env_settings import replace_params
+from proximo.envs.jax.gymnax_drawing import FPS, drawing_of
+from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, nearest
 from proximo.spaces import from_any
 
-# Fetches its data from the internet when it is made.
 DOWNLOADS = ("MNISTBandit-bsuite",)
-
-
-# What gymnax imports for drawing only: with pandas and scipy behind it half of its import time, and 105 MB (219 for 324).
+"""Environments that download data when they are made."""
 DRAWING = ("seaborn", "matplotlib.pyplot")
+"""Modules that gymnax needs for drawing only. They are half of its import time and 105 MB of its memory."""
 
 
 class _Deferred(ModuleType):
-    """Stands for a module that is imported when one of its attributes is first used."""
+    """Imports a module when one of its attributes is first used."""
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(importlib.import_module(self.__name__), attribute)
 
 
 def _gymnax() -> ModuleType:
-    """The library, imported when it is first needed, without what it needs for drawing only."""
+    """Import gymnax without the modules that it needs for drawing only."""
     if "gymnax" not in sys.modules:
         deferred = [name for name in DRAWING if name not in sys.modules]
         sys.modules.update({name: _Deferred(name) for name in deferred})
@@ -44,22 +43,30 @@ def _gymnax() -> ModuleType:
                 raise
             raise EnvError("gymnax is not installed: pip install gymnax (1.0.1 needs gymnasium < 1.4).") from None
         finally:
-            # Only gymnax holds the stand-ins: whoever imports these modules later gets the real ones.
+            # Only gymnax keeps the deferred modules; later imports elsewhere get the real ones.
             for name in deferred:
                 sys.modules.pop(name, None)
     return sys.modules["gymnax"]
 
 
 def names() -> list[str]:
-    """What gymnax has registered, and which of these can hide their velocities; none where it is not installed."""
+    """Return all environments, those with hidden velocities included; empty if gymnax is not installed."""
     if importlib.util.find_spec("gymnax") is None:
         return []
     registered = list(_gymnax().registered_envs)
-    return [*registered, *(name for name in masked.names() if masked.base(name) in registered)]
+    return [*registered, *(name for name in hidden_velocities.names() if hidden_velocities.base(name) in registered)]
+
+
+def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
+    """Make an environment of gymnax; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
+    mask = hidden_velocities.mask_of(name)
+    if mask is None:
+        return GymnaxEnvironment(name, settings)
+    return hidden_velocities.JaxHiddenVelocities(GymnaxEnvironment(mask.base, settings), mask)
 
 
 class GymnaxEnvironment:
-    """An environment of gymnax in proximo's protocol; ``settings`` are fields of its parameters."""
+    """An environment of gymnax as a ``JaxEnvironment``; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
         gymnax = _gymnax()
@@ -76,12 +83,12 @@ class GymnaxEnvironment:
             self.render, self.render_fps = draw, FPS.get(name, 12)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """gymnax gives the observation first."""
+        """Start an episode. gymnax returns the observation first."""
         observation, state = self.env.reset_env(key, params)
         return state, observation
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """One step; a step that terminates is not truncated, even at the time limit."""
+        """Take one step. A step that terminates is not truncated, even at the time limit."""
         observation, state, reward, terminated, info = self.env.step_env(key, state, action, params)
         truncated = jnp.asarray(self.env.is_truncated(state, params)) & ~jnp.asarray(terminated)
         return state, observation, reward, terminated, truncated, info

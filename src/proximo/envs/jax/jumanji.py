@@ -1,4 +1,4 @@
-"""``jumanji:Snake-v1``: jumanji's environments, whose limits of time become truncations."""
+"""``jumanji:Snake-v1``: jumanji, with time limits as truncations."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from proximo.custom_code import custom_code_errors
+from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import libraries
-from proximo.envs.settings import hold_names, take_limit
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
-from proximo.users_code import users_code
 
 NAMES = (
     "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
     "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",
     "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1", "SlidingTilePuzzle-v0",
 )  # fmt: skip
-NOT_SERVED = {
-    "Connector-v3": "each of its agents has a reward of its own",
-    "LevelBasedForaging-v0": "each of its agents has a reward of its own",
-    "SearchAndRescue-v0": "each of its agents has a reward of its own",
-    "MultiCVRP-v0": "its actions are of a range of whole numbers that its mask does not cover",
-    "Sokoban-v0": "its levels are fetched from the internet while it is made",
+UNSUPPORTED = {
+    "Connector-v3": "each of its agents has its own reward",
+    "LevelBasedForaging-v0": "each of its agents has its own reward",
+    "SearchAndRescue-v0": "each of its agents has its own reward",
+    "MultiCVRP-v0": "its actions are integers of a range that its mask does not cover",
+    "Sokoban-v0": "it downloads its levels",
 }
 NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """What jumanji has and can be trained here; none where it is not installed."""
+    """Return the environments that can be trained; empty if jumanji is not installed."""
     return libraries.listed("jumanji", NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JumanjiEnvironment:
-    """jumanji's environment; ``settings`` are arguments of its class, as ``time_limit``."""
+    """Make an environment of jumanji; ``settings`` are arguments of its class, as ``time_limit``."""
     return JumanjiEnvironment(name, settings)
 
 
 class JumanjiEnvironment:
-    """An environment of jumanji in proximo's protocol.
+    """An environment of jumanji as a ``JaxEnvironment``.
 
-    Most of its environments call their time limit a termination (``discount`` 0). So they run here without it, and a count of steps
-    truncates. A mask over all combinations of an action's components makes these one Discrete action.
+    Most environments report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class
+    truncates. If a mask has an entry for every combination of the action's components, the action becomes one Discrete action.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"jumanji:{name}"
         library = libraries.load("jumanji", env_id, "jumanji")
-        if name in NOT_SERVED:
-            raise EnvError(f"{env_id} cannot be trained: {NOT_SERVED[name]}; `proximo envs jumanji` lists those that can.")
+        if name in UNSUPPORTED:
+            raise EnvError(f"{env_id} cannot be trained: {UNSUPPORTED[name]}; `proximo envs jumanji` lists those that can.")
         known = library.registration._REGISTRY
-        libraries.hold_known(name, known, "jumanji")
-        hold_names(settings, inspect.signature(library.registration.load(known[name].entry_point)).parameters, env_id)
+        libraries.check_known(name, known, "jumanji")
+        check_names(settings, inspect.signature(library.registration.load(known[name].entry_point)).parameters, env_id)
         if "time_limit" in settings:
             take_limit(settings, "time_limit", NO_LIMIT)
-        with users_code(f"Making {env_id}"):
+        with custom_code_errors(f"Making {env_id}"):
             self.env = library.make(name, **settings)
             if self.env.reward_spec.shape != ():
-                raise EnvError(f"{env_id} cannot be trained: each of its agents has a reward of its own.")
-            # Its specs are computed by now, and all that asks for the limit later is the end of an episode.
+                raise EnvError(f"{env_id} cannot be trained: each of its agents has its own reward.")
+            # The specs are computed already; from now on only the end of an episode depends on the limit.
             self.limit = getattr(self.env, "time_limit", NO_LIMIT)
             self.env.time_limit = NO_LIMIT
             to_space = library.specs.jumanji_specs_to_gym_spaces
@@ -71,28 +71,28 @@ class JumanjiEnvironment:
         self.default_params = ()
         assert isinstance(seen, Dict)  # jumanji's observations are named tuples
         self.parts: dict[str, Space] = dict(seen.spaces)
-        if "step_count" in self.parts:  # in two environments a category of thousands, without the last
+        if "step_count" in self.parts:  # two environments declare thousands of categories, and miss the last
             self.parts["step_count"] = Box((), 0, self.limit, "int32")
         self.nvec: tuple[int, ...] = ()
         mask = self.parts.pop(ACTION_MASK, None)
         if isinstance(mask, Box | MultiBinary):
-            self._join(mask.shape)
+            self._join_components(mask.shape)
             self.parts[ACTION_MASK] = MultiBinary((math.prod(mask.shape),))
         self.observation_space = Dict(tuple(self.parts.items()))
 
-    def _join(self, mask: tuple[int, ...]) -> None:
-        """Make one action of several components whose mask has an entry for each of their combinations."""
+    def _join_components(self, mask: tuple[int, ...]) -> None:
+        """Make the action Discrete if its mask has an entry for every combination of its components."""
         if isinstance(self.action_space, MultiDiscrete) and mask == self.action_space.nvec:
             self.nvec = mask
             self.action_space = Discrete(math.prod(mask))
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """The state is jumanji's and a count of steps."""
+        """Start an episode. The state is that of jumanji and the number of steps."""
         state, timestep = self.env.reset(libraries.legacy(key))
         return (state, jnp.int32(0)), self._seen(timestep.observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """One step; one that terminates is not truncated, even at the limit. A last step that keeps its discount is truncated."""
+        """Take one step. A step that terminates is not truncated, even at the limit. A last step with a discount is truncated."""
         parts = jnp.stack(jnp.unravel_index(action, self.nvec)) if self.nvec else action
         inner, timestep = self.env.step(state[0], parts)
         steps, last = state[1] + 1, timestep.last()
@@ -101,7 +101,7 @@ class JumanjiEnvironment:
         return (inner, steps), self._seen(timestep.observation), timestep.reward, terminated, truncated, {}
 
     def _seen(self, observation: Any) -> dict[str, Any]:
-        """jumanji's observation as dictionaries."""
+        """Convert jumanji's named tuples to dictionaries."""
         seen = {name: _part(part, getattr(observation, name)) for name, part in self.parts.items()}
         return {name: x.reshape(-1) if name == ACTION_MASK else x for name, x in seen.items()}
 

@@ -1,4 +1,4 @@
-"""What the adapters share: a library is imported when one of its environments is made, and not before."""
+"""Imports a library when one of its environments is made, and reports a missing library or an unknown name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from types import ModuleType
 import jax
 from jaxtyping import Array, Key, UInt32
 
+from proximo.custom_code import custom_code_errors
 from proximo.errors import EnvError, lacking, nearest
-from proximo.users_code import users_code
 
 
 def load(module: str, env_id: str, extra: str) -> ModuleType:
-    """``module``, imported. Raises ``EnvError``: with proximo's ``extra`` where its library is not installed, with what the library
-    says where it cannot be imported."""
+    """Import ``module``.
+
+    Raises:
+        EnvError: The library is not installed (the message names the ``extra`` to install), or its import fails.
+    """
     if not _is_installed(module):
         raise lacking(env_id, extra)
-    with users_code(f"Importing {module}"):
+    with custom_code_errors(f"Importing {module}"):
         return importlib.import_module(module)
 
 
@@ -28,18 +31,20 @@ def _is_installed(module: str) -> bool:
 
 
 def listed(module: str, names: Iterable[str]) -> list[str]:
-    """``names`` where the library of ``module`` is installed, else none. They are written down in the adapters, because importing
-    these libraries takes 5 to 12 seconds each."""
+    """Return ``names`` if the library of ``module`` is installed, else an empty list.
+
+    Adapters list the names in their source because importing these libraries takes several seconds.
+    """
     return list(names) if _is_installed(module) else []
 
 
-def hold_known(name: str, known: Iterable[str], library: str) -> None:
-    """Raise ``EnvError`` where a library has no environment of that name."""
+def check_known(name: str, known: Iterable[str], library: str) -> None:
+    """Raise ``EnvError`` if ``name`` is not one of ``known``."""
     known = list(known)
     if name not in known:
         raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
 
 
 def legacy(key: Key[Array, ""]) -> UInt32[Array, " words"]:
-    """``key`` as plain numbers: these libraries know no other, or keep it in their state, which must be cast and compared."""
+    """Return ``key`` as integers, because these libraries expect such keys or keep them in their state."""
     return jax.random.key_data(key)

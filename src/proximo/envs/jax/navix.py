@@ -1,4 +1,4 @@
-"""``navix:Navix-Empty-5x5-v0``: navix's ``_step``; its ``step`` resets in the step behind an end and ignores that action."""
+"""``navix:Navix-Empty-5x5-v0``: navix without its autoreset (its ``_step``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from proximo.custom_code import custom_code_errors
+from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import libraries
-from proximo.envs.settings import hold_names, take_limit
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
-from proximo.users_code import users_code
 
 SIZES = ("5x5", "6x6", "8x8", "16x16")
 NAMES = (
@@ -26,26 +26,26 @@ NAMES = (
     *(f"Navix-GoToDoor-{size}-v0" for size in SIZES[:3]),
 )  # fmt: skip
 UNSOLVABLE = "Navix-KeyCorridor"
-"""Its ball, which ends an episode in MiniGrid when it is picked up, is neither picked up nor a goal in navix; its locked door stands open."""
+"""In MiniGrid, picking up the ball ends the episode. In navix the ball gives no reward, and the locked door is open."""
 LIMIT = 100
-"""Steps of an episode, navix's own default."""
+"""Default steps of an episode, as in navix."""
 VIEWS = ("symbolic", "symbolic_first_person", "rgb", "rgb_first_person")
 COUNTS = (11, 6, 4)
-"""Kinds of things, colours, and states of a door or directions: what a cell of a symbolic view holds."""
+"""Number of objects, of colors, and of door states or directions in a cell of a symbolic view."""
 
 
 def names() -> list[str]:
-    """What navix has; none where it is not installed."""
+    """Return all environments; empty if navix is not installed."""
     return libraries.listed("navix", NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> NavixEnvironment:
-    """navix's environment; ``settings`` are ``max_steps`` and ``view``."""
+    """Make an environment of navix; ``settings`` are ``max_steps`` and ``view``."""
     return NavixEnvironment(name, settings)
 
 
 class NavixEnvironment:
-    """An environment of navix in proximo's protocol. A symbolic view is read one-hot, as MiniGrid's is here."""
+    """An environment of navix as a ``JaxEnvironment``. The policy reads symbolic views one-hot, as for MiniGrid."""
 
     render_fps = 6
 
@@ -53,15 +53,15 @@ class NavixEnvironment:
         env_id = f"navix:{name}"
         library = libraries.load("navix", env_id, "navix")
         if name.startswith(UNSOLVABLE):
-            raise EnvError(f"{env_id} cannot be solved: navix has no reward for its ball, and its locked door stands open.")
-        libraries.hold_known(name, library.registry(), "navix")
-        hold_names(settings, ("max_steps", "view"), env_id)
+            raise EnvError(f"{env_id} cannot be solved: navix has no reward for its ball, and its locked door is open.")
+        libraries.check_known(name, library.registry(), "navix")
+        check_names(settings, ("max_steps", "view"), env_id)
         limit, settings = take_limit(settings, "max_steps", LIMIT)
         view = settings.get("view", VIEWS[0])
         if view not in VIEWS:
             hint = nearest(str(view), VIEWS)
             raise ConfigError(f"env_settings: view = {view!r}{hint}: expected {', '.join(VIEWS)}.")
-        with users_code(f"Making {env_id}"):
+        with custom_code_errors(f"Making {env_id}"):
             self.env = library.make(name, max_steps=limit, observation_fn=getattr(library.observations, view))
         self.default_params = ()
         self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb
@@ -73,24 +73,23 @@ class NavixEnvironment:
         self._draw = jax.jit(self._frame)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
-        """navix's timestep is the state."""
-        return self._kept(self.env.reset(libraries.legacy(key)))
+        """Start an episode. The state is navix's timestep."""
+        return self._state_and_observation(self.env.reset(libraries.legacy(key)))
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """One step; a success is told by its reward."""
+        """Take one step. A positive reward is a success."""
         timestep = self.env._step(state, action)
-        state, observation = self._kept(timestep)
+        state, observation = self._state_and_observation(timestep)
         reward = timestep.reward
         return state, observation, reward, timestep.is_termination(), timestep.is_truncation(), {"success": reward > 0}
 
-    def _kept(self, timestep: PyTree) -> tuple[PyTree, Array]:
-        """The timestep and its observation; without the picture of the empty level, a megabyte where it has 16×16 cells, unless
-        it is needed to draw the next one."""
+    def _state_and_observation(self, timestep: PyTree) -> tuple[PyTree, Array]:
+        """Drop the cached picture of the empty level (1 MB for 16×16 cells) from the state, unless observations are drawn from it."""
         state = timestep.state if self.is_picture else timestep.state.replace(cache=None)
         return timestep.replace(state=state), timestep.observation
 
     def render(self, state: PyTree, params: PyTree) -> np.ndarray:
-        """The whole level."""
+        """Draw the whole level."""
         return np.asarray(self._draw(state.state))
 
     def _frame(self, state: PyTree) -> Array:

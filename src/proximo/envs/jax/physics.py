@@ -1,4 +1,4 @@
-"""What brax and MuJoCo Playground share: ``reset(key)`` gives a state, ``step(state, action)`` the next one."""
+"""Robots of brax and MuJoCo Playground, which have the same interface: ``reset(key)`` and ``step(state, action)`` return a state."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from proximo.spaces import Box, Dict
 
 
 class Robot:
-    """A robot in proximo's protocol: the raw environment, truncated after ``limit`` steps.
+    """A robot as a ``JaxEnvironment``: the environment without its wrappers, truncated after ``limit`` steps.
 
-    Their wrappers are left out: they reset all copies to the states that these began with, and call a time limit ``done``. Actions are
-    -1 … 1: the environments scale them to the reach of their motors.
+    The wrappers of both libraries reset every copy to its first initial state, and report a time limit as ``done``. Actions are
+    -1 … 1; the environments scale them to the range of their motors.
     """
 
     def __init__(self, env: Any, limit: int):
         self.env, self.limit = env, limit
-        # Compiled where they are not already: `proximo check` calls them by themselves, and their thousands of operations one by one
-        # take minutes.
+        # `proximo check` calls reset and step outside of a compiled program. Without jit this takes minutes.
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         self.default_params = ()
         seen = jax.eval_shape(env.reset, legacy(jax.random.key(0))).obs
@@ -32,12 +31,12 @@ class Robot:
         self.action_space = Box((env.action_size,), -1.0, 1.0)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """The state is the library's and a count of steps."""
+        """Start an episode. The state is that of the library and the number of steps."""
         state = self._reset(legacy(key))
         return (state, jnp.int32(0)), state.obs
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """One step; one that terminates is not truncated, even at the limit."""
+        """Take one step. A step that terminates is not truncated, even at the limit."""
         inner, steps = state
         inner, steps = self._step(inner, action), steps + 1
         terminated = inner.done > 0

@@ -1,14 +1,14 @@
-"""``playground:CartpoleBalance``: MuJoCo Playground's control suite, without its wrappers (``physics.Robot``)."""
+"""``playground:CartpoleBalance``: MuJoCo Playground's control suite without its wrappers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from proximo.custom_code import custom_code_errors
+from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import libraries
 from proximo.envs.jax.physics import Robot
-from proximo.envs.settings import hold_names, take_limit
 from proximo.errors import EnvError
-from proximo.users_code import users_code
 
 NAMES = (
     "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup",
@@ -17,31 +17,31 @@ NAMES = (
     "WalkerRun", "WalkerStand", "WalkerWalk",
 )  # fmt: skip
 VISION = ("vision", "vision_config")
-"""Settings that are not served: pictures by Warp, on a GPU."""
+"""Settings that are not supported: they draw pictures with Warp on a GPU."""
 
 
 def names() -> list[str]:
-    """The control suite; none where MuJoCo Playground is not installed."""
+    """Return the tasks of the control suite; empty if MuJoCo Playground is not installed."""
     return libraries.listed("mujoco_playground", NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
-    """An environment of the control suite; ``settings`` are entries of its configuration.
+    """Make a task of the control suite; ``settings`` are entries of its configuration.
 
-    ``impl`` is ``jax`` unless it is set: Playground's own default, Warp, wants to know how many environments there will be.
+    ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
     """
     env_id = f"playground:{name}"
     library = libraries.load("mujoco_playground", env_id, "playground")
     suite = library.dm_control_suite
     if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):
         raise EnvError(
-            f"{env_id} is made of models that MuJoCo Playground fetches from the internet while it makes it, and is not served: its "
-            "control suite is (`proximo envs playground`); a class of your own can wrap it (docs/own-jax-environment.md)."
+            f"{env_id} cannot be trained: MuJoCo Playground downloads its models. Train a task of the control suite "
+            "(`proximo envs playground`), or wrap the environment in a class (docs/custom-jax-environment.md)."
         )
-    libraries.hold_known(name, suite.ALL_ENVS, "playground")
+    libraries.check_known(name, suite.ALL_ENVS, "playground")
     config = suite.get_default_config(name)
     limit, settings = take_limit(settings, "episode_length", config.episode_length)
-    hold_names(settings, [entry for entry in config if entry not in VISION], env_id)
+    check_names(settings, [entry for entry in config if entry not in VISION], env_id)
     overrides = {**({"impl": "jax"} if "impl" in config else {}), **settings, "episode_length": limit}
-    with users_code(f"Making {env_id}"):
+    with custom_code_errors(f"Making {env_id}"):
         return Robot(suite.load(name, config_overrides=overrides), limit)

@@ -1,4 +1,7 @@
-"""Proof-of-concept memory: remember on which side of a line the good goal was shown."""
+"""Proof-of-concept memory: remember on which side of a line the good goal was shown.
+
+Rules after Pleines et al., recurrent-ppo-truncated-bptt.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from proximo.envs.settings import replace_params
+from proximo.envs.env_settings import replace_params
 from proximo.envs.tasks import drawing
 from proximo.spaces import Box, Discrete
 
@@ -19,17 +22,20 @@ STEP = 0.2
 
 
 class PocMemoryParams(eqx.Module):
-    """``show_steps`` counts the observations with goals after the reset's own; the hard variant is
-    ``show_steps=0, freeze_steps=12``."""
+    """Parameters of ``PocMemory``. The hard variant is ``show_steps=0, freeze_steps=12``."""
 
     show_steps: Int[Array, ""] | int = 2
+    """Number of observations after the first one that show the goals."""
     freeze_steps: Int[Array, ""] | int = 2
+    """Number of steps at the start in which the agent cannot move."""
     glob: Bool[Array, ""] | bool = False
+    """Start positions within ±0.8 instead of ±0.4."""
     max_steps: Int[Array, ""] | int = 32
+    """Steps after which an episode is truncated."""
 
 
 class PocMemoryState(NamedTuple):
-    """``cell`` counts steps of .2 from the middle: -5 and 5 are the ends."""
+    """``cell`` is the position in steps of 0.2 from the middle: -5 and 5 are the ends."""
 
     cell: Int[Array, ""]
     left_goal: Float[Array, ""]
@@ -39,11 +45,10 @@ class PocMemoryState(NamedTuple):
 class PocMemory:
     """A line from -1 to 1 with a goal of +1 and one of -1 at its ends, in random order.
 
-    Observation float32[3]: left goal, position, right goal; the goals show in the reset's observation and in the
-    ``show_steps`` after it, then read 0. Actions: 0 left, 1 right, a step of .2. During the first ``freeze_steps`` steps
-    nothing moves and the reward is 0. Then a move costs .1, except the one that reaches an end: ±1.6 by its goal, and the
-    episode is over. Starts within ±.4 (``glob``: ±.8). Truncated after ``max_steps``. Optimum: return 1.20, length 7.0.
-    Rules after Pleines et al., recurrent-ppo-truncated-bptt.
+    Observation, float32[3]: left goal, position, right goal. The first observation and the ``show_steps`` after it show the goals;
+    later they read 0. Actions: 0 moves left, 1 moves right, by 0.2. During the first ``freeze_steps`` steps the agent does not move
+    and the reward is 0. Then each move costs 0.1. The move that reaches an end gives 1.6 at the good goal, -1.6 at the bad one, and
+    terminates. The best mean return is 1.20, with a mean length of 7.0.
     """
 
     observation_space = Box((3,), -1.0, 1.0)
@@ -54,7 +59,7 @@ class PocMemory:
         self.default_params = replace_params(PocMemoryParams(), settings or {}, "proximo:PocMemory")
 
     def reset(self, key: Key[Array, ""], params: PocMemoryParams) -> tuple[PocMemoryState, Float[Array, "3"]]:
-        """A random start and a random order of the goals."""
+        """Start at a random position, with the goals in random order."""
         key_cell, key_goal = jax.random.split(key)
         reach = jnp.where(params.glob, CELLS_TO_END - 1, 2)
         cell = jax.random.randint(key_cell, (), -reach, reach + 1)
@@ -63,7 +68,7 @@ class PocMemory:
         return state, self._observe(state, params)
 
     def step(self, key: Key[Array, ""], state: PocMemoryState, action: Array, params: PocMemoryParams) -> tuple:
-        """Move, unless frozen."""
+        """Move by 0.2 unless the agent is frozen."""
         frozen = state.time < params.freeze_steps
         cell = jnp.where(frozen, state.cell, state.cell + 2 * action.astype(jnp.int32) - 1)
         terminated = jnp.abs(cell) >= CELLS_TO_END
@@ -74,7 +79,7 @@ class PocMemory:
         return state, self._observe(state, params), reward, terminated, truncated, {"success": success}
 
     def render(self, state: PocMemoryState, params: PocMemoryParams) -> np.ndarray:
-        """The line, the goals, what is to be remembered, and the return so far."""
+        """Draw the line, the goals, the good side and the return so far."""
         return drawing.poc_memory(state, params, CELLS_TO_END)
 
     def _observe(self, state: PocMemoryState, params: PocMemoryParams) -> Float[Array, "3"]:

@@ -1,4 +1,4 @@
-"""Repeat what was shown some rows ago: a test of memory alone."""
+"""Repeat the symbol that was shown some steps ago: a test of memory alone."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from proximo.envs.settings import replace_params
+from proximo.envs.env_settings import replace_params
 from proximo.envs.tasks import drawing
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
 
 class RepeatPreviousParams(eqx.Module):
-    """``lag`` and ``symbols`` shape the environment; ``max_steps`` counts all steps, those that are not judged included."""
+    """Parameters of ``RepeatPrevious``."""
 
     lag: int = eqx.field(default=4, static=True)
+    """How many observations before the current one the symbol was shown, 1 or more."""
     symbols: int = eqx.field(default=4, static=True)
+    """Number of symbols, 2 or more."""
     max_steps: Int[Array, ""] | int = 64
+    """Steps of an episode, the first ``lag`` included."""
 
 
 class RepeatPreviousState(NamedTuple):
-    """``shown`` has the last ``lag + 2`` symbols, the newest last: the first was asked for in the last step, the second is next."""
+    """``shown`` has the last ``lag + 2`` symbols, the newest last. The first was the target of the last step, the second is the next
+    target."""
 
     shown: Int[Array, " lag_and_two"]
     time: Int[Array, ""]
     answer: Int[Array, ""]
-    """Of the last step; -1 before the first."""
+    """Action of the last step; -1 before the first step."""
     right: Int[Array, ""]
-    """Answers so far that were."""
+    """Number of correct answers so far."""
 
 
 class RepeatPrevious:
-    """Every observation is one of ``symbols`` symbols, drawn evenly and independently; the action names the symbol that was shown
-    ``lag`` observations before. Observation and action Discrete(symbols).
+    """Each observation is a symbol, drawn uniformly and independently. The action names the symbol of ``lag`` observations before.
 
-    The first ``lag`` steps are not judged. Each later step that is right gives 1 / (max_steps - lag), so that the return is the
-    share of right answers: 1 at best, and 1 / symbols without memory, because the symbols tell nothing of each other. Truncated
-    after ``max_steps``; ``info["success"]`` where nothing was wrong. Rules of our own; the idea is POPGym's (Morad et al. 2023,
+    Observation and action: Discrete(symbols). The first ``lag`` steps give no reward. Each correct answer after them gives
+    1 / (max_steps - lag), so the return is the share of correct answers: at most 1, and 1 / symbols without memory. Episodes are
+    truncated after ``max_steps``. ``info["success"]`` is True if all answers were correct. The idea is POPGym's (Morad et al. 2023,
     arXiv:2303.01859), which shows a shuffled deck.
     """
 
@@ -53,18 +56,18 @@ class RepeatPrevious:
         if params.lag < 1 or params.symbols < 2 or int(params.max_steps) <= params.lag:
             raise ConfigError(
                 f"env_settings: lag = {params.lag}, symbols = {params.symbols}, max_steps = {params.max_steps}: expected a lag of 1 or "
-                "more, at least 2 symbols, and more steps than the lag."
+                "more, at least 2 symbols, and max_steps larger than the lag."
             )
         self.observation_space = self.action_space = Discrete(params.symbols)
 
     def reset(self, key: Key[Array, ""], params: RepeatPreviousParams) -> tuple[RepeatPreviousState, Int[Array, ""]]:
-        """The first symbol."""
+        """Show the first symbol."""
         symbol = jax.random.randint(key, (), 0, params.symbols)
         shown = jnp.zeros(params.lag + 2, jnp.int32).at[-1].set(symbol)
         return RepeatPreviousState(shown, jnp.int32(0), jnp.int32(-1), jnp.int32(0)), symbol
 
     def step(self, key: Key[Array, ""], state: RepeatPreviousState, action: Array, params: RepeatPreviousParams) -> tuple:
-        """Judge the answer, show the next symbol."""
+        """Reward the answer and show the next symbol."""
         right = (state.time >= params.lag) & (action == state.shown[1])
         questions = params.max_steps - params.lag
         symbol = jax.random.randint(key, (), 0, params.symbols)
@@ -75,5 +78,5 @@ class RepeatPrevious:
         return state, symbol, jnp.where(right, 1.0 / questions, 0.0), jnp.array(False), truncated, {"success": success}
 
     def render(self, state: RepeatPreviousState, params: RepeatPreviousParams) -> np.ndarray:
-        """The row of symbols, the one asked for, the last answer."""
+        """Draw the last symbols, the next target and the last answer."""
         return drawing.repeat_previous(state, params)

@@ -1,0 +1,124 @@
+"""All checks of a single Gymnasium environment."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import numpy as np
+
+from proximo.checks import gymnasium_checker
+from proximo.checks.action_mask import check_action_mask
+from proximo.checks.episode_ends import check_ends, check_time_limit
+from proximo.checks.finding import Finding, run_check
+from proximo.checks.interface import check_interface
+from proximo.checks.random_play import (
+    Episode,
+    Transition,
+    episodes_of,
+    first_difference,
+    mask_in,
+    play,
+    reset,
+    stacked_observations,
+    step,
+)
+from proximo.checks.ranges import check_ranges
+from proximo.checks.seeding import check_repeats, check_seeds_differ
+from proximo.checks.side_by_side import check_side_by_side
+from proximo.checks.workers import check_workers
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import leaves
+from proximo.jax_setup import cores
+
+STEPS = 300
+SEED_STEPS = 100
+MAX_STEPS = 20_000
+END_SECONDS = 4.0
+
+
+def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
+    """Run all checks of a single environment. ``num_envs`` is the number of environments that a training would step."""
+    one = make_one(env)
+    try:
+        played = play(one, env.id, env.action_space, STEPS)
+        findings = check_interface(played, leaves(env.observation_space), env.id)
+        findings += gymnasium_checker.check(one, [transition.observation for transition in played])
+        if any(f.level == "error" for f in findings):
+            return findings
+        findings += _seeding(env, one, played)
+        findings += _contents(env, one, played)
+    finally:
+        with contextlib.suppress(Exception):
+            one.close()
+    if all(f.level == "ok" for f in findings if f.check in ("seeding", "seeds differ")):
+        findings.append(run_check("side by side", lambda: check_side_by_side(env)))
+    return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, num_envs))]
+
+
+def make_one(env: GymnasiumEnvironment) -> Any:
+    """Make one environment. Raises ``EnvError`` if that fails."""
+    assert env.make is not None
+    with custom_code_errors(f"Making {env.id}"):
+        return env.make()
+
+
+def _seeding(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> list[Finding]:
+    expected = leaves(env.observation_space)
+    again = play(one, env.id, env.action_space, SEED_STEPS)
+    new = make_one(env)
+    try:
+        in_new_instance = play(new, env.id, env.action_space, SEED_STEPS)
+        other_seed = play(new, env.id, env.action_space, SEED_STEPS, seed=1)
+    finally:
+        new.close()
+    steps = min(len(again), len(in_new_instance), len(other_seed), len(played)) - 1
+    return [
+        check_repeats(first_difference(played, in_new_instance, expected), first_difference(played, again, expected), steps),
+        check_seeds_differ(first_difference(in_new_instance, other_seed, expected), steps),
+    ]
+
+
+def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> list[Finding]:
+    """Checks of ranges, masks and ends of episodes."""
+    expected = leaves(env.observation_space)
+    observations = stacked_observations(played, expected)
+    ended, infos = episodes_of(played), [transition.info for transition in played]
+    acted_on = np.array([t.episode_start or not (np.any(t.terminated) or np.any(t.truncated)) for t in played])
+    limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)
+    steps, out_of_time = sum(not transition.episode_start for transition in played), False
+    if not ended and not limit:
+        ended, further, out_of_time = _play_to_an_end(env, one)
+        steps = max(steps, further)
+    return [
+        check_ranges(expected, observations),
+        *check_action_mask(expected, observations, env.action_space, acted_on),
+        check_ends(ended, steps, limit, out_of_time=out_of_time),
+        check_time_limit(ended, infos),
+    ]
+
+
+def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode], int, bool]:
+    """Play until an episode ends. Returns that episode if one ended, the number of steps, and whether time ran out."""
+    observation, _ = reset(one, env.id, 0)
+    rng, started = np.random.default_rng(0), time.perf_counter()
+    for t in range(1, MAX_STEPS + 1):
+        observation, _, terminated, truncated, _ = step(one, env.id, allowed_action(env.action_space, rng, mask_in(observation)))
+        if terminated or truncated:
+            return [Episode(t, bool(terminated), bool(truncated))], t, False
+        if time.perf_counter() - started > END_SECONDS:
+            return [], t, True
+    return [], MAX_STEPS, False
+
+
+def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
+    """Steps per second of one environment, and where a training would step them."""
+    alone = f"{1 / env.step_seconds():,.0f} steps/s with one environment in this process"
+    if env.make_vector is not None:
+        return f"{alone}; training uses its vector environment, unless num_workers, overlap or stagger_steps ask for single ones."
+    workers = env.choose_workers(num_envs, 1, cores())
+    where = f"in {workers} worker processes" if workers else "in this process, which is at least as fast as workers"
+    return f"{alone}; training would step {num_envs} environments {where}."

@@ -1,0 +1,160 @@
+"""Plays random actions in a JAX environment, and checks numbers, ranges, ends of episodes and speed."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from proximo.checks.action_mask import check_action_mask, is_acted_on
+from proximo.checks.episode_ends import check_ends, check_time_limit
+from proximo.checks.finding import Finding, run_check
+from proximo.checks.random_action import action_of
+from proximo.checks.random_play import Episode
+from proximo.checks.ranges import check_ranges
+from proximo.collect import jax_vector
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.envs.gymnasium.transition_checks import check_observation
+from proximo.envs.protocol import JaxEnvironment
+from proximo.errors import EnvError
+from proximo.spaces import Space, from_any
+
+NUM_ENVS = 8
+STEPS = 300
+MAX_CALLS = 20
+END_SECONDS = 3.0
+SPEED_ENVS = 256
+SPEED_STEPS = 3000
+SPEED_SECONDS = 3.0
+SHORT_SECONDS = 0.1
+OnCheck = Callable[[str], None]
+"""Called with the name of a check before it runs."""
+
+
+def check_play(env: JaxEnvironment, env_id: str, limit: int, on_check: OnCheck) -> list[Finding]:
+    """Check the numbers, ranges, masks and episode ends of random steps, and measure their speed."""
+    on_check("play")
+    one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
+    key_reset, key_run = jax.random.split(jax.random.key(0))
+    carry = jax.jit(lambda key: jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params))(key_reset)
+    run = jax.jit(lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, STEPS)))
+    started, steps = time.perf_counter(), 0
+    flags: list[Any] = []
+    with custom_code_errors(env_id):
+        reset_observation, (carry, transitions) = carry[1], jax.device_get(run(carry, jax.random.fold_in(key_run, 0)))
+        seen, reward, *ends = transitions
+        while True:
+            flags.append(ends)
+            steps += STEPS
+            ended = _episodes(*(np.concatenate(part) for part in zip(*flags, strict=True)))
+            out_of_time = time.perf_counter() - started > END_SECONDS
+            if ended or limit or out_of_time or len(flags) == MAX_CALLS:
+                break
+            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
+    space = from_any(env.observation_space, "observation")
+    both = zip(jax.tree.leaves(reset_observation), jax.tree.leaves(seen), strict=True)
+    flat = [np.concatenate([first, later.reshape(-1, *later.shape[2:])]) for first, later in both]
+    numbers = run_check("numbers", lambda: _numbers(flat, reward, space, env_id))
+    if numbers.level == "error":
+        return [numbers]
+    return [
+        numbers,
+        check_ranges(leaves(space), flat),
+        *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
+        check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
+        check_time_limit(ended),
+        run_check("speed", lambda: _speed(env, env_id, carry, on_check)),
+    ]
+
+
+def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array, ""]], tuple[PyTree, PyTree]]:
+    """A function ``(carry, key) -> (carry, transition)`` that takes a random step in each environment and resets those that end."""
+    params = jax.tree.map(jnp.asarray, env.default_params)
+
+    def one(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
+        states, observations = carry
+        acting, stepping, resetting = jax.random.split(key, 3)
+        actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), observations)
+        keys = jax.random.split(stepping, num_envs)
+        states, seen, reward, terminated, truncated, _ = jax_vector.step(env, keys, states, actions, observations, params)
+        done = terminated | truncated
+        fresh = jax_vector.where_any(
+            done,
+            lambda: jax_vector.as_template(jax_vector.reset(env, jax.random.split(resetting, num_envs), params), (states, seen)),
+            (states, seen),
+            False,
+        )
+        return fresh, (seen, reward, terminated, truncated)
+
+    return one
+
+
+def _episodes(terminated: np.ndarray, truncated: np.ndarray) -> list[Episode]:
+    ended = []
+    for column in range(terminated.shape[1]):
+        before = -1
+        for t in np.flatnonzero(terminated[:, column] | truncated[:, column]):
+            ended.append(Episode(int(t) - before, bool(terminated[t, column]), bool(truncated[t, column])))
+            before = int(t)
+    return ended
+
+
+def _numbers(observations: list[np.ndarray], reward: np.ndarray, space: Space, env_id: str) -> str:
+    """Raise ``EnvError`` if a number is not finite, or an observation is not a member of its space."""
+    bad = np.argwhere(~np.isfinite(reward))
+    if len(bad):
+        raise EnvError(
+            f"{env_id}.step gave the reward {reward[tuple(bad[0])]} in random step {bad[0][0]}: expected a finite number. Look for a "
+            "division by zero, a logarithm or root of a negative number, or a state that grows without bound."
+        )
+    expected = leaves(space)
+    for number, one in enumerate(zip(*observations, strict=True)):
+        check_observation(unflatten(space, one), expected, f"{env_id} in transition {number} of a random play")
+    return f"{len(observations[0]):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
+
+
+def _speed(env: JaxEnvironment, env_id: str, carry: PyTree, on_check: OnCheck) -> str:
+    """Steps per second. Starts from copies of the environments in ``carry``, because compiling a reset of so many takes long."""
+    on_check("speed")
+    carry = jax.tree.map(lambda x: jnp.asarray(x)[jnp.arange(SPEED_ENVS) % NUM_ENVS], carry)
+    with custom_code_errors(env_id):
+        one = _playing(env, SPEED_ENVS)
+
+        @jax.jit
+        def run(carry: PyTree, key: Key[Array, ""], steps: Array) -> PyTree:
+            return jax.lax.fori_loop(0, steps, lambda t, carry: one(carry, jax.random.fold_in(key, t))[0], carry)
+
+        def timed(steps: int, call: int) -> float:
+            nonlocal carry
+            started = time.perf_counter()
+            carry = jax.block_until_ready(run(carry, jax.random.key(call), jnp.int32(steps)))
+            return time.perf_counter() - started
+
+        timed(1, 0)  # compiles
+        speed = SPEED_ENVS * paced(lambda steps: timed(steps, steps))
+    return (
+        f"{speed:,.0f} steps/s with {SPEED_ENVS} environments on {jax.devices()[0].platform} and random actions, resets included."
+    )
+
+
+def paced(timed: Callable[[int], float]) -> float:
+    """Steps per second. ``timed(steps)`` takes the steps and returns the seconds.
+
+    Measures ``SPEED_STEPS`` steps, or as many as fit into ``SPEED_SECONDS``. The number of steps in a call grows only while calls are
+    short: if a reset generates a world, a step with a reset takes a hundred times as long as others (Craftax Classic: 300 steps of
+    256 environments took more than five minutes).
+    """
+    steps, done, seconds = 1, 0, 0.0
+    while done < SPEED_STEPS and seconds < SPEED_SECONDS:
+        took = timed(steps)
+        done, seconds = done + steps, seconds + took
+        if took < SHORT_SECONDS:
+            steps = min(2 * steps, STEPS)
+    return done / seconds

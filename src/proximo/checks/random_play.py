@@ -1,0 +1,179 @@
+"""Plays random actions in a single environment or a vector environment, and records the transitions."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium.observations import Leaf, leaves
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment
+from proximo.errors import EnvError
+from proximo.spaces import ACTION_MASK, Space
+
+PLAY_SECONDS = 3.0
+MIN_STEPS = 10
+
+
+class Transition(NamedTuple):
+    """A step of one environment, or a reset (``episode_start``), which has no reward and no flags."""
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    info: Any
+    episode_start: bool
+
+
+class Episode(NamedTuple):
+    """How an episode ended, and after how many steps."""
+
+    length: int
+    terminated: bool
+    truncated: bool
+
+
+def mask_in(observation: Any) -> Any:
+    """The action mask of an observation; None if it has none."""
+    return observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+
+
+def reset(env: Any, env_id: str, seed: int | None) -> tuple[Any, Any]:
+    """Call ``env.reset``. Raises ``EnvError`` unless it returns a pair."""
+    with custom_code_errors(f"{env_id}.reset"):
+        pair = env.reset(seed=seed) if seed is not None else env.reset()
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: expected a pair (observation, info).")
+    return pair
+
+
+def step(env: Any, env_id: str, action: Any) -> tuple[Any, ...]:
+    """Call ``env.step``. Raises ``EnvError`` unless it returns five values."""
+    with custom_code_errors(f"{env_id}.step"):
+        result = env.step(action)
+    if not isinstance(result, tuple) or len(result) != 5:
+        got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise EnvError(f"{env_id}.step returned {got}: expected (observation, reward, terminated, truncated, info).")
+    return result
+
+
+def play(
+    env: Any, env_id: str, action_space: Space, steps: int, seed: int = 0, seconds: float = PLAY_SECONDS
+) -> list[Transition]:
+    """Take ``steps`` random steps, fewer if they take longer than ``seconds``. Each action depends only on its step number."""
+    observation, info = reset(env, env_id, seed)
+    played = [Transition(copy.deepcopy(observation), None, None, None, info, True)]
+    started = time.perf_counter()
+    for t in range(steps):
+        if t >= MIN_STEPS and time.perf_counter() - started > seconds:
+            break
+        action = allowed_action(action_space, np.random.default_rng([0, t]), mask_in(observation))
+        observation, reward, terminated, truncated, info = step(env, env_id, action)
+        played.append(Transition(copy.deepcopy(observation), copy.deepcopy(reward), terminated, truncated, info, False))
+        if np.any(terminated) or np.any(truncated):
+            observation, info = reset(env, env_id, None)
+            played.append(Transition(copy.deepcopy(observation), None, None, None, info, True))
+    return played
+
+
+def first_difference(one: list[Transition], other: list[Transition], expected: list[Leaf]) -> int | None:
+    """Index of the first transition in which two plays differ; None if the transitions that both have are equal."""
+    for number, (a, b) in enumerate(zip(one, other, strict=False)):
+        same = a.episode_start == b.episode_start and _equal(a.reward, b.reward)
+        same = same and all(_equal(x, y) for x, y in ((a.terminated, b.terminated), (a.truncated, b.truncated)))
+        if not same or not all(_equal(leaf.of(a.observation), leaf.of(b.observation)) for leaf in expected):
+            return number
+    return None
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def episodes_of(played: list[Transition]) -> list[Episode]:
+    """The episodes that ended in a play."""
+    ended, length = [], 0
+    for transition in played:
+        length = 0 if transition.episode_start else length + 1
+        terminated, truncated = bool(np.any(transition.terminated)), bool(np.any(transition.truncated))
+        if not transition.episode_start and (terminated or truncated):
+            ended.append(Episode(length, terminated, truncated))
+    return ended
+
+
+def stacked_observations(played: list[Transition], expected: list[Leaf]) -> list[np.ndarray]:
+    """The observations of a play, of shape ``[len(played), ...]`` for each leaf."""
+    return [np.stack([np.asarray(leaf.of(transition.observation)) for transition in played]) for leaf in expected]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What ``N`` environments returned in ``T`` steps: observations of shape ``[T + 1, N, ...]`` for each leaf, the rest ``[T, N]``."""
+
+    observation: tuple[np.ndarray, ...]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    padding: np.ndarray
+
+    def equals(self, other: Streams, column: int | None = None) -> bool:
+        """Whether both are equal in all environments, or in the one at ``column``."""
+        which = slice(None) if column is None else slice(column, column + 1)
+        pairs = zip(self.arrays, other.arrays, strict=True)
+        return all(_equal(a[:, which], b[:, which]) for a, b in pairs)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All arrays that are compared."""
+        return (*self.observation, self.reward, self.terminated, self.truncated)
+
+    def equal_pair(self) -> tuple[int, int] | None:
+        """Two environments that are equal in every step; None if all differ."""
+        number = self.reward.shape[1]
+        pairs = [(i, j) for i in range(number) for j in range(i + 1, number)]
+        return next(((i, j) for i, j in pairs if all(_equal(a[:, i], a[:, j]) for a in self.arrays)), None)
+
+    def episodes(self) -> list[Episode]:
+        """The episodes that ended."""
+        ended = []
+        for column in range(self.reward.shape[1]):
+            length = 0
+            for t in range(self.reward.shape[0]):
+                length += not self.padding[t, column]
+                terminated, truncated = self.terminated[t, column], self.truncated[t, column]
+                if terminated or truncated:
+                    ended.append(Episode(length, bool(terminated), bool(truncated)))
+                    length = 0
+        return ended
+
+
+def play_vector_env(
+    vector_env: VectorEnvironment, observation_space: Space, action_space: Space, seed: int = 0, autoreset_seed: int = 0
+) -> Streams:
+    """Fill the first rollout buffer with random steps.
+
+    All environments take the same actions. Actions of autoreset steps, which must be ignored, depend on ``autoreset_seed``.
+    """
+    buffer = vector_env.buffers[0]
+    names = [leaf.path for leaf in leaves(observation_space)]
+    mask_at = names.index((ACTION_MASK,)) if (ACTION_MASK,) in names else None
+    buffer.clear()
+    vector_env.reset(0, seed)
+    for t in range(len(buffer.action)):
+        for i in range(buffer.action.shape[1]):
+            mask = None if mask_at is None else buffer.observation[mask_at][t, i]
+            rng = np.random.default_rng([autoreset_seed if buffer.padding[t, i] else 0, t])
+            buffer.action[t, i] = allowed_action(action_space, rng, mask)
+        vector_env.send(0, t, 0)
+        vector_env.receive(0, t, 0)
+    kept = (buffer.reward, buffer.terminated, buffer.truncated, buffer.padding[:-1])
+    return Streams(tuple(array.copy() for array in buffer.observation), *(array.copy() for array in kept))

@@ -1,0 +1,111 @@
+"""All checks of a vector environment that the user or a library supplies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from proximo.checks.action_mask import check_action_mask, is_acted_on
+from proximo.checks.autoreset import check_autoreset, check_autoreset_actions
+from proximo.checks.episode_ends import check_ends, check_time_limit
+from proximo.checks.finding import Finding, ok, run_check
+from proximo.checks.random_play import Episode, Streams, mask_in, play_vector_env
+from proximo.checks.ranges import check_ranges
+from proximo.checks.seeding import check_vector_seeding
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.actions import allowed_actions
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter, autoreset_of
+
+NUM_ENVS = 3
+STEPS = 200
+SPEED_SECONDS = 0.3
+MAX_STEPS = 20_000
+END_SECONDS = 4.0
+LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
+
+
+def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
+    """Run all checks of a vector environment. Their names begin with "vectorized"."""
+    reset = run_check("autoreset", lambda: check_autoreset(env))
+    if reset.level == "error":
+        return [_named(reset)]
+    first = _streams(env)  # raises an error for wrong shapes, types or numbers
+    again, other_reset_actions = _streams(env), _streams(env, autoreset_seed=1)
+    other = _streams(env, seed=1)
+    expected = leaves(env.observation_space)
+    flat = [array.reshape(-1, *array.shape[2:]) for array in first.observation]
+    found = [
+        ok("steps", f"{NUM_ENVS} environments returned valid observations, finite rewards and flags in {STEPS} steps."),
+        check_vector_seeding(first, again, other),
+        *(check_autoreset_actions(env, first, again, other_reset_actions) or [reset]),
+        check_ranges(expected, flat),
+        *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
+        _ends(env, first.episodes()),
+        check_time_limit(first.episodes()),
+        run_check("speed", lambda: _speed(env, num_envs)),
+    ]
+    return [_named(f) for f in found]
+
+
+def _named(finding: Finding) -> Finding:
+    return Finding(f"vectorized {finding.check}", finding.level, finding.message)
+
+
+def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) -> Streams:
+    assert env.make_vector is not None
+    with custom_code_errors(f"Making {env.id}"):
+        vector_env = VectorEnvAdapter(
+            env.make_vector, BufferLayout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1), env.spec, env.action_space
+        )
+    try:
+        return play_vector_env(vector_env, env.observation_space, env.action_space, seed, autoreset_seed)
+    finally:
+        vector_env.close()
+
+
+def _ends(env: GymnasiumEnvironment, ended: list[Episode]) -> Finding:
+    """Check that episodes end. Plays on if none of those ``ended`` did."""
+    assert env.make_vector is not None
+    steps, started = STEPS, time.perf_counter()
+    if not ended:
+        made, rng = env.make_vector(NUM_ENVS), np.random.default_rng(0)
+        limit = getattr(getattr(made, "spec", None), "max_episode_steps", None)
+        try:
+            observation, _ = made.reset(seed=0)
+            for steps in range(1, MAX_STEPS + 1):
+                actions = allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS)
+                observation, _, terminated, truncated, _ = made.step(actions)
+                ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
+                if ended or time.perf_counter() - started > END_SECONDS:
+                    break
+        finally:
+            made.close()
+        return check_ends(ended, steps * NUM_ENVS, limit, LIMIT_FIX, out_of_time=steps < MAX_STEPS)
+    return check_ends(ended, steps * NUM_ENVS, None)
+
+
+def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
+    assert env.make_vector is not None
+    made: Any = env.make_vector(num_envs)
+    disabled = autoreset_of(made, env.id) == "disabled"
+    rng = np.random.default_rng(0)
+    try:
+        with custom_code_errors(f"{env.id}.step"):
+            observation, _ = made.reset(seed=0)
+            started, steps = time.perf_counter(), 0
+            while time.perf_counter() - started < SPEED_SECONDS:
+                actions = allowed_actions(env.action_space, rng, mask_in(observation), num_envs)
+                observation, _, terminated, truncated, _ = made.step(actions)
+                done = np.asarray(terminated) | np.asarray(truncated)
+                if disabled and done.any():
+                    observation, _ = made.reset(options={"reset_mask": done})
+                steps += 1
+            seconds = time.perf_counter() - started
+    finally:
+        made.close()
+    return f"{steps * num_envs / seconds:,.0f} steps/s with {num_envs} environments and random actions."

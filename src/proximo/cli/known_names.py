@@ -1,0 +1,73 @@
+"""Names that the shell completes: environments, runs, checkpoints and studies. Listing them imports no slow library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from proximo.errors import is_plain
+from proximo.jax_setup import cache_folder
+
+ENVIRONMENTS_FILE = "environments.txt"
+
+
+def known_names(kind: str, word: str = "") -> list[str]:
+    """Names of a ``kind``: ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed of the name."""
+    if kind == "runs":
+        return runs(Path("runs"), word)
+    return studies(Path("tune"), word) if kind == "studies" else environments()
+
+
+def environments() -> list[str]:
+    """Environments with a preset, and those that ``proximo envs`` listed last. Asking every library would take seconds."""
+    from proximo.config import presets
+
+    try:
+        listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        listed = []
+    return sorted({*listed, *presets.names()})
+
+
+def remember_environments(ids: Iterable[str]) -> None:
+    """Save the ids for ``environments``. Does nothing if the file cannot be written: only completion reads it."""
+    path = cache_folder() / ENVIRONMENTS_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(ids) + "\n", encoding="utf-8")
+    except OSError:
+        return
+
+
+def runs(runs_dir: Path, word: str) -> list[str]:
+    """Runs by the names that verbs take; after an ``@``, the checkpoints of the run before it."""
+    found = [
+        path
+        for path in runs_dir.glob("*/[!.]*")
+        if is_plain(str(path)) and ((path / "config.yaml").is_file() or any(path.glob("seed-*")))
+    ]
+    name, at, _ = word.rpartition("@")
+    if not at:
+        return _with_last(found, word)
+    run_dir = next((path for path in found if name in _names(path, found)), Path(name))
+    steps = sorted((int(path.name) for path in run_dir.glob("checkpoints/[0-9]*") if path.name.isdigit()), reverse=True)
+    return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *steps)]
+
+
+def studies(tune_dir: Path, word: str) -> list[str]:
+    """Studies by the names that ``proximo tune --resume`` takes."""
+    return _with_last(
+        [path for path in tune_dir.glob("*/[!.]*") if is_plain(str(path)) and (path / "study.yaml").is_file()], word
+    )
+
+
+def _with_last(found: list[Path], word: str) -> list[str]:
+    """``last`` and the names of what was ``found``: the shortest of each until the user has typed something."""
+    names = [name for path in found for name in _names(path, found)[: None if word else 1]]
+    return ["last", *names] if found else []
+
+
+def _names(path: Path, found: list[Path]) -> list[str]:
+    """What a run may be called, shortest first: its name if no other run has it, environment/name, and its path."""
+    unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
+    return [*unique, f"{path.parent.name}/{path.name}", str(path)]

@@ -1,0 +1,134 @@
+"""Plays the episodes of `proximo watch` in a window or into files, and prints a line for each."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from proximo.cli.pygame_window import Window, closed_by_user
+from proximo.errors import printable
+from proximo.rendering.play import PlayedStep
+from proximo.rendering.video import Recorder, recorder
+from proximo.rendering.watching import Subject
+
+
+class Stop:
+    """Context manager for Ctrl-C. The first one sets ``asked``, so that the recording is completed; the second one raises."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
+class Playback:
+    """Shows or records the episodes of one call, and prints a line for each."""
+
+    def __init__(self, subject: Subject, options: argparse.Namespace, stop: Stop):
+        self.subject, self.options, self.stop = subject, options, stop
+        self.fps = options.fps or subject.fps
+        self.episodes: list[dict[str, Any]] = []
+        self.files: list[Path] = []
+        self.frames = 0
+
+    def _announce(self) -> None:
+        """Print warnings and what is played, once the first frame exists."""
+        seeds = self.subject.seeds
+        for warning in self.subject.warnings:
+            print(printable(f"warning: {warning}"), file=sys.stderr)
+        if seeds:
+            first, *rest = seeds
+            others = f" (others: {', '.join(rest)})" if rest else ""
+            print(f"showing {first}{others}")
+        print(self.subject, flush=True)
+
+    def _frames(self, window: bool = False) -> Iterator[PlayedStep]:
+        """All frames until Ctrl-C. Prints a line at the end of each episode."""
+        rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, window)
+        with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
+            for row in rows:
+                if self.stop.asked:
+                    return
+                if not self.frames:
+                    self._announce()
+                self.frames += 1
+                yield row
+                if row.ended:
+                    self._print_episode(row)
+
+    def _print_episode(self, row: PlayedStep) -> None:
+        self.episodes.append({"return": row.episode_return, "length": row.step, "success": row.success, "ended": row.ended})
+        success = "" if row.success is None else ", success" if row.success else ", no success"
+        cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
+        print(f"episode {row.episode + 1}: return {row.episode_return:.2f}, length {row.step:,}{success}{cut}", flush=True)
+
+    def in_window(self) -> None:
+        """Show episodes in the environment's own window if it has one and --fps is not given, else in ours."""
+        if "human" in getattr(self.subject.env, "render_modes", ()) and self.options.fps is None:
+            for _ in self._frames(window=True):
+                if closed_by_user():
+                    break
+            return
+        window = Window(self.fps)
+        with contextlib.closing(window):
+            for row in self._frames():
+                frame = row.draw()
+                assert frame is not None
+                title = f"{self.subject.config.env.id} · episode {row.episode + 1} · step {row.step} · return {row.episode_return:.2f}"
+                window.show(frame, title)
+                if window.closed:
+                    break
+
+    def into_files(self, paths: list[Path]) -> None:
+        """Record all frames. Files get their names only when they are complete."""
+        recorders: list[Recorder] = []
+        try:
+            recorders += [recorder(path, self.fps) for path in paths]
+            for row in self._frames():
+                frame = row.draw()
+                assert frame is not None
+                for each in recorders:
+                    each.add(frame)
+            for each in recorders:
+                each.close()
+        except BaseException:
+            for each in recorders:
+                each.drop()
+            raise
+        self.files = [path for path in paths if self.frames]
+        for path in self.files:
+            print(f"{path} ({self.frames:,} frames, {self.fps:g} per second)", flush=True)
+
+    def report(self) -> dict[str, Any]:
+        """The JSON object of the verb."""
+        subject = self.subject
+        return {
+            "run": None if subject.run_dir is None else str(subject.run_dir),
+            "step": subject.step,
+            "env": subject.config.env.id,
+            "agent": subject.acts,
+            "seed": self.options.seed,
+            "episodes": self.episodes,
+            "files": [str(path) for path in self.files],
+            "frames": self.frames,
+            "fps": self.fps,
+        }

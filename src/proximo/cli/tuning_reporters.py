@@ -1,0 +1,205 @@
+"""Reporters of a study: on a terminal a line for each trial and a live line for those in training, elsewhere a line when the best
+score improves and every ten seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from proximo.cli.training_reporters import PLAIN_SECONDS, duration
+from proximo.errors import command, printable
+from proximo.tune.api import TuneResult
+from proximo.tune.pictures import HISTORY, IMPORTANCE
+from proximo.tune.plan import StudyPlan
+from proximo.tune.progress import Reporter
+from proximo.tune.record import Record
+from proximo.tune.result import TABLE, changes
+
+
+@contextlib.contextmanager
+def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
+    """Make the reporter for ``stream``: a live one on a terminal, else one that prints lines.
+
+    Args:
+        stream: Where to report.
+        quiet: Report only warnings, to stderr.
+        answer: File descriptor that gets a JSON object with the error if the process must exit during a call.
+    """
+    console = Console(file=sys.stderr if quiet else stream, highlight=False, emoji=False, soft_wrap=True)
+    if quiet:
+        yield QuietReporter(console, answer)
+    elif console.is_terminal:
+        with LiveReporter(console, answer) as reporter:
+            yield reporter
+    else:
+        yield LineReporter(console, answer)
+
+
+def number(score: float | None) -> str:
+    """Format a score with four digits: it may be a return of thousands or a success rate."""
+    return "–" if score is None else f"{score:,.0f}" if abs(score) >= 10_000 else f"{score:.4g}"
+
+
+class QuietReporter(Reporter):
+    """Prints only warnings and an early stop."""
+
+    def __init__(self, console: Console, answer: int | None = None):
+        self.console, self.answer = console, answer
+
+    def warned(self, message: str) -> None:
+        self.console.print(printable(f"warning: {message}"), markup=False)
+
+    def stopped(self, message: str) -> None:
+        self.console.print(printable(message), markup=False)
+
+    def left(self, message: str) -> None:
+        if self.answer is not None:
+            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
+
+
+class LineReporter(QuietReporter):
+    """The banner, and a line for a trial that is better than all before; for others every ten seconds."""
+
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
+        self.total, self.over = 0, 0
+        self.best: int | None = None
+        self._printed = 0.0
+
+    def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
+        self.total, self.over = plan.trials, sum(t.state != "running" for t in trials)
+        gone = f", {self.over} of them finished" if self.over else ""
+        seeds = plan.trial_seeds
+        named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}–{seeds[-1]}"
+        together = f", {plan.together} in one program" if plan.together > 1 else ""
+        compiled = [name for name in plan.space.names if name in shaping]
+        rows = {
+            "environment": plan.base.env.id,
+            "trials": f"{plan.trials}{gone}, of {plan.base.ppo.total_steps:,} steps each, {named}{together}",
+            "searched": ", ".join(name for name in plan.space.names if name not in shaping),
+            "by program": ", ".join(compiled),
+            "study": str(folder),
+        }
+        for name, text in rows.items():
+            if text:
+                self.console.print(printable(f"{name:>12}  {text}"), markup=False)
+
+    def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
+        self.over += 1
+        improved = best is not None and best.number != self.best
+        self.best = best.number if best is not None else None
+        if improved or self._is_time():
+            self._printed = time.monotonic()
+            self.console.print(printable(self.line(trial, best, seconds_left)), markup=False)
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._printed >= PLAIN_SECONDS
+
+    def line(self, trial: Record, best: Record | None, seconds_left: float | None) -> str:
+        """The trial, the best score so far, and the time left."""
+        name = "base" if trial.number == 0 else f"trial {trial.number}"
+        reached = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}[
+            trial.state
+        ]
+        parts = [f"{name:<10} {reached}"]
+        if best is not None:
+            parts.append(f"best {number(best.score)} ({'base' if best.number == 0 else f'trial {best.number}'})")
+        parts.append(f"{self.over} of {self.total} finished")
+        if seconds_left is not None:
+            parts.append(f"{duration(seconds_left)} left")
+        return " · ".join(parts)
+
+    def final_round(self, trial: Record, seeds: int) -> None:
+        name = "the base" if trial.number == 0 else f"trial {trial.number}"
+        self.console.print(f"final round: {name} on {seeds} other seeds", markup=False)
+
+    def test(self, trial: Record, seeds: int) -> None:
+        name = "the base" if trial.number == 0 else f"trial {trial.number}"
+        self.console.print(f"test: {name}, the winner, on {seeds} test seeds", markup=False)
+
+    def stopping(self) -> None:
+        self.console.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
+
+
+class LiveReporter(LineReporter):
+    """Shows a line for each trial on a terminal, and a live line for the trials in training."""
+
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
+        self._batch, self._share = "", 0.0
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._status)
+
+    def __enter__(self) -> LiveReporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
+        super().started(folder, plan, trials, shaping)
+        self._live.start()
+
+    def batch(self, numbers: list[int], shared: dict[str, Any]) -> None:
+        named = f"trial {numbers[0]}" if len(numbers) == 1 else f"trials {numbers[0]}–{numbers[-1]}"
+        listed = ", ".join(f"{name} {str(value).lower()}" for name, value in shared.items())
+        self._batch, self._share = f"{named}{f' ({listed})' if listed else ''}", 0.0
+
+    def advanced(self, share: float) -> None:
+        self._share = share
+
+    def final_round(self, trial: Record, seeds: int) -> None:
+        super().final_round(trial, seeds)
+        self._batch, self._share = "final round", 0.0
+
+    def test(self, trial: Record, seeds: int) -> None:
+        super().test(trial, seeds)
+        self._batch, self._share = "test", 0.0
+
+    def _is_time(self) -> bool:
+        return True
+
+    def _status(self) -> Text:
+        state = "compiling…" if not self._share else f"{self._share:.0%}"
+        return Text(f"{self._batch}: {state}" if self._batch else "", style="dim", no_wrap=True, overflow="ellipsis")
+
+    def stopped(self, message: str) -> None:
+        self._live.stop()
+        super().stopped(message)
+
+
+def print_result(result: TuneResult) -> None:
+    """Print the best settings, the scores of the base, and how to train with them."""
+    best, base = result.best, result.trials[0] if result.trials else None
+    if best is None or base is None:
+        return
+    counts = {state: sum(t.state == state for t in result.trials) for state in ("done", "pruned", "failed")}
+    print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+    for name, trial in (("base", base), (f"trial {best.number}", best)):
+        if trial is best or best.number:
+            others = f", {number(trial.final_score)} on {len(trial.final)} seeds of the final round" if trial.final else ""
+            tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
+            print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
+    if best.test:
+        print("Report the score on the test seeds: no choice depends on them.")
+    elif best.test_failed:
+        print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
+    elif counts["done"] > 1:
+        print(f"The winner was not tested on other seeds: its score is the highest of {counts['done']} and too high on average.")
+    if best.number == 0:
+        print("No trial was better than the base.")
+    width = max(len(name) for name, _, _ in changes(result.plan, best))
+    for name, before, after in changes(result.plan, best):
+        print(f"    {name:<{width}}  {after}" + (f"  (base {before})" if before != after else ""))
+    pictures = [str(result.folder / name) for name in (HISTORY, IMPORTANCE) if (result.folder / name).exists()]
+    print(f"See:   {', '.join([str(result.folder / TABLE), *pictures])}")
+    print(f"Next:  {command('proximo', 'train', '--config', result.preset)}")

@@ -1,0 +1,39 @@
+"""A function that is compiled ahead of its calls, once for each size of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from proximo.jax_setup import compile_lowered
+
+
+class CompiledFunction:
+    """A function, compiled for the shapes of its arguments when they first come.
+
+    A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than a
+    small network.
+
+    Args:
+        function: a pure function of arrays.
+        matmul_precision: precision of matrix products inside it.
+        donate: indices of the arguments that a call uses up.
+    """
+
+    def __init__(self, function: Callable[..., Any], matmul_precision: str, donate: tuple[int, ...] = ()):
+        self._function, self._precision, self._donate = function, matmul_precision, donate
+        self._programs: dict[int, Any] = {}
+
+    def program(self, size: int, *arguments: Any) -> Any:
+        """The program for ``arguments``, compiled if it is the first of its ``size``, the only thing in which arguments may
+        differ."""
+        if size not in self._programs:
+            with jax.default_matmul_precision(self._precision):
+                lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
+                self._programs[size] = compile_lowered(lowered)
+        return self._programs[size]
+
+    def __call__(self, size: int, *arguments: Any) -> Any:
+        return self.program(size, *arguments)(*arguments)

@@ -1,0 +1,75 @@
+"""The episodes that finish in Gymnasium environments: returns of raw rewards, lengths, successes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
+
+
+class Episode(NamedTuple):
+    """A finished episode."""
+
+    env: int
+    """Index of its environment."""
+    episode_return: float
+    length: int
+    success: int
+    """SUCCESS, FAILURE or UNREPORTED."""
+
+
+class EpisodeTally:
+    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was cut short by a
+    lost worker is not counted."""
+
+    def __init__(self, num_envs: int):
+        self.episode_return = np.zeros(num_envs)
+        """Return of the running episode so far, N."""
+        self.length = np.zeros(num_envs, np.int64)
+        """Steps of the running episode so far, N."""
+        self._is_partial = np.zeros(num_envs, bool)
+        self._reports_success = False
+
+    def begin(self, staggered: bool = False) -> None:
+        """Count new episodes in all environments. With a ``staggered`` start the first episodes are cut short and not counted."""
+        self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
+
+    def add(self, buffer: RolloutBuffer) -> list[Episode]:
+        """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
+        valid = ~buffer.padding[:-1]
+        ends = (buffer.terminated | buffer.truncated) & valid
+        rewards = np.cumsum(np.where(valid, buffer.reward, 0.0), axis=0, dtype=np.float64)
+        lengths = np.cumsum(valid, axis=0)
+        finished: list[Episode] = []
+        for i in np.flatnonzero(ends.any(axis=0) | buffer.lost.any(axis=0)):
+            past_return, past_length = 0.0, 0  # of this rollout, before the running episode
+            for t in np.flatnonzero(ends[:, i] | buffer.lost[:, i]):
+                if ends[t, i] and not self._is_partial[i]:
+                    episode_return = self.episode_return[i] + rewards[t, i] - past_return
+                    length = self.length[i] + lengths[t, i] - past_length
+                    finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
+                self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
+                past_return, past_length = rewards[t, i], lengths[t, i]
+            self.episode_return[i], self.length[i] = -past_return, -past_length
+        self.episode_return += rewards[-1]
+        self.length += lengths[-1]
+        return finished
+
+    def metrics(self, finished: list[Episode]) -> dict[str, float]:
+        """The metrics of a rollout: means over the episodes that ``finished`` in it, 0 if none did. The rate of successes is
+        given as soon as an environment has reported one."""
+        self._reports_success |= any(episode.success != UNREPORTED for episode in finished)
+        metrics = {
+            "rollout/episodes": float(len(finished)),
+            "rollout/return_mean": _mean([episode.episode_return for episode in finished]),
+            "rollout/length_mean": _mean([episode.length for episode in finished]),
+        }
+        if self._reports_success:
+            metrics["rollout/success_rate"] = _mean([episode.success == SUCCESS for episode in finished])
+        return metrics
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(np.array(values, float))) if values else 0.0

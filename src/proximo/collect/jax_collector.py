@@ -1,0 +1,278 @@
+"""Collects and learns on JAX environments: environments, policy and learner in one compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
+
+from proximo.collect import jax_vector
+from proximo.collect.learning import check_policy, fresh_learner, fresh_policy, kept, learn, without_running_return
+from proximo.collect.policy_step import Acting, policy_step
+from proximo.config import Config
+from proximo.envs.protocol import Environment
+from proximo.math.losses import masked_mean
+from proximo.networks import ActorCritic
+from proximo.ppo import LearnerState, inspection, make_hyperparameters
+from proximo.ppo.minibatches import run_burn_in
+from proximo.types import BurnIn, EpisodeStatistics, Hyperparameters, JaxCollectorState, Metrics, Observation, Rollout, TrainState
+
+NO_LIMIT = 2**32 - 1
+
+
+class JaxCollector:
+    """Trains on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+
+    Args:
+        config: the settings.
+        env: the environment.
+        seeds_axis: whether the methods run under ``jax.vmap(..., axis_name="seeds")``.
+
+    Raises:
+        EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
+    """
+
+    def __init__(self, config: Config, env: Environment, seeds_axis: bool = False):
+        self.config, self.env, self.seeds_axis = config, jax_vector.check_env(env, config.env.id), seeds_axis
+        self.limit = config.env.max_episode_steps or NO_LIMIT
+        self.reports_success = jax_vector.reports_success(self.env)
+
+    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
+        """A fresh policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
+        return fresh_policy(key, self.env, self.config)
+
+    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+        """The state before the first step."""
+        learner, key_collector = fresh_learner(
+            key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
+        )
+        return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
+
+    def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
+        """The state of a trained ``learner`` with new episodes, whose random numbers follow from ``key``."""
+        return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
+
+    def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
+        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can deadlock
+        XLA's CPU runtime on few cores."""
+        return jax.lax.map(self.init, keys)
+
+    def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
+        num_envs, stagger = self.config.env.num_envs, self.config.env.stagger_steps
+        key, key_reset, key_stagger = jax.random.split(key, 3)
+        params = jax.tree.map(jnp.asarray, self.env.default_params)
+        env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
+        limit = jnp.full(num_envs, self.limit, jnp.uint32)
+        if stagger:
+            limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
+        nothing = jnp.zeros(num_envs)
+        return JaxCollectorState(
+            env_params=params,
+            env_state=env_state,
+            observation=observation,
+            episode_start=jnp.ones(num_envs, bool),
+            memory=policy.init_memory(num_envs),
+            episode=EpisodeStatistics(nothing, jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))),
+            step_limit=limit,
+            key=key,
+            burn_in_steps=self._empty_burn_in(policy, observation),
+            burn_in_memory=policy.init_memory(num_envs) if self.config.ppo.burn_in else (),
+            previous=policy.no_previous_step(num_envs),
+        )
+
+    def _empty_burn_in(self, policy: ActorCritic, observation: Observation) -> BurnIn | None:
+        burn_in, num_envs = self.config.ppo.burn_in, self.config.env.num_envs
+        if not burn_in:
+            return None
+        nothing = jnp.zeros((burn_in, num_envs), bool)
+        observation = policy.with_previous_step(observation, nothing[0], policy.no_previous_step(num_envs))
+        return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
+
+    def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
+        """``num_steps`` steps of all environments. Returns the next state, the rollout, and metrics of the episodes that finished
+        in it."""
+        shape = (self.config.ppo.num_steps, self.config.env.num_envs)
+        pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
+        burn_in = self.config.ppo.burn_in
+        key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
+        # All random numbers of the rollout at once: a draw in every step costs more than twice as much.
+        drawn = (policy.actor.noise(key_noise, shape), jax.random.split(key_step, shape), jax.random.split(key_reset, shape))
+        drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), drawn)
+
+        def run(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
+            return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn)
+
+        def piece(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
+            """One sequence. The memory that is returned is the one before the burn-in of the next sequence."""
+            before_burn_in = shape[0] // pieces - burn_in
+            state, out = run(state, jax.tree.map(lambda x: x[:before_burn_in], drawn))
+            memory = state.memory
+            if burn_in:
+                state, rest = run(state, jax.tree.map(lambda x: x[before_burn_in:], drawn))
+                out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+            return state, (memory, out)
+
+        before = state.burn_in_memory if burn_in else state.memory
+        burn_in_steps = state.burn_in_steps
+        # By the parameters that act now, so that sequences with burn-in are read as they were acted on.
+        state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
+        state, (memory, out) = jax.lax.scan(piece, state, drawn)
+        memory, last = (
+            jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory),
+            jax.tree.map(lambda m: m[-1], memory),
+        )
+        fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
+        last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
+        last_value = policy.value(state.memory, last_observation, state.episode_start)
+        rollout = Rollout(
+            **fields,
+            valid=jnp.ones(shape, bool),
+            memory=memory,
+            last_observation=last_observation,
+            last_episode_start=state.episode_start,
+            last_memory=state.memory,
+            last_value=last_value,
+            burn_in_steps=burn_in_steps,
+        )
+        if burn_in:
+            late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
+            state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
+        metrics = _episode_metrics(**finished)
+        if not self.reports_success:
+            del metrics["rollout/success_rate"]
+        return dataclasses.replace(state, key=key), rollout, metrics
+
+    def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
+        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
+        ``Rollout`` and the arguments of ``_episode_metrics``."""
+        always = jnp.ones_like(state.episode_start)
+        before = Acting(state.env_state, state.observation, state.memory, state.previous)
+        after, step = policy_step(self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params)
+        length, episode_return = state.episode.length + 1, state.episode.episode_return + step.reward
+        over_time = (length >= state.step_limit) & ~step.terminated
+        truncated = step.truncated | over_time
+        done = step.terminated | truncated
+        within = jnp.zeros_like(done)
+        bootstrap_value = jax_vector.where_any(
+            truncated,
+            lambda: policy.value(after.memory, policy.with_previous_step(after.observation, within, after.previous), within),
+            jnp.zeros_like(step.value),
+            self.seeds_axis,
+        )
+        fields = {
+            "observation": step.observation,
+            "episode_start": state.episode_start,
+            "action": step.action,
+            "log_prob": step.log_prob,
+            "value": step.value,
+            "reward": step.reward,
+            "terminated": step.terminated,
+            "truncated": truncated,
+            "bootstrap_value": bootstrap_value,
+        }
+        # With a staggered start no first episode counts: those that end before they are cut short are the short ones.
+        finished = {
+            "whole": done & ~state.episode.partial,
+            "episode_return": episode_return,
+            "length": length,
+            "success": step.success,
+        }
+        env_state, observation = jax_vector.where_any(
+            done,
+            lambda: jax_vector.reset(self.env, key_reset, state.env_params),
+            (after.env_state, after.observation),
+            self.seeds_axis,
+        )
+        state = dataclasses.replace(
+            state,
+            env_state=env_state,
+            observation=observation,
+            episode_start=done,
+            memory=after.memory,
+            episode=EpisodeStatistics(
+                jnp.where(done, 0.0, episode_return), jnp.where(done, 0, length), state.episode.partial & ~done
+            ),
+            step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
+            previous=after.previous,
+        )
+        return state, (fields, finished)
+
+    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
+        collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
+        learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
+        return TrainState(learner, collector, healthy), {**metrics, **episodes}
+
+    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict]:
+        """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            _, rollout, _ = self.collect(state.learner.policy, state.collector)
+            return rollout, inspection.learned_from(state.learner, rollout)
+
+    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
+        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            return inspection.ratios(before.learner, after.learner.policy, rollout)
+
+    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+        """``num_updates <= capacity`` updates. Returns the state and their metrics, the first entries of arrays of shape
+        (capacity,).
+
+        The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
+        its bits.
+        """
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            return self._advance(state, num_updates, capacity)
+
+    def _advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
+        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, buffers = carry
+            state, metrics = self.update(state)
+            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
+
+        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
+
+
+def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
+    """A whole training as one pure function, to be jitted, and vmapped over keys and hyperparameters.
+
+    Args:
+        config: the settings.
+        env: a JAX environment.
+        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all seeds at
+            once.
+
+    Returns:
+        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals a
+        run of the command line up to rounding, because a larger program may be fused differently.
+
+    Raises:
+        EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
+    """
+    collector = JaxCollector(config, env, seeds_axis)
+    check_policy(env, config)
+    total = config.total_updates
+
+    def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
+        return collector.advance(collector.init(key, hyperparameters), jnp.int32(total), total)
+
+    return train
+
+
+def _episode_metrics(
+    whole: Bool[Array, "T N"], episode_return: Float[Array, "T N"], length: UInt32[Array, "T N"], success: Bool[Array, "T N"]
+) -> Metrics:
+    """Means over the episodes that finished, 0 if none did."""
+    return {
+        "rollout/episodes": jnp.sum(whole).astype(jnp.float32),
+        "rollout/return_mean": masked_mean(episode_return, whole),
+        "rollout/length_mean": masked_mean(length.astype(jnp.float32), whole),
+        "rollout/success_rate": masked_mean((success & whole).astype(jnp.float32), whole),
+    }

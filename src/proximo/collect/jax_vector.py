@@ -1,0 +1,172 @@
+"""One JAX environment as ``N`` environments: vectorized reset and step, and the check of its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Key, PyTree
+
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.protocol import Environment, JaxEnvironment
+from proximo.errors import ConfigError, EnvError
+from proximo.networks.recurrent import select
+from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
+
+SEEDS_AXIS = "seeds"
+
+
+def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
+    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
+
+    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
+
+    Raises:
+        ConfigError: ``seeds_axis`` outside of ``jax.vmap(..., axis_name="seeds")``.
+    """
+    answer = jnp.any(condition)
+    if not seeds_axis:
+        return answer
+    try:
+        return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool)
+    except NameError as error:
+        raise ConfigError(f"seeds_axis = True needs the axis: jax.vmap(…, axis_name={SEEDS_AXIS!r}).") from error
+
+
+def where_any(condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool) -> PyTree:
+    """``compute()`` for environments where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs
+    it.
+
+    Resets and values of final observations are rare, and computing them in every step is slow.
+    """
+    return jax.lax.cond(anywhere(condition, seeds_axis), lambda: select(condition, compute(), otherwise), lambda: otherwise)
+
+
+def as_template(tree: PyTree, template: PyTree) -> PyTree:
+    """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, but the carry of a scan may
+    not."""
+    return jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, template)
+
+
+def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
+    """Begin ``N`` episodes. Returns states and observations."""
+    states, observations = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+    return jax.tree.map(jnp.asarray, (states, observations))
+
+
+def step(
+    env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
+) -> tuple:
+    """Step ``N`` environments. Returns states, observations, rewards (float32), terminated, truncated and success (bool; false if
+    the environment does not report it)."""
+    new, seen, reward, terminated, truncated, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
+    success = jnp.asarray(info.get("success", jnp.zeros_like(terminated))).astype(bool)
+    truncated = truncated.astype(bool) & ~terminated.astype(bool)
+    return (
+        as_template(new, states),
+        as_template(seen, observations),
+        reward.astype(jnp.float32),
+        terminated.astype(bool),
+        truncated,
+        success,
+    )
+
+
+def reports_success(env: JaxEnvironment) -> bool:
+    """Whether the environment reports ``info["success"]``."""
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)
+    result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), env.default_params)
+    return "success" in result[-1]
+
+
+def _example_action(env: JaxEnvironment) -> Array:
+    space = from_any(env.action_space, "action")
+    return jnp.zeros(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
+
+
+def check_env(env: Environment, env_id: str) -> JaxEnvironment:
+    """Check that ``env`` follows the protocol of JAX environments: reset and step are traced, and shapes and types are compared
+    with the spaces.
+
+    Returns:
+        ``env``.
+
+    Raises:
+        EnvError: the protocol is broken, or ``env`` is a Gymnasium environment or a name.
+    """
+    if isinstance(env, str):
+        raise EnvError(f"env = {env!r} is a name: expected the environment itself, as proximo.make_env({env!r}).")
+    if isinstance(env, GymnasiumEnvironment):
+        raise EnvError(
+            f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). proximo.PPO and proximo.train take "
+            "either kind."
+        )
+    params = env.default_params
+    space = from_any(env.observation_space, "observation")
+    with custom_code_errors(f"{env_id}.reset"):
+        pair = jax.eval_shape(env.reset, jax.random.key(0), params)
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        got = f"{len(pair)} values" if isinstance(pair, tuple) else "one value"
+        raise EnvError(f"{env_id}.reset returns {got}: expected a pair (state, observation).")
+    state, observation = pair
+    _check_observation(observation, space, env_id, "reset", None)
+    with custom_code_errors(f"{env_id}.step"):
+        result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
+    if not isinstance(result, tuple) or len(result) != 6:
+        raise EnvError(
+            f"{env_id}.step returns {len(result) if isinstance(result, tuple) else 'one'} values: expected (state, observation, reward, terminated, truncated, info)."
+        )
+    new, seen, reward, terminated, truncated, info = result
+    _check_observation(seen, space, env_id, "step", observation)
+    if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
+        raise EnvError(f"{env_id}.step returns {info!r} as info: expected a dict, in it a single number where it has success.")
+    for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+        if not hasattr(value, "dtype") or np.shape(value) != ():
+            got = f"shape {np.shape(value)}" if hasattr(value, "dtype") else f"type {type(value).__name__}"
+            raise EnvError(f"{env_id}.step returns {name} of {got}: expected a single number.")
+        if not (np.can_cast(value.dtype, np.float64) if name == "reward" else np.issubdtype(value.dtype, np.bool_)):
+            raise EnvError(
+                f"{env_id}.step returns {name} of {value.dtype}: expected {'float32' if name == 'reward' else 'bool'}."
+            )
+    if jax.tree.structure(new) != jax.tree.structure(state):
+        raise EnvError(f"{env_id}.step returns a state of another structure than reset: expected {jax.tree.structure(state)}.")
+    for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
+        if np.shape(after) != np.shape(before) or not np.can_cast(after.dtype, before.dtype, "same_kind"):
+            raise EnvError(
+                f"{env_id}.step returns a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
+                f"where reset returns {before.dtype}{list(before.shape)}: use one type and shape."
+            )
+    return env
+
+
+def _check_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:
+    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of its space, and the types that reset
+    returns."""
+    returns = f"{env_id}.{where} returns an observation"
+    # The descriptions of the parts are leaves of a pytree themselves.
+    parts, structure = jax.tree.flatten(tree(lambda part: part, space))
+    leaves = jax.tree.leaves(observation)
+    if jax.tree.structure(observation) != structure or any(
+        getattr(x, "shape", None) != part.shape for x, part in zip(leaves, parts, strict=True)
+    ):
+        got = jax.tree.map(lambda x: getattr(x, "shape", type(x).__name__), observation)
+        raise EnvError(f"{returns} of shape {got}: its observation space is {space}.")
+    paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
+    before = leaves if of_reset is None else jax.tree.leaves(of_reset)
+    for path, leaf, part, earlier in zip(paths, leaves, parts, before, strict=True):
+        place = f" whose {jax.tree_util.keystr(path)} is" if path else ""
+        if not any(np.issubdtype(leaf.dtype, kind) for kind in _kinds(part)):
+            raise EnvError(f"{returns}{place} of {leaf.dtype}: its observation space is {space}.")
+        # The observation of a step is cast to the type that reset returns: floats as integers would lose their fractions.
+        if not np.can_cast(leaf.dtype, earlier.dtype, "same_kind"):
+            raise EnvError(f"{returns}{place} of {leaf.dtype}, where reset returns {earlier.dtype}: use one type.")
+
+
+def _kinds(space: LeafSpace) -> tuple[type[np.generic], ...]:
+    """The types of numbers that observations of ``space`` may have."""
+    if isinstance(space, Box):
+        return (np.uint8,) if space.dtype == "uint8" else (np.generic,)
+    return (np.integer, np.bool_) if isinstance(space, MultiBinary) else (np.integer,)

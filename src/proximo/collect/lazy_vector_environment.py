@@ -1,0 +1,77 @@
+"""The vector environment of a collector or an evaluator: how the settings want it stepped, and when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, VectorOptions
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment
+from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.jax_setup import cores
+
+
+def vector_options(config: Config, notify: Callable[[str], None] = lambda message: None) -> VectorOptions:
+    """How ``config`` wants environments to be stepped."""
+    env = config.env
+    return VectorOptions(
+        num_workers=env.num_workers,
+        single_environments=env.num_workers >= 0 or env.overlap or env.stagger_steps > 0,
+        num_groups=2 if env.overlap else 1,
+        stagger_steps=env.stagger_steps,
+        step_timeout=env.step_timeout,
+        reset_timeout=env.reset_timeout,
+        max_restarts=env.max_restarts,
+        cores=cores(),
+        warn=notify,
+    )
+
+
+class LazyVectorEnvironment:
+    """A vector environment that is made when it is first needed, and kept until ``close``.
+
+    Args:
+        env: the environment.
+        options: how it is stepped. Its warnings go to ``warn`` of this object, which may be set at any time.
+        num_envs: number of environments.
+        num_steps: steps of a rollout buffer.
+        num_buffers: number of rollout buffers.
+        purpose: what it is made for, for error messages.
+    """
+
+    def __init__(
+        self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, num_buffers: int, purpose: str
+    ):
+        self.env, self.options, self.purpose = env, options, purpose
+        self.num_envs, self.num_steps, self.num_buffers = num_envs, num_steps, num_buffers
+        self.vector_env: VectorEnvironment | None = None
+        self.warn: Callable[[str], None] = options.warn
+
+    def open(self) -> VectorEnvironment:
+        """The vector environment, made now if it is not there yet."""
+        if self.vector_env is None:
+            options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
+            with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
+                self.vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+        return self.vector_env
+
+    def reset(self, buffer: int, seed: int) -> VectorEnvironment:
+        """Begin new episodes in the first step of a rollout buffer; the seeds of all environments follow from ``seed``."""
+        vector_env = self.open()
+        limit = self.options.reset_timeout if vector_env.num_workers else 0.0
+        with reports_waiting(self.warn, self.num_envs, self.env.id, limit):
+            vector_env.reset(buffer, seed)
+        return vector_env
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were lost and started again so far."""
+        return 0 if self.vector_env is None else self.vector_env.restarts
+
+    def close(self) -> None:
+        """End the environments and their processes."""
+        vector_env, self.vector_env = self.vector_env, None
+        if vector_env is not None:
+            vector_env.close()

@@ -1,0 +1,75 @@
+"""One step of ``N`` JAX environments by a policy: act, step, remember. Training and evaluation both step by it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+
+from proximo.collect import jax_vector
+from proximo.envs.protocol import JaxEnvironment
+from proximo.networks import ActorCritic
+from proximo.types import Memory, Observation, Previous
+
+
+class Acting(NamedTuple):
+    """What a policy and its environments carry from step to step."""
+
+    env_state: PyTree
+    """N ...."""
+    observation: Observation
+    """N ...: as the environments returned it."""
+    memory: Memory
+    """N ...."""
+    previous: Previous | None
+    """N: the previous action and reward, if the policy observes them."""
+
+
+class Transition(NamedTuple):
+    """One step of ``N`` environments."""
+
+    observation: Observation
+    """N ...: as the policy has read it."""
+    action: Shaped[Array, "N ..."]
+    """As it was sampled."""
+    log_prob: Float[Array, " N"]
+    value: Float[Array, " N"]
+    reward: Float[Array, " N"]
+    terminated: Bool[Array, " N"]
+    truncated: Bool[Array, " N"]
+    """By the environment itself."""
+    success: Bool[Array, " N"]
+
+
+def policy_step(
+    env: JaxEnvironment,
+    policy: ActorCritic,
+    before: Acting,
+    episode_start: Bool[Array, " N"],
+    valid: Bool[Array, " N"],
+    noise: PyTree | None,
+    keys: Key[Array, " N"],
+    params: PyTree,
+) -> tuple[Acting, Transition]:
+    """Act and step.
+
+    Args:
+        env: the environment.
+        policy: the policy.
+        before: what is carried.
+        episode_start: whether an episode begins with this observation; the memory is reset there.
+        valid: where it is false, the memory stays as it was.
+        noise: random numbers of the actions (``policy.actor.noise``); None: the most probable actions.
+        keys: keys of the environments.
+        params: parameters of the environment.
+
+    Returns:
+        What is carried after the step, and the step. Environments whose episode ended are not reset.
+    """
+    observed = policy.with_previous_step(before.observation, episode_start, before.previous)
+    memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
+    env_state, observation, reward, terminated, truncated, success = jax_vector.step(
+        env, keys, before.env_state, policy.to_space(action), before.observation, params
+    )
+    after = Acting(env_state, observation, memory, policy.previous_step(action, reward))
+    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated, success)

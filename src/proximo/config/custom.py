@@ -1,0 +1,135 @@
+"""Settings that accept custom code: an object in Python, or its name, such as ``my_package.module:MyEncoder``, everywhere."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from proximo.custom_code import imported, is_users_function
+from proximo.errors import ConfigError, nearest
+
+NAMED = "my_package.module:Name"
+
+
+@dataclass(frozen=True, eq=False)
+class Custom:
+    """A custom object as the value of a setting. Two are equal if the object is the same one."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Custom) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __str__(self) -> str:
+        """The name by which ``resolve`` finds the object again; if it has none, a description in angle brackets."""
+        module = getattr(self.value, "__module__", None) or type(self.value).__module__
+        name = getattr(self.value, "__qualname__", None)
+        found = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
+        if found and (inspect.isclass(self.value) or is_users_function(self.value)):
+            return f"{module}:{name}"
+        return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    """The words that a setting of type ``kind`` accepts: those of its ``Literal``, or none."""
+    parts = typing.get_args(kind) if takes_custom(kind) else (kind,)
+    return tuple(word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part))
+
+
+def takes_custom(kind: Any) -> bool:
+    """Whether a setting of type ``kind`` accepts custom code."""
+    return Custom in typing.get_args(kind)
+
+
+def read(value: Any, words: tuple[str, ...]) -> str | Custom:
+    """The value of a setting that accepts one of ``words`` or custom code. Raises ``ValueError`` for anything else."""
+    if isinstance(value, Custom):
+        return value
+    if not isinstance(value, str):
+        if value is None or isinstance(value, bool | int | float | list | tuple | dict):
+            raise ValueError
+        return Custom(value)
+    if value not in words and not is_name(value) and not is_lost(value):
+        raise ValueError
+    return value
+
+
+def is_custom(value: Any) -> bool:
+    """Whether the value of a setting is custom code, or its name."""
+    return isinstance(value, Custom) or is_name(value) or is_lost(value)
+
+
+def is_name(value: Any) -> bool:
+    """Whether ``value`` is a name to import."""
+    return isinstance(value, str) and ":" in value
+
+
+def is_lost(value: Any) -> bool:
+    """Whether ``value`` describes an object that has no name to import it by."""
+    return isinstance(value, str) and value.startswith("<") and value.endswith(">")
+
+
+def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
+    """The custom code that ``value`` is or names.
+
+    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, or a function of
+    a module that is not part of an installed library.
+
+    Args:
+        setting: name of the setting, for messages.
+        value: custom code, or its name.
+        methods: names of the methods that a class must define.
+
+    Raises:
+        ConfigError: the code cannot be found, or fails the check.
+    """
+    if isinstance(value, Custom):
+        if inspect.isclass(value.value):
+            _check_methods(setting, str(value), value.value, methods)
+        return value.value
+    if is_lost(value):
+        raise ConfigError(
+            f"{setting} = {value} was an object in the program that trained the run: give it again from Python, as {setting}=… of the call."
+        )
+    module_name, _, name = value.rpartition(":")
+    module = imported(module_name, f"{setting} = {value!r}")
+    found = _follow(module, name)
+    if found is None:
+        raise ConfigError(f"{setting} = {value!r}: {module_name} has no such name{nearest(name, _offered(module))}.")
+    if is_users_function(found):
+        return found
+    if not inspect.isclass(found):
+        raise ConfigError(
+            f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function of a custom module. Pass objects "
+            "from Python."
+        )
+    _check_methods(setting, value, found, methods)
+    return found
+
+
+def _follow(module: ModuleType, name: str) -> Any:
+    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or the name leads into another module."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None or inspect.ismodule(found):
+            return None
+    return found
+
+
+def _offered(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if inspect.isclass(value) or inspect.isfunction(value)]
+
+
+def _check_methods(setting: str, name: str, cls: type, methods: tuple[str, ...]) -> None:
+    # Searched in the class itself: its metaclass makes every class callable.
+    lacking = [method for method in methods if not any(method in vars(base) for base in cls.__mro__)]
+    if lacking:
+        raise ConfigError(f"{setting} = {name}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")

@@ -1,0 +1,126 @@
+"""Settings of a run from all their sources: default < preset < file < flag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
+from proximo.config.custom import is_custom
+from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
+from proximo.errors import ConfigError
+from proximo.serialization import read_yaml
+from proximo.signatures import answered
+
+# Settings that a resumed run may change.
+RESUMABLE = {
+    "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+    "num_workers", "step_timeout", "reset_timeout", "max_restarts", "track", "histograms", "video_every",
+}  # fmt: skip
+SMOKE_UPDATES = 3
+SMOKE_EPISODE = 1000
+
+
+def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
+    """The mapping in a YAML file, without its ``provenance``.
+
+    Args:
+        path: the file.
+        flag: the flag that named it, for messages.
+        expected: what the file should contain, for messages.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a mapping in YAML.
+    """
+    try:
+        mapping = read_yaml(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if mapping is None:  # only comments
+        return {}
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{path}: expected {expected}, found {type(mapping).__name__}.")
+    mapping.pop("provenance", None)
+    return mapping
+
+
+@answered
+def make_config(
+    env: str = "", settings: Mapping[str, Any] | None = None, file: str | Path | None = None, preset: bool = True
+) -> Config:
+    """Make the validated settings of a run.
+
+    Args:
+        env: id of the environment; by default the one in ``settings`` or ``file``.
+        settings: values by name, such as ``{"gamma": 0.99}``. They override ``file``.
+        file: a YAML file with groups of settings. It overrides the preset.
+        preset: whether to start from the preset of the environment, if it has one.
+
+    Raises:
+        ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
+    """
+    settings = {**(settings or {}), **({"id": env} if env else {})}
+    mapping = read_file(Path(file)) if file is not None else {}
+    group = mapping.get("env")
+    env_id = settings.get("id") or (group.get("id", "") if isinstance(group, dict) else "")
+    tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
+    config = Config()
+    if tuned:
+        tuned.pop("provenance", None)
+        tuned = _fitting(tuned, {**_settings_of(mapping), **settings})
+        config = from_mapping(tuned, config, f"the preset of {env_id}")
+    config = from_mapping(mapping, config, str(file)) if mapping else config
+    return validate(override(config, settings))
+
+
+def _settings_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings in the groups of a file, by name."""
+    return {name: value for group in mapping.values() if isinstance(group, dict) for name, value in group.items()}
+
+
+def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset ``tuned`` without the settings that have no meaning with the ``requested`` ones: those of another memory, and those that
+    custom networks replace."""
+    memory = requested.get("memory")
+    removed = replaced_by({name for name, value in requested.items() if name in OF_NETWORKS and _is_custom(name, value)})
+    if memory is not None:
+        removed |= {name for name, memories in ONLY_WITH.items() if memory not in memories}
+    if memory == "none":
+        removed |= set(NEED_MEMORY)
+    return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
+
+
+def _is_custom(name: str, value: Any) -> bool:
+    """Whether ``value``, which is not checked yet, is custom code for the setting ``name``."""
+    return is_custom(value) if isinstance(value, str) else value is not None and value != LEAVES[name].default
+
+
+def shortened(config: Config) -> Config:
+    """``config`` for a test of some seconds: three updates, then an evaluation of at most two short episodes."""
+    steps, limit = SMOKE_UPDATES * config.batch_size, config.run.eval_max_steps or SMOKE_EPISODE
+    changes = {"total_steps": steps, "eval_every": steps, "eval_max_steps": min(limit, SMOKE_EPISODE)}
+    return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
+
+
+def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The settings of a resumed run.
+
+    Args:
+        config: the settings that the run was saved with.
+        settings: new values by name.
+
+    Raises:
+        ConfigError: a resumed run cannot change one of ``settings``.
+    """
+    for name, value in settings.items():
+        if name not in LEAVES:
+            raise unknown(name)
+        if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
+            raise ConfigError(
+                f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
+                "start a new run with --config RUN/config.yaml and the new value."
+            )
+    return validate(override(config, settings))

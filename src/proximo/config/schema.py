@@ -1,0 +1,430 @@
+"""All settings with their ranges: a tree of frozen dataclasses, convertible from and to a mapping.
+
+The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
+YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
+
+To add a setting, declare it here. A setting of ``PPOConfig`` also gets a field of the same name in ``types.Hyperparameters`` if it is traced,
+or in ``ppo.state.StaticSettings`` if another value needs another compilation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from proximo import other_libraries
+from proximo.config.coercion import Leaf, coerce
+from proximo.config.custom import NAMED, Custom, is_custom, is_lost, resolve, takes_custom
+from proximo.config.schedule_text import ScheduleText
+from proximo.errors import ConfigError, nearest, shown
+
+MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
+
+
+def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
+    """A setting with its default, its help text and its range: ``low <= value <= high``, ``value > above``."""
+    metadata = {"help": help, "low": low, "high": high, "above": above}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The environment, and how it is stepped."""
+
+    id: str = _setting("", "environment id, as listed by `proximo envs`")
+    num_envs: int = _setting(8, "number of environments stepped together", low=1, high=10**7)
+    max_episode_steps: int = _setting(
+        0, "truncate episodes after this many steps, in addition to the environment's limit; 0: off", low=0, high=2**32 - 2
+    )
+    stagger_steps: int = _setting(
+        0,
+        "truncate the first episode of each environment after a random number of steps, 1 to this, so that episodes do not end together; 0: off",
+        low=0,
+        high=2**31 - 2,
+    )
+    preprocessing: Literal["none", "atari"] = _setting(
+        "none", "atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset"
+    )
+    frame_stack: int = _setting(1, "number of last observations that are stacked along a new first axis", low=1, high=1000)
+    action_repeat: int = _setting(1, "steps for which each action is repeated; their rewards are summed", low=1, high=1000)
+    levels: str = _setting("", "range of seeds for episodes, as 0:99: each episode is reset with one of them; empty: any seed")
+    life_loss: bool = _setting(False, "treat a lost life as a termination when learning; the episode goes on")
+    num_workers: int = _setting(
+        -1,
+        "worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start",
+        low=-1,
+        high=1024,
+    )
+    overlap: bool = _setting(False, "split the environments in two halves: the policy acts for one while the other steps")
+    step_timeout: float = _setting(60.0, "seconds that a step may take before its worker is restarted", above=0)
+    reset_timeout: float = _setting(
+        600.0, "seconds that a worker may take to create or reset its environments before it is restarted", above=0
+    )
+    max_restarts: int = _setting(100, "lost workers that are restarted before training stops", low=0, high=10**6)
+    env_settings: dict[str, Any] = _setting(
+        {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
+    )
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347)."""
+
+    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1, high=10**15)
+    num_steps: int = _setting(128, "steps of each environment in a rollout", low=1, high=10**7)
+    num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
+    num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
+    learning_rate: ScheduleText = _setting(
+        ScheduleText("3e-4"), "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)", low=0
+    )
+    gamma: float = _setting(0.99, "discount factor γ", low=0, high=1)
+    gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1)
+    clip_eps: ScheduleText = _setting(ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", low=0)
+    clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0)
+    ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0)
+    vf_coef: float = _setting(0.5, "weight of the value loss", low=0)
+    max_grad_norm: float = _setting(0.5, "largest global norm of the gradient; larger gradients are scaled down to it", above=0)
+    target_kl: float = _setting(
+        0.0, "skip the remaining minibatches of an update once the approximate KL divergence exceeds this; 0: off", low=0
+    )
+    normalize_advantage: Literal["none", "batch", "minibatch"] = _setting(
+        "minibatch", "normalize advantages over the whole rollout (batch) or over each minibatch"
+    )
+    normalize_observation: bool = _setting(
+        False, "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy"
+    )
+    clip_observation: float = _setting(
+        0.0, "clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off", low=0
+    )
+    clip_reward: Literal["none", "sign"] = _setting(
+        "none", "sign: learn from the sign of each reward, -1, 0 or 1; reported returns stay those of the environment"
+    )
+    normalize_reward: bool = _setting(False, "divide rewards by the standard deviation of the discounted return")
+    recompute_advantage: bool = _setting(
+        False, "recompute values and advantages before every epoch; the value loss is still clipped around the old values"
+    )
+    sequence_length: int = _setting(0, "steps of backpropagation through time for a memory; 0: the whole rollout", low=0)
+    burn_in: int = _setting(0, "steps before each sequence that only update the memory, without loss or gradient", low=0)
+    refresh_memory: bool = _setting(
+        False, "recompute the memory before each sequence with the current parameters, before every epoch"
+    )
+    learner_lag: int = _setting(
+        0, "1: collect each rollout during the previous update, with the policy from before that update", low=0, high=1
+    )
+    objective: Literal["clip", "kl_penalty"] | Custom = _setting(
+        "clip",
+        "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function",
+    )
+    dual_clip: float = _setting(0.0, "clip: bound of the ratio in the loss of negative advantages, above 1; 0: off", low=0)
+    kl_coef: float = _setting(
+        1.0,
+        "kl_penalty: weight β of the divergence; halved or doubled after an update that misses kl_target by a factor of 1.5",
+        above=0,
+    )
+    kl_target: float = _setting(
+        0.01, "kl_penalty: divergence per update that kl_coef is adapted to; 0: kl_coef is constant", low=0
+    )
+    extra_loss: Literal["none"] | Custom = _setting("none", "a custom loss that is added to the objective")
+    desired_kl: float = _setting(
+        0.0,
+        "adapt the learning rate after each update, within 1e-5 … 1e-2, to keep the approximate KL divergence near this; 0: off",
+        low=0,
+    )
+    critic_learning_rate: ScheduleText = _setting(
+        ScheduleText("0.0"),
+        "learning rate of the parameters that only the value uses, a number or a schedule; 0: learning_rate",
+        low=0,
+    )
+    optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
+    weight_decay: float = _setting(0.0, "adamw: decoupled decay of weight matrices and convolution kernels", low=0)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The policy: encoder, memory and heads."""
+
+    encoder: Literal["auto", "mlp", "nature_cnn"] | Custom = _setting(
+        "auto", "auto: nature_cnn for images, mlp for other observations; or a custom encoder"
+    )
+    hidden_sizes: tuple[int, ...] = _setting((64, 64), "sizes of the layers of the MLP encoder, as 64,64", low=1, high=65_536)
+    activation: Literal["tanh", "relu"] = _setting("tanh", "activation function between layers")
+    towers: Literal["separate", "shared"] = _setting(
+        "separate", "separate: one encoder and memory for the policy and one for the value; shared: one for both"
+    )
+    privileged: tuple[str, ...] = _setting(
+        (), "entries of a Dict observation that only the value reads, as state,goal; the trained policy acts without them"
+    )
+    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting(
+        "none", "memory of the policy; or a custom cell"
+    )
+    memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
+    memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
+    memory_horizon: int = _setting(
+        0,
+        "gru and lstm: initialize the units to remember for 2 to this many steps, at least 3; 0: for 2 (gru) or 4 (lstm) steps",
+        low=0,
+    )
+    memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)
+    memory_heads: int = _setting(4, "gtrxl: number of attention heads", low=1, high=256)
+    memory_gate: Literal["gru", "identity"] = _setting("gru", "gtrxl: how the output of a layer is added to its input")
+    reset_memory: bool = _setting(
+        True, "start every episode with an empty memory; false: carry the memory over to the next episode"
+    )
+    observe_action: bool = _setting(False, "the policy also observes its previous action")
+    observe_reward: bool = _setting(False, "the policy also observes the previous reward")
+    head_sizes: tuple[int, ...] = _setting((), "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
+    actor: Literal["auto"] | Custom = _setting(
+        "auto", "head from features to the parameters of the distribution: auto, or a custom network"
+    )
+    critic: Literal["auto"] | Custom = _setting("auto", "head from features to the value: auto, or a custom network")
+    actor_critic: Literal["none"] | Custom = _setting("none", "a custom network that replaces encoder, memory, actor and critic")
+    distribution: Literal["auto", "beta"] | Custom = _setting(
+        "auto",
+        "distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded intervals; or a custom one",
+    )
+    action_mapping: Literal["clip", "tanh"] = _setting(
+        "clip", "how a Gaussian sample is mapped to a bounded action space: clipped, or squashed by tanh"
+    )
+    state_dependent_std: bool = _setting(False, "the standard deviation of the Gaussian depends on the observation")
+    log_std_init: float = _setting(
+        0.0, "logarithm of the initial standard deviation of the Gaussian, for actions scaled to -1 … 1", low=-20, high=2
+    )
+    sde_every: int = _setting(
+        0,
+        "continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps; 0: off",
+        low=0,
+        high=10**6,
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = _setting(
+        "float32", "number format of the computations in encoders and memories"
+    )
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is a memory. Raises ``ConfigError`` if that depends on a custom network that is not found."""
+        if self.actor_critic != "none":
+            return hasattr(resolve("actor_critic", self.actor_critic, ()), "step")
+        return self.memory != "none"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run directory, and everything besides learning: seeds, evaluation, checkpoints, tracking."""
+
+    seed: int = _setting(0, "random seed of the run; with seeds=K, seeds seed … seed + K - 1", low=0, high=MAX_SEED)
+    seeds: int = _setting(1, "number of independent seeds to train", low=1, high=1000)
+    seeds_mode: Literal["auto", "vmap", "serial"] = _setting(
+        "auto", "vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX environments"
+    )
+    runs_dir: str = _setting("runs", "directory of all runs")
+    name: str = _setting("", "name of the run; empty: date and time")
+    updates_per_call: int = _setting(
+        0, "maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64", low=0, high=10**5
+    )
+    eval_every: int = _setting(0, "environment steps between evaluations; 0: a tenth of the run", low=0)
+    eval_episodes: int = _setting(32, "episodes in each evaluation; 0: no evaluation, not even at the end", low=0, high=10**6)
+    eval_max_steps: int = _setting(
+        0, "steps after which an evaluation episode is stopped, with the return so far; 0: 100,000", low=0, high=10**8
+    )
+    diagnose_every: int = _setting(
+        0,
+        "updates between diagnoses of the memory (staleness, use); 0: at most fifty diagnoses in the run; -1: off",
+        low=-1,
+    )
+    checkpoint_every: int = _setting(0, "environment steps between checkpoints; 0: a checkpoint with every evaluation", low=0)
+    keep_checkpoints: int = _setting(3, "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
+    tensorboard: bool = _setting(True, "write TensorBoard events")
+    track: str = _setting(
+        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MySink; separate several by commas"
+    )
+    histograms: bool = _setting(
+        False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
+    )
+    video_every: int = _setting(
+        0, "environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos", low=0
+    )
+    matmul_precision: Literal["default", "high", "highest"] = _setting("default", "precision of matrix products")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The resolved settings of a run. As a mapping they are a valid ``--config`` file."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps of one update."""
+        return self.env.num_envs * self.ppo.num_steps
+
+    @property
+    def total_updates(self) -> int:
+        """Updates of the whole training: as many as fit into ``total_steps``, and at least one."""
+        return max(1, self.ppo.total_steps // self.batch_size)
+
+    @property
+    def sequence_length(self) -> int:
+        """Steps of each training sequence; 1 without a memory, whatever the setting."""
+        if not self.network.remembers:
+            return 1
+        return self.ppo.sequence_length or self.ppo.num_steps
+
+    @property
+    def diagnose_every(self) -> int:
+        """Updates between two diagnoses of the memory; 0: never."""
+        if self.run.diagnose_every < 0 or not self.network.remembers:
+            return 0
+        return self.run.diagnose_every or -(-self.total_updates // 50)
+
+    @property
+    def histograms_every(self) -> int:
+        """Updates between two histograms; 0: never."""
+        return -(-self.total_updates // 50) if self.run.histograms else 0
+
+    @property
+    def eval_updates(self) -> int:
+        """Updates between two evaluations."""
+        every = self.run.eval_every
+        return max(1, round(every / self.batch_size) if every else -(-self.total_updates // 10))
+
+    @property
+    def updates_per_call(self) -> int:
+        """Maximum number of updates in one compiled call."""
+        return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
+
+
+GYMNASIUM_ONLY = (
+    "preprocessing", "frame_stack", "action_repeat", "life_loss", "num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts",
+    "learner_lag",
+)  # fmt: skip
+"""Settings that have no effect on JAX environments."""
+
+GROUPS: dict[str, type] = {"env": EnvConfig, "ppo": PPOConfig, "network": NetworkConfig, "run": RunConfig}
+
+
+def leaves() -> Iterator[Leaf]:
+    """All settings in the order of the tree."""
+    for group, cls in GROUPS.items():
+        hints = typing.get_type_hints(cls)
+        for f in dataclasses.fields(cls):
+            default = f.default if f.default is not dataclasses.MISSING else f.default_factory()  # type: ignore[misc]
+            yield Leaf(group, f.name, hints[f.name], default, **f.metadata)
+
+
+LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves()}
+
+
+def custom_settings(config: Config) -> dict[str, str | Custom]:
+    """The settings of ``config`` whose value is custom code, or its name."""
+    values = {leaf.name: getattr(getattr(config, leaf.group), leaf.name) for leaf in LEAVES.values() if takes_custom(leaf.type)}
+    return {name: value for name, value in values.items() if is_custom(value)}
+
+
+def may_replace(config: Config, name: str, value: Any) -> bool:
+    """Whether ``value`` may replace the custom code of the setting ``name``.
+
+    Code of the same name may; any code may if the old code has no name by which it can be found.
+    """
+    was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
+    return str(now) == was or (is_lost(was) and is_custom(now))
+
+
+def unknown(name: str, where: str = "") -> ConfigError:
+    """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
+    name = shown(name, "text")
+    plain = name.replace("-", "_")
+    if plain in ("id", "env", "env_id", "environment"):
+        return ConfigError(
+            f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train CartPole-v1`; "
+            "in a file it is `env: {id: ...}`."
+        )
+    if answer := other_libraries.answer(plain):
+        return ConfigError(f"Unknown setting {name!r}{where}: {answer}")
+    return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
+
+
+def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
+    """Replace settings by name.
+
+    Args:
+        config: the settings to start from; they are not changed.
+        settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
+        join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
+
+    Returns:
+        The new settings.
+
+    Raises:
+        ConfigError: for an unknown name, a value of the wrong type, or one out of range.
+    """
+    changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, value in settings.items():
+        if name not in LEAVES:
+            raise unknown(name)
+        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
+        if join and isinstance(value, dict) and value:
+            value = {**getattr(getattr(config, leaf.group), name), **value}
+        changes[leaf.group][name] = value
+    return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
+
+
+def from_mapping(mapping: Any, base: Config, source: str) -> Config:
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``.
+
+    Args:
+        mapping: the tree, as YAML or JSON returns it.
+        base: settings for all names that the tree does not have.
+        source: name of the file, for messages.
+
+    Returns:
+        The settings. A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly.
+
+    Raises:
+        ConfigError: for an unknown group or name, or a wrong value.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
+    settings: dict[str, Any] = {}
+    for group, content in mapping.items():
+        if group not in GROUPS:
+            if group in LEAVES:
+                raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
+            raise ConfigError(
+                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
+        for name, value in content.items():
+            if name not in LEAVES or LEAVES[name].group != group:
+                raise unknown(str(name), f" under {group!r} in {source}")
+            if takes_custom(LEAVES[name].type) and not isinstance(value, str):  # a date of YAML's, as, is no code
+                raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
+            settings[name] = value
+    try:
+        return override(base, settings, join=False)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, ScheduleText):
+            return value.plain()
+        if isinstance(value, Custom):
+            return str(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {
+        group: {f.name: plain(getattr(getattr(config, group), f.name)) for f in dataclasses.fields(cls)}
+        for group, cls in GROUPS.items()
+    }

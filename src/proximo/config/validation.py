@@ -1,0 +1,218 @@
+"""Checks of settings against each other. ``proximo.config.schema`` has the range of each setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from proximo.config import LEAVES, MAX_SEED, Config, custom_settings
+from proximo.errors import ConfigError, is_plain, nearest, shown
+
+MAX_NAME_BYTES = 200
+TRACKERS = ("csv", "wandb")
+_FORMS = "csv, wandb or my_package.module:MySink, several separated by commas, or none"
+OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
+ONLY_WITH = {
+    "memory_size": OUR_MEMORIES,
+    "memory_layers": OUR_MEMORIES,
+    "memory_horizon": ("gru", "lstm"),
+    "memory_window": ("gtrxl",),
+    "memory_heads": ("gtrxl",),
+    "memory_gate": ("gtrxl",),
+}
+"""Settings that apply only to some memories."""
+NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+"""Settings that apply to every memory, also to custom ones."""
+OF_NETWORKS = {
+    "encoder": ("hidden_sizes",),
+    "memory": (),
+    "actor": (),
+    "critic": (),
+    "actor_critic": (
+        "encoder", "hidden_sizes", "activation", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
+        "memory_window", "memory_heads", "memory_gate", "head_sizes", "actor", "critic", "sde_every",
+    ),
+    "distribution": ("action_mapping", "state_dependent_std", "log_std_init", "sde_every"),
+}  # fmt: skip
+"""Settings that a custom network replaces."""
+
+
+def validate(config: Config) -> Config:
+    """Check the settings against each other, and return ``config``. Raises ``ConfigError`` if two contradict each other."""
+    _validate_run(config)
+    _validate_network(config)
+    _validate_memory(config)
+    _validate_batch(config)
+    _validate_objective(config)
+    if config.ppo.weight_decay and config.ppo.optimizer == "adam":
+        raise ConfigError(f"weight_decay = {config.ppo.weight_decay} needs optimizer = adamw (adam takes none).")
+    return config
+
+
+def _validate_run(config: Config) -> None:
+    """Check environment, seeds and name."""
+    run = config.run
+    tracker_names(run.track)
+    if run.seed + run.seeds - 1 > MAX_SEED:
+        raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.")
+    if not config.env.id:
+        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them.")
+    check_name(run.name)
+
+
+def _lacks_memory(name: str, value: Any) -> ConfigError:
+    return ConfigError(f"{name} = {_shown(value)} needs a memory, but memory = none: set memory, for example to gru.")
+
+
+def check_name(name: str) -> None:
+    """Raise ``ConfigError`` if a run cannot have this name."""
+    length = len(name.encode(errors="replace"))
+    if length > MAX_NAME_BYTES:
+        raise ConfigError(
+            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, because file systems limit names. Choose a shorter name."
+        )
+    if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
+        raise ConfigError(
+            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not 'last' or 'seed-1'."
+        )
+
+
+def _validate_batch(config: Config) -> None:
+    """Check sizes of a rollout, its sequences and its minibatches."""
+    env, ppo = config.env, config.ppo
+    shape = f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
+    if config.batch_size >= 2**31:
+        raise ConfigError(f"{shape} = {config.batch_size:,} steps: expected fewer than 2³¹.")
+    length = config.sequence_length
+    if ppo.num_steps % length:
+        below = next(divisor for divisor in range(min(length, ppo.num_steps), 0, -1) if ppo.num_steps % divisor == 0)
+        raise ConfigError(
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as {below}, or 0 for the whole "
+            "rollout."
+        )
+    count, what = config.batch_size // length, "sequences" if config.network.remembers else "steps"
+    if count % ppo.num_minibatches:
+        raise ConfigError(
+            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout "
+            f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {count}."
+        )
+    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
+        raise ConfigError(
+            "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
+        )
+    if ppo.total_steps < config.batch_size:
+        raise ConfigError(
+            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
+            "lower num_envs or num_steps."
+        )
+
+
+def replaced_by(custom: Collection[str]) -> set[str]:
+    """The settings that have no meaning if the settings ``custom`` are custom code."""
+    replaced = {name for setting in custom for name in OF_NETWORKS.get(setting, ())}
+    return replaced | {"head_sizes"} if {"actor", "critic"} <= set(custom) else replaced
+
+
+def _given(config: Config, name: str) -> Any:
+    """The value of a setting if it is not its default, else None."""
+    value = getattr(getattr(config, LEAVES[name].group), name)
+    return None if value == LEAVES[name].default else value
+
+
+def _validate_network(config: Config) -> None:
+    """Check that no setting is replaced by custom code, and the settings of one family of distributions."""
+    network, custom = config.network, custom_settings(config)
+    for name in sorted(replaced_by(custom)):
+        if _given(config, name) is not None:
+            by = next(setting for setting in custom if name in replaced_by({setting}) or name == "head_sizes")
+            raise ConfigError(
+                f"{name} = {_shown(_given(config, name))} has no meaning with {by} = {custom[by]}: leave one of them out."
+            )
+    if network.privileged and network.towers == "shared":
+        raise ConfigError("privileged needs towers = separate: a shared tower reads the same observation for policy and value.")
+    gaussian = ("action_mapping", "state_dependent_std", "log_std_init", "sde_every")
+    for name in gaussian if network.distribution == "beta" else ():
+        if _given(config, name) is not None:
+            raise ConfigError(
+                f"{name} = {_shown(_given(config, name))} is for Gaussian distributions, but distribution = beta: leave one of them out."
+            )
+    if network.state_dependent_std and network.sde_every:
+        raise ConfigError(
+            "With sde_every, the noise already depends on the features: leave out state_dependent_std, or sde_every."
+        )
+
+
+def _validate_objective(config: Config) -> None:
+    """Check the settings of one objective."""
+    ppo = config.ppo
+    for name, objective in (("dual_clip", "clip"), ("kl_coef", "kl_penalty"), ("kl_target", "kl_penalty")):
+        if ppo.objective != objective and _given(config, name) is not None:
+            raise ConfigError(f"{name} = {_given(config, name)} needs objective = {objective}, not {ppo.objective}.")
+    if 0 < ppo.dual_clip <= 1:
+        raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
+    adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
+    if adapting and ppo.num_epochs * ppo.num_minibatches == 1:
+        raise ConfigError(
+            f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update measure, and the first one "
+            f"measures none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
+        )
+    if config.network.actor_critic != "none" and _given(config, "critic_learning_rate") is not None:
+        raise ConfigError(
+            "critic_learning_rate is for parameters that only the value function uses, and proximo does not know these in a custom "
+            "actor_critic: leave one of them out."
+        )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _validate_memory(config: Config) -> None:
+    """Check the settings of a memory, or of one kind of memory."""
+    network = config.network
+    for name in NEED_MEMORY:
+        if _given(config, name) is not None and not network.remembers:
+            raise _lacks_memory(name, _given(config, name))
+    for name, memories in ONLY_WITH.items():
+        value = _given(config, name)
+        if value is not None and network.memory not in memories:
+            if network.memory == "none" and memories is OUR_MEMORIES:
+                raise _lacks_memory(name, value)
+            raise ConfigError(f"{name} = {_shown(value)} needs memory = {' or '.join(memories)}, not {network.memory}.")
+    if 0 < network.memory_horizon < 3:
+        raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 steps or more, or 0.")
+    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
+        raise ConfigError(
+            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
+        )
+    if config.ppo.refresh_memory and not config.ppo.recompute_advantage and config.sequence_length == config.ppo.num_steps:
+        raise ConfigError(
+            f"refresh_memory has no effect if a sequence is the whole rollout of {config.ppo.num_steps} steps, because the memory before the first "
+            "sequence never changes: set sequence_length."
+        )
+    if config.ppo.refresh_memory and config.ppo.num_epochs == 1 and not config.ppo.learner_lag:
+        raise ConfigError(
+            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that learns "
+            "from it: raise num_epochs."
+        )
+    if config.ppo.burn_in > config.sequence_length:
+        raise ConfigError(
+            f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
+            "sequence_length (0: the whole rollout)."
+        )
+
+
+def tracker_names(track: str) -> list[str]:
+    """The names of sinks in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
+    names = [name.strip() for name in track.split(",") if name.strip()]
+    if names in ([], ["none"]):
+        return []
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
+        if name not in TRACKERS and ":" not in name:
+            raise ConfigError(f"track = {track!r}: there is no sink {name!r}{nearest(name, TRACKERS)}; expected {_FORMS}.")
+    return names

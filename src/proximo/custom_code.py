@@ -1,0 +1,104 @@
+"""The user's code: which modules a setting may import, and how errors in them are reported."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
+
+_LIBRARIES = (str(Path(__file__).parent), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
+
+
+def is_of_library(file: str | None) -> bool:
+    """Whether ``file`` belongs to Python, to an installed package or to proximo. True if ``file`` is None."""
+    return file is None or file.startswith(_LIBRARIES)
+
+
+def is_users_function(found: Any) -> bool:
+    """Whether ``found`` is a function, jitted or not, that is defined in the user's code."""
+    try:
+        function = inspect.unwrap(found) if callable(found) else found
+    except ValueError:  # it wraps itself
+        return False
+    return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
+
+
+def check_module(module_name: str) -> None:
+    """Raise ``EnvError`` for a module that a setting must not import.
+
+    These are Python's own modules, some of which act when they are imported, and modules inside a run or a published policy, which
+    are data.
+    """
+    parts = module_name.split(".")
+    if parts[0] in sys.stdlib_module_names or "__main__" in parts:
+        raise EnvError(
+            f"{module_name!r} is a part of Python or a program, which settings must not import: expected a module of yours."
+        )
+    try:
+        spec = (
+            importlib.util.find_spec(parts[0]) if parts[0] else None
+        )  # the first part only: finding a submodule imports its parent
+    except (ImportError, ValueError):
+        spec = None
+    for location in [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or ""]:
+        for folder in [Path(location), *Path(location).parents]:
+            if (folder / "config.yaml").is_file() and ((folder / "checkpoints").is_dir() or (folder / "proximo.json").is_file()):
+                raise EnvError(
+                    f"The module {module_name!r} is inside the run {folder}: code in a run is never imported. Move it out of the run."
+                )
+
+
+def imported(module_name: str, setting: str) -> ModuleType:
+    """Import the module that a setting names.
+
+    Args:
+        module_name: Dotted name of the module.
+        setting: The setting as the error shows it, for example ``track = 'my_module:MySink'``.
+
+    Returns:
+        The module.
+
+    Raises:
+        ConfigError: The module must not be imported, or its import failed.
+    """
+    try:
+        check_module(module_name)
+    except EnvError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "
+            "Python's path or in the current folder."
+        ) from error
+
+
+@contextlib.contextmanager
+def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterator[None]:
+    """Convert an exception of the user's code to an error of ``kind``. Its message has ``what`` was running, the error, file and line."""
+    try:
+        yield
+    except (ProximoError, TrainingError):
+        raise
+    except (Exception, SystemExit) as error:
+        message = " ".join(str(error).split("\n\n")[0].split())
+        raise kind(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
+
+
+def _place(error: BaseException) -> str:
+    """`` (file, line 3)``: the last line of the traceback that is not in a library."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return ""  # the message already has the line
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_library(f.filename)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -1,0 +1,185 @@
+"""Finds and makes custom environments, and recognizes whether they are JAX or Gymnasium environments."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from typing import Any
+
+from proximo.custom_code import check_module, custom_code_errors, is_users_function
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.jax import EXTRAS
+from proximo.errors import ConfigError, EnvError, nearest
+from proximo.spaces import from_any
+
+
+def find(module_name: str, class_name: str, forms: str) -> Any:
+    """Find the class of an environment, or a function that makes one.
+
+    Args:
+        module_name: a module on Python's path.
+        class_name: name of a class or a function in it.
+        forms: the accepted forms of an id, for messages.
+
+    Raises:
+        EnvError: The module or the class does not exist, or is not an environment.
+    """
+    check_module(module_name)
+    try:
+        found = importlib.util.find_spec(module_name) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise EnvError(
+            f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
+            f"(expected {forms}{nearest(module_name, ('gymnax', 'proximo', 'envpool', 'ale', *EXTRAS))})."
+        )
+    with custom_code_errors(f"Importing {module_name}"):
+        module = importlib.import_module(module_name)
+    if not hasattr(module, class_name):
+        classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
+        raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
+    cls = getattr(module, class_name)
+    # Checked before the call: the settings of a downloaded run must not call arbitrary functions.
+    if is_users_function(cls):
+        return cls
+    if not inspect.isclass(cls):
+        raise EnvError(
+            f"'{module_name}:{class_name}' is {type(cls).__name__}: expected the class of an environment, or a function in your module that "
+            "makes one."
+        )
+    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+    if missing:
+        raise EnvError(
+            f"'{module_name}:{class_name}' is neither a JAX nor a Gymnasium environment: its class lacks {' and '.join(missing)} "
+            "(proximo.envs.protocol defines the protocol)."
+        )
+    return cls
+
+
+def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
+    """Make the environment of a class.
+
+    Args:
+        cls: class of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or a function that makes one.
+        settings: keyword arguments of ``cls``.
+        env_id: id of the environment, for messages.
+        preprocessing: wrappers of Gymnasium environments.
+
+    Returns:
+        A ``JaxEnvironment`` or a ``GymnasiumEnvironment``.
+
+    Raises:
+        EnvError: It is neither of them.
+        ConfigError: ``cls`` does not accept one of the settings.
+    """
+    preprocessing = preprocessing or Preprocessing()
+    vectorized = _is_vectorized(cls)
+    _check_settings(cls, {**settings, **({"num_envs": 1} if vectorized else {})}, env_id)
+    if vectorized or _is_gymnasium(cls):
+        from proximo.envs.gymnasium import construction
+
+        return construction.from_class(cls, settings, env_id, preprocessing)
+    with custom_code_errors(f"{env_id}()"):
+        env = cls(**settings)
+    if _steps_by_action(env):
+        from proximo.envs.gymnasium import construction
+
+        return construction.from_class(cls, settings, env_id, preprocessing)
+    check_protocol(env, env_id)
+    return env
+
+
+def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
+    try:
+        signature = inspect.signature(cls)
+    except ValueError:  # some built-in types have no signature
+        raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
+    parameters = signature.parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for name in settings:
+        if name not in parameters and not takes_any:
+            raise ConfigError(f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}.")
+    try:
+        signature.bind(**settings)
+    except TypeError as error:
+        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
+
+
+def _bases(cls: Any) -> list[str]:
+    """Names of all base classes, so that a check does not import Gymnasium."""
+    return [f"{base.__module__}.{base.__qualname__}" for base in getattr(cls, "__mro__", ())]
+
+
+def _is_gymnasium(cls: Any) -> bool:
+    return "gymnasium.core.Env" in _bases(cls)
+
+
+def _is_vectorized(cls: Any) -> bool:
+    return "gymnasium.vector.vector_env.VectorEnv" in _bases(cls)
+
+
+def _steps_by_action(env: Any) -> bool:
+    """Whether ``env.step`` takes only an action, as in Gymnasium. A base class is not required."""
+    if _is_gymnasium(type(env)):
+        return True
+    if not callable(getattr(env, "step", None)) or not hasattr(env, "reset"):
+        return False
+    parameters = inspect.signature(env.step).parameters.values()
+    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(required) == 1
+
+
+def check_protocol(env: Any, env_id: str) -> None:
+    """Raise ``EnvError`` if ``env`` does not follow the protocol of JAX environments.
+
+    An environment without ``default_params`` gets empty ones.
+    """
+    missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
+    if missing:
+        raise EnvError(
+            f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} "
+            "(proximo.envs.protocol defines the protocol)."
+        )
+    for name, expected in (("reset", 2), ("step", 4)):
+        signature = inspect.signature(getattr(env, name))
+        try:
+            signature.bind(*range(expected))
+        except TypeError:
+            arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
+            raise EnvError(f"{env_id}.{name}{signature} does not accept the {expected} arguments {arguments}.") from None
+    if not hasattr(env, "default_params"):
+        object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module
+    from_any(env.observation_space, "observation")
+    from_any(env.action_space, "action")
+
+
+def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
+    """Make an environment from an object.
+
+    Args:
+        env: a JAX environment, or a class or a function that makes an environment of either kind.
+        settings: keyword arguments of a class or function.
+        preprocessing: wrappers of Gymnasium environments.
+
+    Returns:
+        An id in angle brackets, which no command can find again, and the environment.
+
+    Raises:
+        EnvError: ``env`` is not an environment, or a Gymnasium environment instead of its class: several are needed.
+        ConfigError: ``settings`` were given with a JAX environment that exists already, or do not fit.
+    """
+    name = getattr(env, "__qualname__", type(env).__qualname__)
+    env_id = f"<{getattr(env, '__module__', None) or type(env).__module__}.{name}>".replace("<locals>.", "")
+    if inspect.isclass(env) or inspect.isroutine(env):
+        return env_id, from_class(env, settings, env_id, preprocessing)
+    if _steps_by_action(env) or _is_vectorized(type(env)):
+        raise EnvError(
+            f"{env!r} is an instance, and several environments are needed: pass its id, its class, or a function that makes one, as "
+            "lambda: MyEnv(size=3)."
+        )
+    if settings:
+        raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
+    check_protocol(env, env_id)
+    return env_id, env

@@ -1,0 +1,77 @@
+"""Validates ``env_settings``, which change the parameters of an environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import ConfigError, nearest
+
+
+def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
+    """Replace fields of ``params``.
+
+    Args:
+        params: a dataclass, the default parameters.
+        settings: new values by field name.
+        env_id: id of the environment, for messages.
+
+    Raises:
+        ConfigError: A name is not a field, or a value has another type than the default.
+    """
+    if not settings:
+        return params
+    if not dataclasses.is_dataclass(params) or isinstance(params, type):
+        raise ConfigError(f"env_settings: {env_id} has no parameters.")
+    fields = [f.name for f in dataclasses.fields(params)]
+    check_names(settings, fields, env_id)
+    for name, value in settings.items():
+        _check(name, value, getattr(params, name))
+    return dataclasses.replace(params, **settings)
+
+
+def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
+    """Raise ``ConfigError`` if a name in ``given`` is not one of ``known``."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
+            )
+
+
+def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
+    """Split the time limit from other settings.
+
+    Args:
+        given: settings of the user.
+        name: name of the setting that limits the steps of an episode.
+        default: the limit if it is not set.
+
+    Returns:
+        The limit (steps) and the remaining settings.
+
+    Raises:
+        ConfigError: The limit is not an integer of 1 … 2³¹ - 1.
+    """
+    limit = given.get(name, default)
+    if type(limit) is not int or not 1 <= limit < 2**31:
+        raise ConfigError(f"env_settings: {name} = {limit!r}: expected a number of steps, 1 … 2³¹ - 1.")
+    return limit, {key: value for key, value in given.items() if key != name}
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
+    kind = np.asarray(default).dtype.kind
+    words = {"b": "true or false", "i": "a whole number", "u": "a whole number", "f": "a finite number"}
+    fits = isinstance(value, bool) if kind == "b" else isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in "iu":
+        fits = fits and isinstance(value, int)
+    if np.ndim(default) == 0 and kind in words and not (fits and math.isfinite(value)):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected {words[kind]}.")
+    if isinstance(value, str):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")

@@ -1,0 +1,1 @@
+"""Gymnasium environments: how they are made, and stepped into rollout buffers that the learner reads."""

@@ -1,0 +1,116 @@
+"""Actions of Gymnasium environments: how they are stored, checks, and random actions that a mask allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import EnvError
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+
+
+def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the type of one action of a Gymnasium space."""
+    if isinstance(space, Discrete):
+        return (), np.dtype(np.int64)
+    if isinstance(space, MultiDiscrete):
+        return space.shape, np.dtype(np.int64)
+    if isinstance(space, MultiBinary):
+        return space.shape, np.dtype(np.int8)
+    assert isinstance(space, Box)
+    return space.shape, np.dtype(space.dtype)
+
+
+def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
+    """Raise ``EnvError`` if an action is not in ``space``. Native code may accept such an action and crash.
+
+    Args:
+        actions: ``[N, ...]``, one action for each environment.
+        space: action space of one environment.
+        env_id: id of the environment, for messages.
+    """
+    if isinstance(space, Box):
+        low, high = space.bounds()
+        fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))
+    elif isinstance(space, Discrete | MultiDiscrete):
+        start, n = (space.start, space.n) if isinstance(space, Discrete) else choices(space)
+        fits = (actions >= start) & (actions < np.add(start, n))
+    else:
+        fits = (actions == 0) | (actions == 1)
+    if not fits.all():
+        number = int(np.argwhere(~fits)[0][0])
+        raise EnvError(f"The action {actions[number]} for environment {number} of {env_id} is not in its space {space}.")
+
+
+def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:
+    """Draw ``num_envs`` actions uniformly from ``space``; components without bounds from a standard normal distribution."""
+    shape, dtype = action_storage(space)
+    if isinstance(space, Discrete):
+        return rng.integers(space.start, space.start + space.n, num_envs)
+    if isinstance(space, MultiDiscrete):
+        start, n = choices(space)
+        return rng.integers(start, start + n, (num_envs, *shape))
+    if isinstance(space, MultiBinary):
+        return rng.integers(0, 2, (num_envs, *shape)).astype(dtype)
+    assert isinstance(space, Box)
+    low, high = space.bounds()
+    bounded = np.isfinite(low) & np.isfinite(high)
+    even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
+    return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
+
+
+def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
+    """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
+    flat = np.reshape(action, -1)
+    if isinstance(space, Discrete):
+        size, chosen = space.n, flat - space.start
+    elif isinstance(space, MultiDiscrete):
+        size, chosen = sum(space.nvec), np.cumsum((0, *space.nvec[:-1])) + flat - np.asarray(space.start)
+    elif isinstance(space, MultiBinary):
+        size, chosen = 2 * space.size, 2 * np.arange(space.size) + flat
+    else:
+        return True
+    return mask.size != size or bool(mask[chosen].all())
+
+
+def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
+    """Draw an action of ``space`` that ``mask`` allows. A mask of the wrong size is ignored; other checks report it."""
+    action = random_actions(space, rng, 1)[0]
+    if mask is None:
+        return action
+    flat = np.asarray(mask).reshape(-1) != 0
+    if isinstance(space, Discrete) and flat.size == space.n and flat.any():
+        return space.start + rng.choice(np.flatnonzero(flat))
+    if isinstance(space, MultiDiscrete) and flat.size == sum(space.nvec):
+        parts = np.split(flat, np.cumsum(space.nvec)[:-1])
+        if all(part.any() for part in parts):
+            chosen = [rng.choice(np.flatnonzero(part)) for part in parts]
+            return np.add(np.reshape(space.start, space.shape), np.reshape(chosen, space.shape))
+    if isinstance(space, MultiBinary) and flat.size == 2 * space.size:
+        may_be_0, may_be_1 = flat.reshape(-1, 2).T
+        bits = np.where(may_be_0 & may_be_1, action.reshape(-1), may_be_1)
+        return bits.reshape(space.shape).astype(action.dtype)
+    return action
+
+
+def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | None, num_envs: int) -> np.ndarray:
+    """Draw an action for each of ``num_envs`` environments that its row of ``masks`` allows.
+
+    Args:
+        space: action space of one environment.
+        rng: source of the draws.
+        masks: ``[N, size]``, or None without masks.
+        num_envs: N.
+
+    Returns:
+        Actions ``[N, ...]``.
+    """
+    if masks is None:
+        return random_actions(space, rng, num_envs)
+    return np.stack([allowed_action(space, rng, mask) for mask in masks]).astype(action_storage(space)[1])
+
+
+def choices(space: MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest value and the number of values of each component, in the shape of ``space``."""
+    return np.reshape(space.start, space.shape), np.reshape(space.nvec, space.shape)

@@ -1,0 +1,313 @@
+"""Makes ``GymnasiumEnvironment``s from registered ids, classes, functions and vector environments.
+
+An adapter to a library uses ``from_factory`` for single environments, or ``from_vector`` for a vector environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import VectorEnv
+
+from proximo.custom_code import check_module, custom_code_errors
+from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
+from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.wrappers import (
+    MaskFromInfo,
+    VectorMaskFromInfo,
+    VectorWithoutVelocity,
+    WithoutVelocity,
+    flat_mask,
+    mask_rows,
+)
+from proximo.envs.hidden_velocities import VelocityMask
+from proximo.errors import ConfigError, EnvError, lacking
+from proximo.spaces import ACTION_MASK, from_any
+
+NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
+"""Libraries that register the ids of a namespace when they are imported."""
+EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
+
+
+@contextlib.contextmanager
+def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
+    """Convert exceptions of an environment's constructor to ``EnvError``. It names the extra that installs a missing library."""
+    try:
+        with custom_code_errors(f"{what} {env_id}"):
+            yield
+    except EnvError as error:
+        missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
+        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if missing else None
+        if extra is None:
+            raise
+        raise lacking(env_id, extra) from error
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether Gymnasium's registry has ``env_id``.
+
+    The module that registers the id is imported before: ``module`` of ``module:Id``, or the library of a known namespace.
+
+    Raises:
+        EnvError: The library of the namespace is not installed. The message names the extra to install.
+    """
+    module, _, name = env_id.rpartition(":")
+    if name in gym.registry and not module:
+        return True
+    library = _library_of(name)
+    if not (module or library):
+        return False
+    check_module(module or library)
+    try:
+        with custom_code_errors(f"Importing {module or library}"):
+            gym.register_envs(importlib.import_module(module or library))
+    except EnvError as error:
+        if not isinstance(
+            error.__cause__, ImportError | ValueError | TypeError
+        ):  # the module does not exist, or its name is invalid
+            raise
+        if (module or library) in EXTRAS:
+            raise lacking(env_id, EXTRAS[module or library]) from None
+        return False
+    return name in gym.registry
+
+
+def _library_of(name: str) -> str:
+    """Return the library that registers ids like ``ALE/Pong-v5``, ``PongNoFrameskip-v4`` or ``MiniGrid-Empty-5x5-v0``, or ``""``."""
+    if "NoFrameskip" in name:
+        return NAMESPACES["ALE"]
+    return NAMESPACES.get(name.partition("/" if "/" in name else "-")[0], "")
+
+
+def names() -> list[str]:
+    """Return all ids of the registry, only the newest version of each."""
+    newest: dict[str, str] = {}
+    for env_id, spec in gym.registry.items():
+        key = f"{spec.namespace}/{spec.name}"
+        if key not in newest or (spec.version or 0) > (gym.registry[newest[key]].version or 0):
+            newest[key] = env_id
+    return sorted(newest.values())
+
+
+@dataclass(frozen=True)
+class EnvironmentFactory:
+    """Makes one environment with its preprocessing. It is pickled for worker processes."""
+
+    make: Callable[..., Any]
+    env_id: str
+    preprocessing: Preprocessing
+    mask_size: int
+
+    def __call__(self, render_mode: str | None = None) -> Any:
+        made = self.make() if render_mode is None or not _takes(self.make, "render_mode") else self.make(render_mode=render_mode)
+        env = self.preprocessing.wrap(made, self.env_id)
+        return MaskFromInfo(env, self.mask_size) if self.mask_size else env
+
+
+def _takes(make: Callable[..., Any], name: str) -> bool:
+    """Whether ``make`` accepts the keyword ``name``. A custom class may render without ``render_mode``."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except ValueError:  # some built-in types have no signature
+        return False
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def from_id(
+    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: VelocityMask | None = None
+) -> GymnasiumEnvironment:
+    """Make an environment of Gymnasium's registry.
+
+    Args:
+        env_id: a registered id; ``is_registered`` has imported what registers it.
+        settings: arguments of its constructor.
+        preprocessing: wrappers and time limit.
+        mask: hides its velocities.
+
+    Raises:
+        EnvError: The environment cannot be made.
+        ConfigError: Its constructor does not have one of the settings, or it cannot be preprocessed this way.
+    """
+    registered = gym.spec(env_id.rpartition(":")[2])
+    if preprocessing.preprocessing == "atari" and "ale_py" not in str(registered.entry_point):
+        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+    _check_arguments(registered, settings, env_id)
+    # The specification instead of the id: worker processes have not registered the id.
+    make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make_vector = partial(_make_vector, registered, settings)
+    if mask is not None:
+        make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
+        make_vector = partial(_make_masked_vector, make_vector, mask)
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps
+    with construction_errors(env_id):
+        env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
+        return (
+            env if env.make_vector is None or _has_same_spaces(make_vector, env) else dataclasses.replace(env, make_vector=None)
+        )
+
+
+def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
+    """Whether the vector environment has the spaces of ``env``. ALE's has others, because it preprocesses frames."""
+    vector = make_vector(1)
+    try:
+        spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
+    finally:
+        vector.close()
+    return spaces == (env.observation_space, env.action_space)
+
+
+def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
+    return WithoutVelocity(make(**rendering), mask)
+
+
+def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
+    return VectorWithoutVelocity(make_vector(num_envs), mask)
+
+
+def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> None:
+    """Raise ``ConfigError`` if the constructor does not have one of the settings."""
+    if not settings or registered.entry_point is None:
+        return
+    with construction_errors(env_id):
+        creator = registered.entry_point if callable(registered.entry_point) else load_env_creator(registered.entry_point)
+    parameters = inspect.signature(creator).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        check_names(settings, parameters, env_id)
+
+
+def _make_vector(registered: Any, settings: dict[str, Any], num_envs: int) -> Any:
+    return gym.make_vec(registered, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)
+
+
+def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of a custom class.
+
+    Args:
+        cls: class or function that makes a single environment, or a ``VectorEnv`` class with the argument ``num_envs``.
+        settings: keyword arguments of ``cls``.
+        env_id: id of the environment, for messages.
+        preprocessing: wrappers and time limit.
+    """
+    with construction_errors(env_id):
+        if isinstance(cls, type) and issubclass(cls, VectorEnv):
+            return from_vector(partial(_call_with_num_envs, cls, settings), env_id, preprocessing)
+        return from_factory(partial(cls, **settings), env_id, preprocessing)
+
+
+def _call_with_num_envs(cls: Any, settings: dict[str, Any], num_envs: int) -> Any:
+    return cls(num_envs=num_envs, **settings)
+
+
+def from_factory(
+    make: Callable[[], Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    make_vector: Callable[[int], Any] | None = None,
+) -> GymnasiumEnvironment:
+    """Make the environment of a function. One instance is made here, to read its spaces and to find a mask in its ``info``.
+
+    Args:
+        make: makes a single environment; optionally with the argument ``render_mode``.
+        env_id: id of the environment, for messages.
+        preprocessing: wrappers and time limit.
+        make_vector: makes a ``VectorEnv`` of the same environment, if there is one.
+
+    Raises:
+        EnvError: The environment does not follow Gymnasium's interface.
+    """
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = EnvironmentFactory(make, env_id, preprocessing, 0)()
+    try:
+        for name in ("observation_space", "action_space"):
+            if getattr(env, name, None) is None:
+                raise EnvError(f"{env_id} has no {name}: define it, as gymnasium.spaces.Box or Discrete.")
+        _, info = _reset(env, env_id)
+        mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
+        if preprocessing.life_loss:
+            check_lives(info, env_id)
+        seen = MaskFromInfo(env, mask_size) if mask_size else env
+        observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
+        metadata = dict(getattr(env, "metadata", None) or {})
+    finally:
+        env.close()
+    spec = EnvironmentSpec(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
+    factory = EnvironmentFactory(make, env_id, preprocessing, mask_size)
+    vector = None if mask_size else make_vector
+    modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
+    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, factory, vector, modes, fps)
+
+
+def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
+    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept one, as in old Gym."""
+    try:
+        with reports_waiting(warnings.warn, 1, env_id):
+            pair = env.reset(seed=0)
+    except TypeError as error:
+        if "'seed'" not in str(error):
+            raise
+        raise EnvError(
+            f"{env_id}.reset does not accept a seed ({error}): define reset(self, *, seed=None, options=None), and call "
+            "super().reset(seed=seed) in it."
+        ) from error
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
+        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: {PAIR}.")
+    return pair
+
+
+def check_lives(info: dict[str, Any], env_id: str) -> None:
+    """Raise ``EnvError`` if ``info`` does not report lives."""
+    if "lives" not in info:
+        raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
+
+
+def from_vector(
+    make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing, may_mask: bool = True
+) -> GymnasiumEnvironment:
+    """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
+
+    Args:
+        make_vector: makes a ``VectorEnv`` of a given number of environments.
+        env_id: id of the environment, for messages.
+        preprocessing: only ``life_loss`` is supported.
+        may_mask: reset the instance to find a mask in its ``info``.
+
+    Raises:
+        ConfigError: The preprocessing needs single environments.
+        EnvError: The environment does not follow Gymnasium's interface.
+    """
+    if preprocessing.wraps:
+        raise ConfigError(
+            f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels and max_episode_steps need single "
+            "environments; set its own parameters with --env-settings."
+        )
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = make_vector(1)
+    try:
+        info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
+        if preprocessing.life_loss:
+            check_lives(info, env_id)
+        size = mask_rows(info).shape[-1] if ACTION_MASK in info else 0
+        seen = VectorMaskFromInfo(env, size) if size else env
+        observation_space = from_any(seen.single_observation_space, "observation")
+        action_space = from_any(seen.single_action_space, "action")
+    finally:
+        env.close()
+    spec = EnvironmentSpec(env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss)
+
+    def make_masked(num_envs: int) -> Any:
+        return VectorMaskFromInfo(make_vector(num_envs), size)
+
+    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make_masked if size else make_vector)

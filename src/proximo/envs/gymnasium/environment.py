@@ -1,0 +1,178 @@
+"""``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how several of it are made and stepped."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.envs.gymnasium.actions import allowed_actions
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment
+from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
+from proximo.errors import ConfigError
+from proximo.spaces import ACTION_MASK, Space
+
+AUTO = -1
+"""``num_workers``: let ``choose_workers`` decide."""
+MESSAGE_SECONDS = 30e-6 if hasattr(os, "sched_yield") else 60e-6
+"""Overhead of a worker's step: a command, a reply and two context switches. It is larger if the worker cannot poll."""
+MIN_SPEEDUP = 0.8
+"""Workers are used if a step then takes less than this share of the time."""
+TRIAL_SECONDS = 0.2
+"""Duration of the measurement of one environment's step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions:
+    """How environments are stepped.
+
+    Unless a worker is lost, only ``single_environments`` and ``stagger_steps`` change the transitions.
+    """
+
+    num_workers: int = AUTO
+    """Worker processes; 0: step in this process; -1: choose by a measurement."""
+    single_environments: bool = False
+    """Step single environments even if the environment has a vector environment."""
+    num_groups: int = 1
+    """Groups of environments that step independently; 2 for ``overlap``."""
+    stagger_steps: int = 0
+    """Truncate first episodes after 1 … this many steps; 0: not."""
+    step_timeout: float = 60.0
+    """Seconds that a step of a worker may take."""
+    reset_timeout: float = 600.0
+    """Seconds that a worker may take to make or reset its environments."""
+    max_restarts: int = 100
+    """Restarts of lost workers until training stops."""
+    cores: int = 1
+    """Maximum number of workers if ``num_workers`` is -1."""
+    warn: Callable[[str], None] = lambda message: None
+    """Receives messages about slow starts and lost workers."""
+
+
+@dataclass(frozen=True)
+class GymnasiumEnvironment:
+    """A Gymnasium environment of which any number can be made.
+
+    ``make_env`` returns it for ids of Gymnasium; ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
+    """
+
+    id: str
+    observation_space: Space
+    action_space: Space
+    spec: EnvironmentSpec
+    make: Callable[..., Any] | None = None
+    """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
+    make_vector: Callable[[int], Any] | None = None
+    """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
+    render_modes: tuple[str, ...] = ()
+    """Values of ``render_mode`` that a single environment declares."""
+    render_fps: float = 0.0
+    """Frames per second that it declares; 0: none."""
+
+    def check(self, num_envs: int, options: VectorOptions) -> None:
+        """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
+        if self._uses_vector_env(options):
+            given = {
+                "num_workers": options.num_workers > 0,
+                "overlap": options.num_groups > 1,
+                "stagger_steps": options.stagger_steps > 0,
+            }
+            for name in [name for name, value in given.items() if value]:
+                raise ConfigError(
+                    f"{name}: {self.id} is a vector environment that steps its environments itself: leave out {name}, and set its own "
+                    "parameters with --env-settings."
+                )
+        if num_envs < options.num_groups:
+            raise ConfigError(f"overlap = true needs at least {options.num_groups} environments, num_envs is {num_envs}.")
+        workers, groups = options.num_workers, options.num_groups
+        if workers > num_envs or (workers > 0 and workers % groups):
+            multiple = f", and a multiple of {groups} with overlap" if groups > 1 else ""
+            raise ConfigError(f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}.")
+
+    def _uses_vector_env(self, options: VectorOptions) -> bool:
+        """Whether the environment's own vector environment is used instead of single environments."""
+        return self.make_vector is not None and (self.make is None or not options.single_environments)
+
+    def open(self, num_envs: int, num_steps: int, options: VectorOptions, num_buffers: int = 2) -> VectorEnvironment:
+        """Make ``num_envs`` environments.
+
+        Args:
+            num_envs: number of environments N.
+            num_steps: steps T of a rollout buffer.
+            options: how they are stepped.
+            num_buffers: number of rollout buffers.
+
+        Raises:
+            ConfigError: The environments cannot be stepped with these options.
+            EnvError: An environment cannot be made.
+        """
+        self.check(num_envs, options)
+        layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
+        if self.make_vector is not None and self._uses_vector_env(options):
+            with reports_waiting(options.warn, num_envs, self.id):
+                return VectorEnvAdapter(self.make_vector, layout, self.spec, self.action_space)
+        assert self.make is not None
+        workers = options.num_workers
+        if workers == AUTO:
+            with reports_waiting(options.warn, 1, self.id):
+                workers = self.choose_workers(num_envs, options.num_groups, options.cores)
+        with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
+            if workers == 0:
+                return SerialVectorEnvironment(self.make, layout, self.spec, options.num_groups, options.stagger_steps)
+            return WorkerVectorEnvironment(
+                self.make,
+                layout,
+                self.spec,
+                workers,
+                options.num_groups,
+                options.stagger_steps,
+                options.step_timeout,
+                options.max_restarts,
+                options.warn,
+                options.reset_timeout,
+            )
+
+    def choose_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
+        """Measure a step, and return one worker for each core if this saves a fifth of the time, else 0."""
+        workers = min(cores, num_envs) // num_groups * num_groups
+        if workers < 2:
+            return 0
+        alone = num_envs * self.step_seconds()
+        return workers if alone / workers + MESSAGE_SECONDS < MIN_SPEEDUP * alone else 0
+
+    def step_seconds(self) -> float:
+        """Measure the mean seconds of a step of one environment with random actions, resets included."""
+        assert self.make is not None
+        layout = BufferLayout(1, 1, self.observation_space, self.action_space, 1)
+        stepper = Stepper(self.make, range(1), self.spec)
+        buffer = layout.buffers(mmap.mmap(-1, layout.size))[0]
+        rng = np.random.default_rng(0)
+        try:
+            stepper.reset(buffer, 0, [0])
+            buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
+            stepper.step(buffer, 0)
+            started, steps = time.perf_counter(), 0
+            while time.perf_counter() - started < TRIAL_SECONDS:
+                buffer.begin_after(buffer)
+                buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
+                stepper.step(buffer, 0)
+                steps += 1
+            return (time.perf_counter() - started) / steps
+        finally:
+            stepper.close()
+
+
+def _mask(buffer: RolloutBuffer, space: Space) -> np.ndarray | None:
+    """Return the action masks in row 0; None if observations have none."""
+    indices = [k for k, leaf in enumerate(leaves(space)) if leaf.path == (ACTION_MASK,)]
+    return buffer.observation[indices[0]][0] if indices else None

@@ -1,0 +1,80 @@
+"""``envpool:Pong-v5``: EnvPool, which steps environments in C++ threads with next-step autoreset."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+from proximo.custom_code import custom_code_errors
+from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.construction import from_vector
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.errors import EnvError, lacking, nearest
+
+RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
+
+
+class EnvPoolVector:
+    """EnvPool as a Gymnasium ``VectorEnv``. EnvPool is seeded when it is made, so each reset makes new environments."""
+
+    def __init__(self, task: str, num_envs: int, settings: dict[str, Any]):
+        self._task, self._num_envs, self._settings = task, num_envs, settings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # EnvPool warns about bounds that float32 rounds
+            spec = _library(f"envpool:{task}").make_spec(task, **settings)
+        self.single_observation_space, self.single_action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        self.metadata = {"autoreset_mode": "NextStep"}
+        self._envs: Any = None
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Make environments with this seed and reset them."""
+        self.close()
+        self._envs = _library(f"envpool:{self._task}").make(
+            self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
+        )
+        return self._envs.reset()
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        """Step all environments."""
+        return self._envs.step(actions)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._envs is not None:
+            self._envs.close()
+        self._envs = None
+
+
+def _library(env_id: str) -> Any:
+    try:
+        return importlib.import_module("envpool")
+    except ImportError:
+        raise lacking(env_id, "envpool") from None
+
+
+def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make a task; ``settings`` are fields of its configuration.
+
+    Raises:
+        EnvError: EnvPool is not installed or does not have the task.
+        ConfigError: The task does not have one of the settings.
+    """
+    env_id = f"envpool:{name}"
+    tasks = _library(env_id).list_all_envs()
+    if name not in tasks:
+        raise EnvError(f"EnvPool has no task {name!r}{nearest(name, tasks)}; `proximo envs envpool` lists them.")
+    with custom_code_errors(f"Making {env_id}"):
+        known = [key for key in _library(env_id).make_spec(name).config._asdict() if key not in RESERVED]
+    check_names(settings, known, env_id)
+    with custom_code_errors(f"Making {env_id}"):
+        return from_vector(lambda num_envs: EnvPoolVector(name, num_envs, settings), env_id, preprocessing, may_mask=False)
+
+
+def names() -> list[str]:
+    """Return all tasks; empty if EnvPool is not installed."""
+    try:
+        return sorted(_library("envpool").list_all_envs())
+    except EnvError:
+        return []

@@ -1,0 +1,109 @@
+"""``memory-gym:MortarMayhem-Grid``: Memory Gym (Pleines et al. 2023), with its reset parameters as settings."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.construction import construction_errors, from_factory
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.errors import MEMORY_GYM, EnvError, nearest
+
+
+def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make a task of Memory Gym; ``settings`` are its reset parameters.
+
+    Raises:
+        EnvError: Memory Gym is not installed or does not have the task.
+        ConfigError: The task does not have one of the reset parameters.
+    """
+    env_id = f"memory-gym:{name}"
+    known = names()
+    if not known:
+        raise EnvError(f"{env_id} needs Memory Gym: {MEMORY_GYM} (without its dependencies, which require an older Gymnasium).")
+    if name not in known:
+        raise EnvError(f"Memory Gym has no task {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
+    make = partial(make_env, name, _parameters(name, settings, env_id))
+    with construction_errors(env_id):
+        return from_factory(make, env_id, preprocessing)
+
+
+def names() -> list[str]:
+    """Return all tasks, without ``-v0``; empty if Memory Gym is not installed."""
+    try:
+        _registered()
+    except ImportError:
+        return []
+    return sorted(i.removesuffix("-v0") for i, spec in gym.registry.items() if str(spec.entry_point).startswith("memory_gym."))
+
+
+def _registered() -> None:
+    """Import the library, which registers its ids. It opens a window and a sound device; dummy drivers make both invisible."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(name, "dummy")
+    importlib.import_module("memory_gym")
+
+
+def _parameters(name: str, given: dict[str, Any], env_id: str) -> dict[str, Any]:
+    """Convert settings to reset parameters: a single value becomes a list where the task draws from a list."""
+    creator = load_env_creator(str(gym.spec(f"{name}-v0").entry_point))
+    known = creator.default_reset_parameters  # type: ignore[attr-defined]
+    check_names(given, known, env_id)
+    return {
+        key: [value] if isinstance(known[key], list) and not isinstance(value, list) else value for key, value in given.items()
+    }
+
+
+def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = None) -> gym.Env:
+    """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows the goal and hidden parts."""
+    _registered()
+    render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
+    if render_mode == "human":  # this needs a real window
+        for name_of_driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+            if os.environ.get(name_of_driver) == "dummy":
+                del os.environ[name_of_driver]
+    return MemoryGym(gym.make(f"{name}-v0", render_mode=render_mode, disable_env_checker=True), parameters)
+
+
+class MemoryGym(gym.Wrapper):
+    """Passes the reset parameters, and reports time limits as truncations; Memory Gym reports them as terminations."""
+
+    def __init__(self, env: gym.Env, parameters: dict[str, Any]):
+        super().__init__(env)
+        self.parameters, self.steps = parameters, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode with the reset parameters."""
+        self.steps = 0
+        result = self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
+        self._show()
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step. The last step of Mortar Mayhem is a termination: the time for its commands is part of the task."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        self._show()
+        limit = getattr(self.env.unwrapped, "max_episode_steps", -1)
+        has_limit = "Mayhem" not in type(self.env.unwrapped).__name__ or "Endless" in type(self.env.unwrapped).__name__
+        if terminated and has_limit and self.steps == limit and not info.get("success"):
+            terminated, truncated = False, True
+        return observation, reward, terminated, truncated, {**info, **_success(info)}
+
+    def _show(self) -> None:
+        """Draw the window after each step, as Gymnasium's environments do by themselves."""
+        if self.env.render_mode == "human":
+            self.env.render()
+
+
+def _success(info: dict[str, Any]) -> dict[str, bool]:
+    """Return the success that ``info`` reports; the endless tasks report none."""
+    return {"success": bool(info["success"])} if "success" in info else {}

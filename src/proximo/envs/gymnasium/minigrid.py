@@ -1,0 +1,224 @@
+"""``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels divided into a training and a held-out part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.construction import construction_errors, from_factory
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.level_seeds import PARTS
+from proximo.errors import ConfigError, EnvError, lacking, nearest
+
+TILE = 28
+"""Pixels of a cell, along each side."""
+HELD_OUT_OF = 4
+"""One of this many levels is held out; in the memory tasks, one of this many start positions."""
+MAX_DRAWS = 1000
+"""Maximum number of draws until a level belongs to the requested part."""
+MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
+"""Maximum numbers of cached views and pictures in a process. A key has some hundred bytes, a picture 21 kB or more."""
+
+
+@dataclass(frozen=True)
+class MiniGridSettings:
+    """``env_settings`` of these environments."""
+
+    view: int = 3
+    """Cells that the agent sees, along each side; odd."""
+    image: bool = False
+    """Observe a picture of ``28 * view`` pixels along each side instead of the contents of the cells (one-hot)."""
+    actions: int = 0
+    """Number of MiniGrid's seven actions, from the first on. Default: left, right and forward in the memory tasks, else all."""
+    levels: str = "all"
+    """Levels to play: "all", or the disjoint parts "train" and "held_out"."""
+    limit_ends: bool = False
+    """Treat the time limit as a termination instead of a truncation. MiniGrid's reward for a success decreases with time, to a tenth
+    at the limit, so the limit is part of the task. The observation does not show the time: the value of a truncated state would
+    reward an agent that wanders until the limit."""
+
+
+def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``.
+
+    Raises:
+        EnvError: MiniGrid is not installed or does not have the task.
+        ConfigError: A setting does not exist or has an invalid value.
+    """
+    env_id = f"minigrid:{name}"
+    known = names()
+    if not known:
+        raise lacking(env_id, "minigrid")
+    if name not in known:
+        raise EnvError(f"MiniGrid has no task {name!r}{nearest(name, known)}; `proximo envs minigrid` lists them.")
+    make = partial(make_env, name, _settings(settings, env_id, name))
+    with construction_errors(env_id):
+        return from_factory(make, env_id, preprocessing)
+
+
+def names() -> list[str]:
+    """Return all tasks, without ``MiniGrid-`` and ``-v0``; empty if MiniGrid is not installed."""
+    try:
+        import minigrid  # noqa: F401
+    except ImportError:
+        return []
+    ids = [i for i in gym.registry if i.startswith("MiniGrid-") and i.endswith("-v0")]
+    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in ids)
+
+
+def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
+    known = {f.name: f for f in fields(MiniGridSettings)}
+    check_names(given, known, env_id)
+    for key, value in given.items():
+        kind = type(known[key].default)
+        if type(value) is not kind:
+            raise ConfigError(f"env_settings: {key} = {value!r}: expected {kind.__name__}.")
+    settings = MiniGridSettings(**{"actions": 3 if name.startswith("Memory") else 7, **given})
+    if settings.view < 3 or settings.view % 2 == 0:
+        raise ConfigError(f"env_settings: view = {settings.view}: expected an odd number of cells, 3 or more.")
+    if not 1 <= settings.actions <= 7:
+        raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
+    if settings.levels not in PARTS:
+        raise ConfigError(
+            f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
+            "to play a range of seeds, use the setting --levels 0:100."
+        )
+    return settings
+
+
+def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = None) -> gym.Env:
+    """Make one environment. It renders the whole level, with the cells that the agent sees highlighted."""
+    import minigrid  # noqa: F401  (registers the ids)
+    from minigrid.wrappers import RGBImgPartialObsWrapper
+
+    env = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
+    if settings.levels != "all":
+        env = Levels(env, held_out=settings.levels == "held_out")
+    if name.startswith("Memory") and settings.actions <= 3:
+        cache_views(env.unwrapped)
+    env = RGBImgPartialObsWrapper(env, tile_size=TILE) if settings.image else env
+    return PolicyView(env, settings)
+
+
+def layout(env: Any) -> bytes:
+    """Encode all cells as a key. ``env.hash()`` takes longer than to compute a view."""
+    return bytes(chain.from_iterable(EMPTY_CELL if cell is None else cell.encode() for cell in env.grid.grid))
+
+
+EMPTY_CELL = (0, 0, 0)
+_cells: dict[Any, np.ndarray] = {}
+_pictures: dict[bytes, np.ndarray] = {}
+
+
+def cache_views(env: Any) -> None:
+    """Make ``env`` compute each view once for all environments of this process.
+
+    Use this only for tasks in which nothing but the agent moves. Views take most of the time of a step in MiniGrid.
+    """
+    generate, draw, reset = env.gen_obs, env.get_frame, env.reset
+    level: bytes | None = None
+
+    def reset_level(**arguments: Any) -> Any:
+        nonlocal level
+        level = None
+        return reset(**arguments)
+
+    def cached_view() -> dict[str, Any]:
+        nonlocal level
+        level = level or layout(env)
+        key = (level, *env.agent_pos, env.agent_dir, env.agent_view_size)
+        cells = _cells.get(key)
+        if cells is None:
+            cells = generate()["image"]
+            _keep(_cells, MAX_VIEWS, key, cells)
+        return {"image": cells, "direction": env.agent_dir, "mission": env.mission}
+
+    def cached_picture(highlight: bool = True, tile_size: int = TILE, agent_pov: bool = False) -> np.ndarray:
+        if not agent_pov or tile_size != TILE:
+            return draw(highlight, tile_size, agent_pov)
+        key = cached_view()["image"].tobytes()
+        picture = _pictures.get(key)
+        if picture is None:
+            picture = draw(highlight, tile_size, agent_pov)
+            _keep(_pictures, MAX_PICTURES, key, picture)
+        return picture
+
+    env.gen_obs, env.get_frame, env.reset = cached_view, cached_picture, reset_level
+
+
+def _keep(store: dict[Any, np.ndarray], most: int, key: Any, view: np.ndarray) -> None:
+    if len(store) >= most:
+        store.clear()
+    view.flags.writeable = False
+    store[key] = view
+
+
+class Levels(gym.Wrapper):
+    """Plays only the training or only the held-out levels; other levels are drawn again."""
+
+    def __init__(self, env: gym.Env, held_out: bool):
+        super().__init__(env)
+        self.held_out = held_out
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start the first level, from ``seed`` on, that belongs to the part."""
+        result = self.env.reset(seed=seed, options=options)
+        for _ in range(MAX_DRAWS):
+            if is_held_out(self.env.unwrapped) == self.held_out:
+                return result
+            result = self.env.reset()
+        part = "held_out" if self.held_out else "train"
+        raise EnvError(
+            f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
+        )
+
+
+def is_held_out(env: Any) -> bool:
+    """Whether the current level, just after a reset, is held out.
+
+    This depends on a hash of the grid and of the agent's position. In the memory tasks it depends on the start column only, so that
+    the four levels with equal starts and different objects stay in one part. Otherwise the start could reveal the missing objects,
+    and a policy could learn this instead of using its memory.
+    """
+    from minigrid.envs.memory import MemoryEnv
+
+    number = int(env.agent_pos[0]) if isinstance(env, MemoryEnv) else int(env.hash(size=16), 16)
+    return number % HELD_OUT_OF == 0
+
+
+class PolicyView(gym.Wrapper):
+    """Observes only the picture or the cells, and offers only the first ``actions`` actions."""
+
+    def __init__(self, env: gym.Env, settings: MiniGridSettings):
+        super().__init__(env)
+        self.image, self.limit_ends = settings.image, settings.limit_ends
+        self.action_space = gym.spaces.Discrete(settings.actions)
+        if self.image:
+            self.observation_space = env.observation_space["image"]  # pyright: ignore[reportIndexIssue]
+        else:
+            from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+            # The state of the agent's cell is a direction, of which there are four.
+            counts = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), max(len(STATE_TO_IDX), 4))
+            self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and return only the picture or the cells."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation["image"], info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step. A positive reward at the end is a success, because MiniGrid only rewards solutions."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            info = {**info, "success": float(reward) > 0}
+        if truncated and self.limit_ends:
+            terminated, truncated = True, False
+        return observation["image"], reward, terminated, truncated, info

@@ -1,0 +1,71 @@
+"""Flattens observations (dictionaries and tuples of arrays) to lists of arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.spaces import Dict, Space, Tuple, zeros
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation: its path of keys, its space, and the shape and type in which it is stored."""
+
+    path: tuple[str | int, ...]
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def of(self, observation: Any) -> Any:
+        """Return this leaf of ``observation``."""
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+    @property
+    def name(self) -> str:
+        """The path as Python indices, as ``['camera']``; empty if the observation is a single array."""
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
+    """Return the leaves of ``space`` in the order of JAX: dictionaries by key, tuples by index."""
+    if isinstance(space, Dict):
+        return [leaf for key, inner in space.spaces for leaf in leaves(inner, (*path, key))]
+    if isinstance(space, Tuple):
+        return [leaf for i, inner in enumerate(space.spaces) for leaf in leaves(inner, (*path, i))]
+    stored = zeros(space, ())
+    return [Leaf(path, space, stored.shape, stored.dtype)]
+
+
+def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
+    """Return the final observation of environment ``number`` from the ``info`` of a vector environment; None if there is none.
+
+    ``info["final_obs"]`` is an array or a list with an observation for each environment, as Gymnasium's own vector environments
+    give it, or a batch: one array, or a dictionary or tuple of arrays.
+    """
+
+    def one(batch: Any) -> Any:
+        if isinstance(batch, dict):
+            return {key: one(part) for key, part in batch.items()}
+        return tuple(map(one, batch)) if isinstance(batch, tuple) else batch[number]
+
+    finals = info.get("final_obs")
+    return None if finals is None else one(finals)
+
+
+def unflatten(space: Space, arrays: tuple[Any, ...] | list[Any]) -> Any:
+    """Return the observation whose leaves are ``arrays``, in the order of ``leaves(space)``."""
+    return _build(space, iter(arrays))
+
+
+def _build(space: Space, left: Iterator[Any]) -> Any:
+    if isinstance(space, Dict):
+        return {key: _build(inner, left) for key, inner in space.spaces}
+    if isinstance(space, Tuple):
+        return tuple(_build(inner, left) for inner in space.spaces)
+    return next(left)

@@ -1,0 +1,48 @@
+"""The settings that preprocess a Gymnasium environment, and the wrappers that they add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from proximo.envs.level_seeds import LevelRange
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Preprocessing of an environment. The fields are settings of ``env``."""
+
+    preprocessing: Literal["none", "atari"] = "none"
+    """``atari``: the standard preprocessing of Atari games."""
+    frame_stack: int = 1
+    """Number of consecutive observations that the policy reads."""
+    action_repeat: int = 1
+    """Number of times that each action is taken."""
+    max_episode_steps: int = 0
+    """Steps after which an episode is truncated; 0: only the environment's own limit."""
+    levels: str = ""
+    """Range of level seeds, as ``"0:100"``; empty: any level."""
+    life_loss: bool = False
+    """Treat a lost life as a termination during training."""
+
+    @property
+    def wraps(self) -> bool:
+        """Whether single environments must be wrapped, so that a vector environment cannot be used."""
+        changed = self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1
+        return changed or self.max_episode_steps > 0 or bool(self.levels)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return arguments for ``gym.make``. The Atari preprocessing skips frames, so the environment must not."""
+        return {"frameskip": 1, "repeat_action_probability": 0.0} if self.preprocessing == "atari" else {}
+
+    def wrap(self, env: Any, env_id: str) -> Any:
+        """Add the wrappers that these settings require to ``env``."""
+        from proximo.envs.gymnasium import wrappers  # JAX environments do not need Gymnasium
+
+        env = wrappers.with_base_class(env)
+        if self.preprocessing == "atari":
+            env = wrappers.atari(env, env_id)
+        if self.action_repeat > 1:
+            env = wrappers.ActionRepeat(env, self.action_repeat)
+        env = wrappers.stack_frames(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
+        return wrappers.Levels(env, LevelRange.parse(self.levels)) if self.levels else env

@@ -1,0 +1,108 @@
+"""NumPy arrays of one rollout. Environments write into them, also from worker processes, and the learner reads them without a copy."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from proximo.envs.gymnasium.actions import action_storage
+from proximo.envs.gymnasium.observations import leaves
+from proximo.spaces import Space
+
+ALIGNMENT = 64  # bytes; JAX does not copy arrays that are aligned like this
+UNREPORTED, FAILURE, SUCCESS = -1, 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutBuffer:
+    """``T`` steps of ``N`` environments. Arrays of T+1 rows are known before a step, arrays of T rows are its results."""
+
+    observation: tuple[np.ndarray, ...]
+    """T+1 N ..., one array for each leaf: the observation before step ``t``."""
+    episode_start: np.ndarray
+    """T+1 N bool: the observation is the first one of an episode."""
+    action: np.ndarray
+    """T N ...: the action that the environment receives."""
+    reward: np.ndarray
+    """T N float32: the reward of the environment, unscaled."""
+    terminated: np.ndarray
+    """T N bool: the episode ended in this step."""
+    truncated: np.ndarray
+    """T N bool: the episode was truncated in this step, and did not terminate."""
+    life_lost: np.ndarray
+    """T N bool: a life was lost. The learner treats this as a termination; the episode continues."""
+    padding: np.ndarray
+    """T+1 N bool: the step ignores its action, because it is an autoreset step or was lost with a worker."""
+    lost: np.ndarray
+    """T N bool: the environment was lost in this step, and a new one follows. ``padding`` is set too."""
+    success: np.ndarray
+    """T N int8: SUCCESS, FAILURE or UNREPORTED, in the last step of an episode."""
+    final_observation: tuple[np.ndarray, ...]
+    """N ..., one array for each leaf: the true final observation of each environment that the latest step truncated."""
+
+    def clear(self) -> None:
+        """Reset all flags that are not written in every step. Call this before a rollout."""
+        for flags in (self.terminated, self.truncated, self.life_lost, self.lost, self.episode_start[1:], self.padding[1:]):
+            flags[:] = False
+        self.success[:] = UNREPORTED
+
+    def begin_after(self, other: RolloutBuffer) -> None:
+        """Copy the last row of ``other`` to the first row of this buffer."""
+        for mine, its in zip(self.observation, other.observation, strict=True):
+            mine[0] = its[-1]
+        self.episode_start[0], self.padding[0] = other.episode_start[-1], other.padding[-1]
+
+
+@dataclass(frozen=True)
+class BufferLayout:
+    """Positions of the arrays of ``count`` rollout buffers in one piece of memory."""
+
+    num_steps: int
+    num_envs: int
+    observation_space: Space
+    action_space: Space
+    count: int = 2
+
+    def _fields(self) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
+        rows, envs = self.num_steps, self.num_envs
+        shape, dtype = action_storage(self.action_space)
+        for leaf in leaves(self.observation_space):
+            yield "observation", (rows + 1, envs, *leaf.shape), leaf.dtype
+        for leaf in leaves(self.observation_space):
+            yield "final_observation", (envs, *leaf.shape), leaf.dtype
+        for name in ("episode_start", "padding"):
+            yield name, (rows + 1, envs), np.dtype(bool)
+        yield "action", (rows, envs, *shape), dtype
+        yield "reward", (rows, envs), np.dtype(np.float32)
+        for name in ("terminated", "truncated", "life_lost", "lost"):
+            yield name, (rows, envs), np.dtype(bool)
+        yield "success", (rows, envs), np.dtype(np.int8)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers."""
+        return self.count * sum(_aligned(math.prod(shape) * dtype.itemsize) for _, shape, dtype in self._fields())
+
+    def buffers(self, memory: mmap.mmap) -> tuple[RolloutBuffer, ...]:
+        """Make the buffers in ``memory``, which has ``size`` bytes."""
+        made, offset = [], 0
+        for _ in range(self.count):
+            arrays: dict[str, list[np.ndarray]] = {}
+            for name, shape, dtype in self._fields():
+                count = math.prod(shape)
+                array = np.frombuffer(memory, dtype, count, offset).reshape(shape)
+                arrays.setdefault(name, []).append(array)
+                offset += _aligned(count * dtype.itemsize)
+            observation, final = tuple(arrays.pop("observation")), tuple(arrays.pop("final_observation"))
+            made.append(
+                RolloutBuffer(observation=observation, final_observation=final, **{name: only for name, [only] in arrays.items()})
+            )
+        return tuple(made)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

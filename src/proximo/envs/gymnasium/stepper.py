@@ -1,0 +1,200 @@
+"""Steps several single environments one after the other into neighboring columns of a rollout buffer."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
+from proximo.envs.gymnasium.transition_checks import FLAGS, NUMBERS, check_mask, check_observation, check_step, make_quick_check
+from proximo.errors import EnvError, EnvironmentFault, ProximoError
+from proximo.spaces import ACTION_MASK, Space
+
+STRICT_STEPS = 1000
+"""Number of first steps that are checked completely."""
+NO_LIMIT = 2**62
+PAIR = "expected a pair (observation, info); the interface of old Gym had only the observation"
+SUCCESS_KEYS = ("success", "is_success")
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What stepping needs to know about an environment."""
+
+    env_id: str
+    observation_space: Space
+    max_episode_steps: int = 0
+    """Steps after which an episode is truncated; 0: only the environment's own limit."""
+    checks_actions: bool = False
+    """Check each action against its space. Native code may not do this."""
+    life_loss: bool = False
+    """Report a decrease of ``info["lives"]`` as a lost life."""
+
+
+def reported_success(info: dict[str, Any]) -> int:
+    """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` says of an episode in its last step."""
+    for key in SUCCESS_KEYS:
+        if key in info:
+            return SUCCESS if bool(np.all(np.asarray(info[key]) != 0)) else FAILURE
+    return UNREPORTED
+
+
+class Stepper:
+    """Makes environments and steps them one after the other.
+
+    An environment whose episode ends is reset in the same step, so there are no autoreset steps.
+
+    Args:
+        make: makes one environment.
+        columns: numbers of the environments, their columns in the rollout buffer.
+        spec: what stepping needs to know about them.
+    """
+
+    def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
+        self.spec, self.columns = spec, columns
+        self.leaves = leaves(spec.observation_space)
+        self.fits = make_quick_check(self.leaves)
+        self.single = len(self.leaves) == 1 and not self.leaves[0].path
+        self.envs = [make() for _ in columns]
+        self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
+        """Number of first steps that are checked completely. It is lower for many environments, because a check takes longer than a step of
+        a small one."""
+        self.lengths = [0] * len(columns)
+        self.limits = [NO_LIMIT] * len(columns)
+        self.lives = [0] * len(columns)
+        self.seeds = [0] * len(columns)
+        self.steps = 0
+        self.masked = any(leaf.path == (ACTION_MASK,) for leaf in self.leaves)
+        self.call = "step"
+        """The method of the environment that is running, for messages."""
+
+    def reset(self, buffer: RolloutBuffer, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
+        """Reset all environments.
+
+        Args:
+            buffer: the first observations are written into its row ``row``.
+            row: 0 … T.
+            seeds: one for each environment.
+            first_limits: steps after which the first episode of each environment is truncated.
+        """
+        limit = self.spec.max_episode_steps or NO_LIMIT
+        self.seeds, self.steps = list(seeds), 0
+        for k, env in enumerate(self.envs):
+            self.limits[k] = min(limit, first_limits[k]) if first_limits else limit
+            try:
+                self._begin(buffer, row, k, env, self.seeds[k])
+            except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
+                raise self._fault(k, error) from error
+
+    def _begin(self, buffer: RolloutBuffer, row: int, k: int, env: Any, seed: int | None) -> None:
+        """Start an episode of environment ``k`` and write its first observation into ``row``."""
+        self.call = "reset"
+        pair = env.reset(seed=seed) if seed is not None else env.reset()
+        where = self._where(k, "reset")
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
+            raise EnvError(f"{where} returned {type(pair).__name__}: {PAIR}.")
+        observation, info = pair
+        if self.steps < self.strict_steps or not self.fits(observation):
+            check_observation(observation, self.leaves, where)
+        if self.masked:
+            check_mask(observation, self.leaves, where)
+        self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
+        buffer.episode_start[row, self.columns[k]] = True
+        self._write(buffer.observation, row, k, observation)
+        self.call = "step"
+
+    def step(self, buffer: RolloutBuffer, t: int) -> bool:
+        """Take step ``t`` of all environments. Returns whether it truncated an episode."""
+        start, stop = self.columns.start, self.columns.stop
+        actions = buffer.action[t, start:stop].copy()  # an environment may keep its action
+        k = 0
+        any_truncated = False
+        try:
+            for k, env in enumerate(self.envs):
+                any_truncated |= self._step(buffer, t, k, env, actions[k])
+        except (Exception, SystemExit) as error:
+            raise self._fault(k, error) from error
+        self.steps += 1
+        return any_truncated
+
+    def _step(self, buffer: RolloutBuffer, t: int, k: int, env: Any, action: Any) -> bool:
+        observation, reward, terminated, truncated, info = env.step(action)
+        strict = self.steps < self.strict_steps
+        if strict:
+            where = self._where(k, "step")
+            check_observation(observation, self.leaves, where)
+            check_step(reward, terminated, truncated, info, where)
+            if ACTION_MASK in info and not self.masked:
+                raise EnvError(
+                    f"{where} returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
+                )
+        elif not (
+            self.fits(observation)
+            and type(reward) in NUMBERS
+            and (terminated is False or type(terminated) in FLAGS)
+            and (truncated is False or type(truncated) in FLAGS)
+        ):
+            where = self._where(k, "step")
+            check_observation(observation, self.leaves, where)
+            check_step(reward, terminated, truncated, info, where)
+        column = self.columns[k]
+        buffer.reward[t, column] = reward
+        self.lengths[k] += 1
+        truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
+        if not (terminated or truncated):
+            if self.masked and not np.any(observation[ACTION_MASK]):
+                check_mask(observation, self.leaves, self._where(k, "step"))
+            if self.spec.life_loss:
+                self._count_lives(buffer, t, k, info)
+            if self.single:  # inlined, because a call of _write is slow compared to small environments
+                buffer.observation[0][t + 1, column] = observation
+            else:
+                self._write(buffer.observation, t + 1, k, observation)
+            return False
+        buffer.terminated[t, column], buffer.truncated[t, column] = terminated, truncated
+        buffer.success[t, column] = reported_success(info)
+        if truncated:
+            for array, leaf in zip(buffer.final_observation, self.leaves, strict=True):
+                array[column] = leaf.of(observation)
+        self.limits[k] = self.spec.max_episode_steps or NO_LIMIT
+        self._begin(buffer, t + 1, k, env, None)
+        return truncated
+
+    def _count_lives(self, buffer: RolloutBuffer, t: int, k: int, info: dict[str, Any]) -> None:
+        lives = info.get("lives", 0)
+        buffer.life_lost[t, self.columns[k]] = lives < self.lives[k]
+        self.lives[k] = lives
+
+    def _write(self, arrays: tuple[np.ndarray, ...], row: int, k: int, observation: Any) -> None:
+        if self.single:
+            arrays[0][row, self.columns[k]] = observation
+            return
+        for array, leaf in zip(arrays, self.leaves, strict=True):
+            array[row, self.columns[k]] = leaf.of(observation)
+
+    def _where(self, k: int, call: str) -> str:
+        return (
+            f"{self.spec.env_id}.{call} of environment {self.columns[k]} (seed {self.seeds[k]}, "
+            f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
+        )
+
+    def _fault(self, k: int, error: BaseException) -> BaseException:
+        """Return the exception to raise for ``error``, which names the environment, its seed and its step."""
+        call, self.call = self.call, "step"
+        if isinstance(error, ProximoError):
+            message = str(error)
+            return error if message.startswith(self.spec.env_id) else EnvError(f"{self._where(k, call)} {message}")
+        text = "".join(traceback.format_exception(error)).rstrip()
+        return EnvironmentFault(f"{self._where(k, call)} raised {type(error).__name__}: {error}\n{text}")
+
+    def close(self) -> None:
+        """Close all environments, even if some of them raise."""
+        for env in self.envs:
+            with contextlib.suppress(Exception):
+                env.close()

@@ -1,0 +1,162 @@
+"""Checks of what an environment returns: observations, action masks, rewards, flags and info."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from proximo.envs.gymnasium.actions import choices
+from proximo.envs.gymnasium.observations import Leaf
+from proximo.errors import EnvError, shown
+from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
+
+
+def check_observation(observation: Any, expected: list[Leaf], where: str) -> None:
+    """Raise ``EnvError`` if a leaf is missing or does not fit its space.
+
+    Args:
+        observation: what the environment returned.
+        expected: the leaves of its observation space.
+        where: environment and call, for messages.
+    """
+    for leaf in expected:
+        try:
+            value = np.asarray(leaf.of(observation))
+        except (KeyError, IndexError, TypeError) as error:
+            raise EnvError(
+                f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
+            ) from error
+        _check_leaf(value, leaf, where)
+
+
+NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"] + "efdg")})
+FLAGS = frozenset({bool, np.bool_})
+_INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
+_BINARY = ("bool", "int8", "uint8")
+"""Types in which a ``MultiBinary`` action mask may be stored; values other than 0 count as 1."""
+_MAX_PYTHON_SIZE = 64
+"""Integers up to which a range check in Python is faster than in NumPy."""
+
+
+def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
+    """Return a function that checks in a fraction of a microsecond whether an observation may be stored as it is.
+
+    The function may return False for a valid observation: then call ``check_observation``, which raises if something is wrong.
+    """
+    checks = [(leaf, _quick_check(leaf)) for leaf in expected]
+    if len(checks) == 1 and not expected[0].path:
+        return checks[0][1]
+
+    def fits(observation: Any) -> bool:
+        try:
+            for leaf, check in checks:
+                if not check(leaf.of(observation)):
+                    return False
+        except (KeyError, IndexError, TypeError):
+            return False
+        return True
+
+    return fits
+
+
+def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
+    space, shape = leaf.space, leaf.shape
+    if isinstance(space, Discrete) and not shape:
+        low, high = space.start, space.start + space.n
+        return lambda value: type(value) in _INTEGERS and low <= value < high
+    inside = _always
+    if isinstance(space, Discrete | MultiDiscrete):
+        start, n = (space.start, space.n) if isinstance(space, Discrete) else choices(space)
+        inside = _within(np.broadcast_to(start, shape), np.broadcast_to(np.add(start, n) - 1, shape))
+        safe_types = frozenset[np.dtype]()
+    elif np.issubdtype(leaf.dtype, np.floating):
+        safe_types = frozenset(np.dtype(kind) for kind in NUMBERS)
+    elif isinstance(space, MultiBinary):
+        safe_types = frozenset(map(np.dtype, _BINARY if leaf.path == (ACTION_MASK,) else ("bool",)))
+        inside = _within(np.zeros(shape, int), np.ones(shape, int))
+    else:
+        safe_types = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
+        info = np.iinfo(leaf.dtype)
+        inside = _within(np.full(shape, info.min, np.int64), np.full(shape, info.max, np.int64))
+
+    usual = leaf.dtype if leaf.dtype in safe_types else None
+
+    def fits(value: Any) -> bool:
+        try:
+            dtype = value.dtype
+            return value.shape == shape and (dtype is usual or dtype in safe_types or (dtype.kind in "iub" and inside(value)))
+        except AttributeError:  # not an array
+            return False
+
+    return fits
+
+
+def _always(value: np.ndarray) -> bool:
+    return True
+
+
+def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """Return a function that checks ``low <= value <= high``."""
+    if low.size > _MAX_PYTHON_SIZE:
+        return lambda value: bool(((value >= low) & (value <= high)).all())
+    ranges = [range(a, b + 1) for a, b in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
+    return lambda value: all(map(range.__contains__, ranges, value.ravel().tolist()))
+
+
+def check_mask(observation: Any, expected: list[Leaf], where: str) -> None:
+    """Raise ``EnvError`` if the action mask of ``observation`` allows no action."""
+    for leaf in expected:
+        if leaf.path == (ACTION_MASK,) and not np.any(leaf.of(observation)):
+            raise EnvError(
+                f"{where} returned an action_mask that allows no action: at least one must be allowed while the episode goes on."
+            )
+
+
+def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
+    what = f"{where} returned observation{leaf.name}"
+    if value.shape != leaf.shape:
+        raise EnvError(f"{what} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
+    floating = isinstance(leaf.space, Box) and np.issubdtype(leaf.dtype, np.floating)
+    if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool) or (
+        not floating and np.issubdtype(value.dtype, np.floating)
+    ):
+        raise EnvError(f"{what} of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}.")
+    if floating and not _finite(value):
+        raise EnvError(f"{what} with NaN or infinity: {_shortened(value)}.")
+    if isinstance(leaf.space, Discrete | MultiDiscrete):
+        start, n = (leaf.space.start, leaf.space.n) if isinstance(leaf.space, Discrete) else choices(leaf.space)
+        if not ((value >= start) & (value < np.add(start, n))).all():
+            raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
+    elif (
+        floating
+        or np.can_cast(value.dtype, leaf.dtype)
+        or (leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY)
+    ):
+        return
+    elif not (value.astype(leaf.dtype) == value).all():
+        raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type of its space {leaf.space}.")
+
+
+def _finite(value: np.ndarray) -> bool:
+    """Whether ``value`` is finite as float32, where 1e300 is infinite."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(value.astype(np.float32)).all())
+
+
+def _shortened(value: np.ndarray) -> str:
+    return np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
+
+
+def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
+    """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
+    if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0:
+        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.")
+    if not _finite(np.asarray(reward)):
+        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            raise EnvError(f"{where} returned {name} = {shown(flag)}: expected True or False.")
+    if not isinstance(info, dict):
+        raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")

@@ -1,0 +1,228 @@
+"""Adapts a Gymnasium ``VectorEnv`` in any autoreset mode to ``VectorEnvironment``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+import traceback
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from proximo.envs.gymnasium.actions import check_actions
+from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.stepper import STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
+from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, make_quick_check
+from proximo.envs.gymnasium.vector_environment import environment_seeds
+from proximo.errors import EnvError, EnvironmentFault, ProximoError
+from proximo.spaces import ACTION_MASK, Box, Space
+
+Autoreset = Literal["next_step", "same_step", "disabled"]
+
+
+def autoreset_of(env: Any, env_id: str) -> Autoreset:
+    """Return the autoreset mode that ``env.metadata`` declares; Gymnasium's default is next-step."""
+    declared = (getattr(env, "metadata", None) or {}).get("autoreset_mode", "NextStep")
+    name = str(getattr(declared, "value", declared)).replace("_", "").lower()
+    modes: dict[str, Autoreset] = {"nextstep": "next_step", "samestep": "same_step", "disabled": "disabled"}
+    if name not in modes:
+        raise EnvError(f"{env_id} declares the autoreset mode {declared!r}: expected one of {', '.join(modes.values())}.")
+    return modes[name]
+
+
+class VectorEnvAdapter:
+    """One Gymnasium ``VectorEnv`` as a ``VectorEnvironment`` with a single group.
+
+    - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as padding, and its observation is the
+      true final observation.
+    - Same-step autoreset: the true final observation is in ``info["final_obs"]``.
+    - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
+
+    Args:
+        make: makes a ``VectorEnv`` of a given number of environments.
+        layout: sizes of the rollout buffers.
+        spec: what stepping needs to know about the environments.
+        action_space: action space of one environment.
+    """
+
+    description = "in their own vector environment"
+    num_workers = 0
+    restarts = 0
+
+    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, action_space: Space):
+        self.env = make(layout.num_envs)
+        self.spec, self.num_envs, self.action_space = spec, layout.num_envs, action_space
+        self.mode = autoreset_of(self.env, spec.env_id)
+        self.groups = (range(layout.num_envs),)
+        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
+        self.leaves = leaves(spec.observation_space)
+        self.fits_one = make_quick_check(self.leaves)
+        self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
+        self.any_padding = False
+        self.lives = np.zeros(layout.num_envs, np.int64)
+        self.seed = self.steps = 0
+
+    def reset(self, buffer: int, seed: int) -> None:
+        self.seed, self.steps = environment_seeds(1, seed)[0], 0
+        try:
+            observation, info = self.env.reset(seed=self.seed)
+        except (Exception, SystemExit) as error:
+            raise self._fault("reset", error) from error
+        self._check(observation, "reset")
+        self._write(self.buffers[buffer], 0, observation)
+        self.buffers[buffer].episode_start[0] = True
+        self.buffers[buffer].padding[0] = self.any_padding = False
+        self._check_masks(self.buffers[buffer], 0, "reset")
+        self.lives[:] = info.get("lives", 0)
+
+    def send(self, buffer: int, t: int, group: int) -> None:
+        """Do nothing: ``receive`` takes the step."""
+
+    def ready(self, groups: list[int]) -> int:
+        return groups[0]
+
+    def receive(self, buffer: int, t: int, group: int) -> bool:
+        rows = self.buffers[buffer]
+        actions = rows.action[t].copy()
+        if self.spec.checks_actions:
+            check_actions(actions, self.action_space, self.spec.env_id)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(actions)
+            if self.steps < STRICT_STEPS:
+                self._check(observation, "step")
+            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
+                self._check_rest(reward, terminated, truncated, info)
+            self.steps += 1
+            any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
+            self._check_masks(rows, t + 1, "step")
+            return any_truncated
+        except (Exception, SystemExit) as error:
+            raise self._fault("step", error) from error
+
+    def _store(
+        self, rows: RolloutBuffer, t: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
+    ) -> bool:
+        if self.any_padding:
+            padding = rows.episode_start[t + 1] = rows.padding[t]
+            reward, terminated, truncated = np.where(padding, 0.0, reward), terminated & ~padding, truncated & ~padding
+        truncated = truncated & ~terminated
+        done = terminated | truncated
+        rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
+        if self.spec.life_loss:
+            lives = np.asarray(info["lives"])
+            rows.life_lost[t] = (lives < self.lives) & ~done & ~rows.padding[t]
+            self.lives[:] = lives
+        self._write(rows, t + 1, observation)
+        any_done = bool(done.any())
+        if any_done:
+            self._store_success(rows, t, done, info)
+            self._close_episodes(rows, t, done, truncated, observation, info)
+            if self.mode == "next_step":
+                rows.padding[t + 1] = done
+        self.any_padding = any_done and self.mode == "next_step"
+        return any_done and bool(truncated.any())
+
+    def _close_episodes(
+        self, rows: RolloutBuffer, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]
+    ) -> None:
+        """Store the true final observations of truncated episodes. With autoreset disabled, reset the environments whose episode ended."""
+        columns = np.flatnonzero(truncated)
+        if self.mode == "same_step":
+            for i in columns:
+                final = final_observation(info, i)
+                if final is None:
+                    raise EnvError(
+                        f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: expected its final observation.'
+                    )
+                if not self.fits_one(final):
+                    check_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
+                for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
+                    array[i] = leaf.of(final)
+        else:
+            for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
+                array[columns] = np.asarray(leaf.of(observation))[columns]
+        if self.mode == "next_step":
+            return
+        rows.episode_start[t + 1] = done
+        if self.mode == "disabled":
+            fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
+            if self.steps <= STRICT_STEPS or not self.fits(fresh):
+                self._check(fresh, "reset")
+            # Environments that were not reset keep the observation of their step.
+            for array, leaf in zip(rows.observation, self.leaves, strict=True):
+                array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
+        if self.spec.life_loss:
+            self.lives[done] = np.asarray(info["lives"])[done]
+
+    def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
+        info = info.get("final_info", info) if self.mode == "same_step" else info
+        for key in SUCCESS_KEYS:
+            if isinstance(info, dict) and key in info:
+                known = done & np.asarray(info.get(f"_{key}", True), bool)
+                rows.success[t] = np.where(known, np.asarray(info[key]) != 0, UNREPORTED)
+                return
+
+    def _fit(self, *values: Any) -> bool:
+        """Whether reward, terminated and truncated can be stored without a further check."""
+        for value, kinds in zip(values, ("fiu", "b", "b"), strict=True):
+            if type(value) is not np.ndarray or value.dtype.kind not in kinds or value.shape != (self.num_envs,):
+                return False
+        return True
+
+    def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
+        if not self.fits(observation):
+            self._check(observation, "step")
+        for array, leaf in zip(rows.observation, self.leaves, strict=True):
+            array[row] = leaf.of(observation)
+
+    def _check(self, observation: Any, call: str) -> None:
+        """Check the observations of all environments completely."""
+        for leaf in self.leaves:
+            whole = dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape))
+            value = np.asarray(leaf.of(observation))
+            if value.shape != whole.shape:
+                check_observation(observation, [whole], f"{self.spec.env_id}.{call}")
+            if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
+                continue  # valid, so the slow check of each environment is not needed
+            for i in range(self.num_envs):
+                check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
+
+    def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
+        """Raise ``EnvError`` if a mask allows no action. Masks of final observations are not checked, because no action follows them."""
+        for array, leaf in zip(rows.observation, self.leaves, strict=True):
+            if leaf.path == (ACTION_MASK,):
+                allows = array[row].reshape(self.num_envs, -1).any(axis=1)
+                for i in np.flatnonzero(~allows & ~rows.padding[row]):
+                    check_mask({ACTION_MASK: array[row, i]}, [leaf], self._where(call, int(i)))
+
+    def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+            if np.shape(value) != (self.num_envs,):
+                raise EnvError(
+                    f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
+                )
+        flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
+        if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
+            return
+        for i in range(self.num_envs):
+            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+
+    def _where(self, call: str, number: int) -> str:
+        return f"{self.spec.env_id}.{call} of environment {number} (seed {self.seed}, {self.steps} steps)"
+
+    def _fault(self, call: str, error: BaseException) -> BaseException:
+        if isinstance(error, ProximoError):
+            message = str(error)
+            named = self.spec.env_id in message
+            return error if named else EnvError(f"{self.spec.env_id}.{call} (seed {self.seed}, {self.steps} steps) {message}")
+        text = "".join(traceback.format_exception(error)).rstrip()
+        return EnvironmentFault(
+            f"{self.spec.env_id}.{call} (seed {self.seed}, step {self.steps}) raised {type(error).__name__}: {error}\n{text}"
+        )
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.env.close()

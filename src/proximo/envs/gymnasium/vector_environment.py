@@ -1,0 +1,118 @@
+"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` implements it in this process.
+
+Other implementations: ``WorkerVectorEnvironment`` (workers.py) and ``VectorEnvAdapter`` (vector_env_adapter.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+
+
+@runtime_checkable
+class VectorEnvironment(Protocol):
+    """``N`` environments that step into rollout buffers.
+
+    They are divided into groups of neighboring columns, which step independently of each other.
+    """
+
+    buffers: tuple[RolloutBuffer, ...]
+    groups: tuple[range, ...]
+    num_workers: int
+    """Number of worker processes; 0: environments are stepped in this process."""
+    description: str
+    """Where environments are stepped, in words."""
+    restarts: int
+    """Number of workers that were lost and restarted so far."""
+
+    def reset(self, buffer: int, seed: int) -> None:
+        """Reset all environments into row 0 of a buffer. Each gets its own seed, which depends on ``seed`` and its number."""
+        ...
+
+    def send(self, buffer: int, t: int, group: int) -> None:
+        """Let a group take step ``t`` with the actions in the buffer."""
+        ...
+
+    def ready(self, groups: list[int]) -> int:
+        """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
+        ...
+
+    def receive(self, buffer: int, t: int, group: int) -> bool:
+        """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
+        ...
+
+    def close(self) -> None:
+        """Close all environments and end all processes."""
+        ...
+
+
+def environment_seeds(num_envs: int, *source: int) -> list[int]:
+    """Return distinct seeds for ``num_envs`` environments.
+
+    They depend on ``source`` only, not on the number of processes. A larger ``num_envs`` keeps these seeds and adds others. Seeds have
+    31 bits, because some libraries accept no more.
+    """
+    drawn = num_envs
+    while True:
+        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
+        if len(seeds) >= num_envs:
+            return seeds[:num_envs]
+        drawn += num_envs - len(seeds)
+
+
+def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] | None:
+    """Return the steps after which the first episode of each environment is truncated, 1 … ``stagger_steps``; None if it is 0."""
+    if not stagger_steps:
+        return None
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
+    return [int(x) for x in rng.integers(1, stagger_steps + 1, num_envs)]
+
+
+def split(columns: range, parts: int) -> tuple[range, ...]:
+    """Split ``columns`` into contiguous parts whose sizes differ by at most one."""
+    boundaries = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
+    return tuple(range(a, b) for a, b in itertools.pairwise(boundaries))
+
+
+class SerialVectorEnvironment:
+    """Steps all environments in this process, one after the other. This is fastest if steps take less time than messages to workers."""
+
+    description = "in this process"
+    num_workers = 0
+    restarts = 0
+
+    def __init__(
+        self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1, stagger_steps: int = 0
+    ):
+        self.groups = split(range(layout.num_envs), num_groups)
+        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
+        self.stagger_steps = stagger_steps
+        self.steppers = [Stepper(make, columns, spec) for columns in self.groups]
+
+    def reset(self, buffer: int, seed: int) -> None:
+        num_envs = self.groups[-1].stop
+        seeds, limits = environment_seeds(num_envs, seed), staggered_limits(num_envs, self.stagger_steps, seed)
+        self.buffers[buffer].padding[0] = False
+        for stepper in self.steppers:
+            part = slice(stepper.columns.start, stepper.columns.stop)
+            stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])
+
+    def send(self, buffer: int, t: int, group: int) -> None:
+        """Do nothing: ``receive`` takes the step."""
+
+    def ready(self, groups: list[int]) -> int:
+        return groups[0]
+
+    def receive(self, buffer: int, t: int, group: int) -> bool:
+        return self.steppers[group].step(self.buffers[buffer], t)
+
+    def close(self) -> None:
+        for stepper in self.steppers:
+            stepper.close()

@@ -1,0 +1,142 @@
+"""The program of a worker process, which steps environments on command. It never imports JAX, and ends with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from proximo.envs.gymnasium import worker_messages
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout
+from proximo.envs.gymnasium.shared_memory import Handle
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+
+AWAKE_SECONDS = 200e-6
+"""How long a worker polls for the next command before it sleeps."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker needs to make its environments."""
+
+    factory: bytes
+    """A function that makes one environment, pickled by cloudpickle."""
+    columns: range
+    spec: EnvironmentSpec
+    layout: BufferLayout
+    memory: Handle
+    path: tuple[str, ...]
+    """``sys.path`` for the user's modules, set after proximo's modules are imported."""
+
+
+def main(lifeline: int) -> None:
+    """Execute commands from standard input and reply to standard output, until the parent closes them or ends.
+
+    Args:
+        lifeline: file descriptor of a pipe that ends with the parent; -1 on Windows.
+    """
+    commands, replies = _claim_pipes()
+    for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+        signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
+    _die_with_parent(lifeline)
+    try:
+        setup: Setup = worker_messages.read_object(commands)
+        _serve(setup, commands, replies)
+    except (EOFError, BrokenPipeError):
+        pass  # the parent has ended
+    # Threads, exit handlers and child processes of an environment must not outlive the worker.
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def _serve(setup: Setup, commands: int, replies: int) -> None:
+    sys.path[:] = setup.path
+    try:
+        buffers = setup.layout.buffers(setup.memory.attach())
+        stepper = Stepper(pickle.loads(setup.factory), setup.columns, setup.spec)
+    except BaseException as error:
+        _send_fault(replies, error)
+        return
+    worker_messages.write_all(replies, worker_messages.DONE)
+    while True:
+        _poll_for_command(commands)
+        command, buffer, row = worker_messages.COMMAND.unpack(
+            worker_messages.read_exactly(commands, worker_messages.COMMAND.size)
+        )
+        try:
+            if command == worker_messages.STEP:
+                reply = worker_messages.TRUNCATED if stepper.step(buffers[buffer], row) else worker_messages.DONE
+            elif command == worker_messages.RESET:
+                stepper.reset(buffers[buffer], row, *worker_messages.read_object(commands))
+                reply = worker_messages.DONE
+            else:
+                stepper.close()
+                return
+        except BaseException as error:
+            _send_fault(replies, error)
+        else:
+            worker_messages.write_all(replies, reply)
+
+
+def _poll_for_command(commands: int) -> None:
+    """Poll for the next command for a short time, and yield the core to other processes meanwhile.
+
+    To sleep and wake up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md).
+    """
+    if not hasattr(os, "sched_yield"):
+        return
+    poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
+    poll.register(commands, select.POLLIN)
+    while not poll.poll(0) and time.perf_counter() < until:
+        os.sched_yield()
+
+
+def _send_fault(replies: int, error: BaseException) -> None:
+    """Send the exception, or its message if it cannot be pickled."""
+    worker_messages.write_all(replies, worker_messages.FAULT)
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    worker_messages.write_object(replies, error)
+
+
+def _claim_pipes() -> tuple[int, int]:
+    """Reserve standard input and output for commands and replies; environments print to standard error."""
+    commands, replies = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return commands, replies
+
+
+def _die_with_parent(lifeline: int) -> None:
+    """End this process group when the pipe ``lifeline`` ends, which it does with the parent.
+
+    On Linux the kernel then kills the process group, with all processes that an environment started. This works even if an
+    environment hangs in native code that holds the GIL. On other systems a thread does it, which such a hang blocks.
+    """
+    if lifeline < 0:  # Windows
+        return
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        if hasattr(fcntl, "F_SETSIG"):
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # not SIGIO, which a simulator may ignore
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(lifeline, 0)  # the end of a pipe is always reported
+        poll.poll()
+        os.killpg(0, signal.SIGKILL)  # with all processes that an environment started
+
+    threading.Thread(target=wait, daemon=True).start()

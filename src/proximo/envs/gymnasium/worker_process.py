@@ -1,0 +1,161 @@
+"""One worker process and the training process's ends of its pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from typing import Any
+
+from proximo.envs.gymnasium import worker_messages
+from proximo.envs.gymnasium.worker import Setup
+
+POSIX = os.name == "posix"
+# A new interpreter instead of a fork: it is safe beside JAX's threads, and does not run the user's script again.
+# With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker; "
+    "worker.main(int(sys.argv[1]))"
+)
+# There are as many workers as cores, so the libraries in each of them use one thread.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+
+
+class WorkerProcess:
+    """A started worker.
+
+    Args:
+        setup: what the worker needs; ``begin`` sends it.
+    """
+
+    def __init__(self, setup: Setup):
+        lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
+        inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
+        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        self.popen = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+            # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
+            **({"pass_fds": inherited, "start_new_session": True} if POSIX else {}),
+        )
+        if lifeline >= 0:
+            os.close(lifeline)
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
+        self.waited_since: float | None = None
+        """When the command was sent that has no reply yet; None if there is none."""
+        self.task = (worker_messages.RESET, 0, 0)
+        """The last command, its buffer and its step."""
+        self.progress: tuple[Any, ...] = ()
+        """Its progress in that command, as observed at ``progress_at``."""
+        self.progress_at = 0.0
+        self.hung = ""
+        """Why proximo killed it; empty if it did not."""
+
+    def begin(self, setup: Setup) -> None:
+        """Send the setup. The worker replies when its environments are made."""
+        self.waited_since = time.monotonic()
+        with contextlib.suppress(OSError):
+            worker_messages.write_object(self.commands, setup)
+
+    def command(self, what: int, buffer: int, row: int, *payload: Any) -> None:
+        """Send a command. If the worker has ended, the missing reply reveals it."""
+        if self.commands < 0:
+            return
+        self.task, self.waited_since = (what, buffer, row), time.monotonic()
+        with contextlib.suppress(OSError):
+            worker_messages.write_all(self.commands, worker_messages.COMMAND.pack(what, buffer, row))
+            if payload:
+                worker_messages.write_object(self.commands, payload)
+
+    def reply(self) -> bytes:
+        """Wait for a reply.
+
+        Returns:
+            ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended.
+
+        Raises:
+            Exception: The exception that the worker sent.
+        """
+        try:
+            reply = os.read(self.replies, 1)
+            if reply == worker_messages.FAULT:
+                raise worker_messages.read_object(self.replies)
+        except EOFError:
+            return worker_messages.LOST
+        finally:
+            self.waited_since = None
+        return reply
+
+    def has_replied(self) -> bool:
+        """Whether there is an unread reply. On Windows this is unknown, and the result is False."""
+        replies = self.replies  # read once, because another thread may release the process
+        if not POSIX or replies < 0:
+            return False
+        poll = select.poll()
+        poll.register(replies, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def why_lost(self) -> str:
+        """Describe how the worker ended, and end its child processes."""
+        if self.hung:
+            return self.hung
+        self._kill_children()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(1.0)
+        code = self.popen.returncode
+        if code is not None and code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def _kill_children(self) -> None:
+        """Kill the processes that an ended worker left, before ``wait`` releases its process id."""
+        until = time.monotonic() + 1.0
+        while hasattr(os, "waitid") and self.popen.returncode is None and time.monotonic() < until:
+            if os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+                self.kill()
+                return
+            time.sleep(0.001)
+
+    def kill(self) -> None:
+        """Kill the worker and its child processes."""
+        if self.popen.returncode is not None:
+            return  # its id may belong to another process now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if POSIX:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            else:
+                self.popen.kill()
+
+    def release(self) -> None:
+        """Kill the worker and close its pipes."""
+        self.kill()
+        self.popen.wait()
+        self.commands = self.replies = -1  # other files may get these descriptors
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def search_path() -> tuple[str, ...]:
+    """Return ``sys.path`` with the standard library first, so that a user's ``types.py`` cannot replace Python's module."""
+    standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
+    return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
+
+
+def _is_working_folder(entry: str) -> bool:
+    with contextlib.suppress(OSError):  # the folder does not exist
+        return os.path.samefile(entry or os.curdir, os.curdir)
+    return False

@@ -1,0 +1,277 @@
+"""Steps Gymnasium environments in worker processes over shared memory, and restarts workers that are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from proximo.envs.gymnasium import worker_messages
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.shared_memory import SharedBytes
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.vector_environment import environment_seeds, split, staggered_limits
+from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.worker import Setup
+from proximo.envs.gymnasium.worker_process import POSIX, WorkerProcess, search_path
+from proximo.errors import EnvError, EnvironmentFault
+
+CLOSE_SECONDS = 1.0
+MAX_FAILURES = 3
+"""Failed attempts, one after the other, to make the environments of a lost worker again."""
+
+
+class WorkerVectorEnvironment:
+    """``num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
+
+    A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as ``padding`` and ``lost``,
+    and ``warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
+
+    Args:
+        make: makes one environment; it is pickled by cloudpickle.
+        layout: sizes of the rollout buffers.
+        spec: what stepping needs to know about the environments.
+        num_workers: number of processes, a multiple of ``num_groups``.
+        num_groups: groups that step independently of each other.
+        stagger_steps: first episodes are truncated after 1 … this many steps; 0: not.
+        step_timeout: seconds that a step of a worker may take.
+        max_restarts: number of restarts of all workers together.
+        warn: receives a message for each lost worker.
+        reset_timeout: seconds that a worker may take to make or reset its environments.
+
+    Raises:
+        EnvError: ``make`` cannot be pickled, or the environments cannot be made.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        layout: BufferLayout,
+        spec: EnvironmentSpec,
+        num_workers: int,
+        num_groups: int = 1,
+        stagger_steps: int = 0,
+        step_timeout: float = 60.0,
+        max_restarts: int = 100,
+        warn: Callable[[str], None] = lambda message: None,
+        reset_timeout: float = 600.0,
+    ):
+        self.num_workers, self.restarts, self.env_id = num_workers, 0, spec.env_id
+        self.description = f"in {num_workers} processes" if num_workers > 1 else "in one process"
+        self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
+        self.warn, self.reset_timeout = warn, reset_timeout
+        self.groups = split(range(layout.num_envs), num_groups)
+        self._seed = 0
+        self._shared = SharedBytes(layout.size)
+        self.buffers = layout.buffers(self._shared.memory)
+        factory = _pickled(make, spec.env_id)
+        path = search_path()
+        parts = [split(columns, num_workers // num_groups) for columns in self.groups]
+        self._setups = [[Setup(factory, part, spec, layout, self._shared.handle, path) for part in group] for group in parts]
+        self._processes: list[list[WorkerProcess]] = []
+        self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
+        threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
+        try:
+            for setups in self._setups:
+                self._processes.append([WorkerProcess(setup) for setup in setups])
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+
+    def _start(self) -> None:
+        """Make the environments in all workers. A worker that ends meanwhile is restarted."""
+        for process, setup in self._workers():
+            process.begin(setup)
+        for g, group in enumerate(self._processes):
+            for w, process in enumerate(group):
+                while process.reply() == worker_messages.LOST:
+                    if process.hung:
+                        raise EnvError(
+                            f"{self._name(g, w)} of {self.env_id} {process.hung}: increase reset_timeout, or find the call that hangs."
+                        )
+                    process = self._replace(g, w, process.why_lost())
+
+    def reset(self, buffer: int, seed: int) -> None:
+        self._seed = seed
+        self.buffers[buffer].padding[0] = False
+        seeds = environment_seeds(self.groups[-1].stop, seed)
+        limits = staggered_limits(len(seeds), self.stagger_steps, seed)
+        for process, setup in self._workers():
+            part = slice(setup.columns.start, setup.columns.stop)
+            process.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
+        for g, group in enumerate(self._processes):
+            for w, process in enumerate(group):
+                if process.reply() == worker_messages.LOST:
+                    self._restart(g, w, buffer, 0)
+
+    def _workers(self) -> list[tuple[WorkerProcess, Setup]]:
+        return [
+            (process, setup)
+            for processes, setups in zip(self._processes, self._setups, strict=True)
+            for process, setup in zip(processes, setups, strict=True)
+        ]
+
+    def send(self, buffer: int, t: int, group: int) -> None:
+        for process in self._processes[group]:
+            process.command(worker_messages.STEP, buffer, t)
+
+    def ready(self, groups: list[int]) -> int:
+        if len(groups) == 1 or not POSIX:
+            return groups[0]
+        poll = select.poll()
+        owners = {}
+        for group in groups:
+            for process in self._processes[group]:
+                poll.register(process.replies, select.POLLIN)
+                owners[process.replies] = group
+        return owners[poll.poll()[0][0]]
+
+    def receive(self, buffer: int, t: int, group: int) -> bool:
+        any_truncated = False
+        for w, process in enumerate(self._processes[group]):
+            reply = process.reply()
+            if reply == worker_messages.LOST:
+                columns = self._setups[group][w].columns
+                self._discard(self.buffers[buffer], t, columns)
+                with reports_waiting(self.warn, len(columns), self.env_id, self.reset_timeout):
+                    self._restart(group, w, buffer, t + 1)
+            any_truncated |= reply == worker_messages.TRUNCATED
+        return any_truncated
+
+    def _discard(self, buffer: RolloutBuffer, t: int, columns: range) -> None:
+        """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
+        here = (t, slice(columns.start, columns.stop))
+        for flags in (buffer.terminated, buffer.truncated, buffer.life_lost):
+            flags[here] = False
+        buffer.reward[here], buffer.success[here] = 0.0, UNREPORTED
+        buffer.padding[here] = buffer.lost[here] = True
+
+    def _restart(self, group: int, w: int, buffer: int, row: int) -> None:
+        """Start a new process for the environments of a lost one, and write their first observations into ``row``."""
+        columns = self._setups[group][w].columns
+        why = lost = self._processes[group][w].why_lost()
+        failures = 0
+        while True:
+            process = self._replace(group, w, why)
+            seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
+            error = None
+            try:
+                if process.reply() != worker_messages.LOST:
+                    process.command(worker_messages.RESET, buffer, row, seeds[columns.start : columns.stop], None)
+                    if process.reply() != worker_messages.LOST:
+                        return
+                why = process.why_lost()
+            except Exception as raised:
+                error, why = raised, f"failed to make its environments again ({type(raised).__name__}: {raised})"
+            failures += bool(error or process.hung)
+            if failures == MAX_FAILURES:
+                reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
+                raise EnvironmentFault(
+                    f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].spec.env_id} were lost "
+                    f"(their worker {lost}), and creating them again failed {MAX_FAILURES} times: {reason}"
+                ) from error
+
+    def _name(self, group: int, w: int) -> str:
+        columns = self._setups[group][w].columns
+        return f"The worker of environments {columns.start} … {columns.stop - 1}"
+
+    def _replace(self, group: int, w: int, why: str) -> WorkerProcess:
+        """Replace a lost process by a new one, which begins to start. Raises ``EnvironmentFault`` after too many restarts."""
+        setup, what = self._setups[group][w], self._name(group, w)
+        self._processes[group][w].release()
+        self.restarts += 1
+        if self.restarts > self.max_restarts:
+            raise EnvironmentFault(
+                f"{what} of {setup.spec.env_id} {why}, and workers were restarted {_times(self.max_restarts)} already: training stops. "
+                "Find out why they end, or increase max_restarts."
+            )
+        self.warn(f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {self.max_restarts}).")
+        try:
+            process = self._processes[group][w] = WorkerProcess(setup)
+        except OSError as error:  # no memory, or too many processes or files
+            raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
+        process.begin(setup)
+        return process
+
+    def _overdue(self, process: WorkerProcess, setup: Setup) -> str:
+        """Return why ``process`` has exceeded its time limit; empty if it has not.
+
+        Within a step, the time starts again before and after each reset.
+        """
+        since, (what, buffer, row), now = process.waited_since, process.task, time.monotonic()
+        if since is None:
+            return ""
+        ended = begun = 0
+        if what == worker_messages.STEP:
+            rows, part = self.buffers[buffer], slice(setup.columns.start, setup.columns.stop)
+            ended = int(np.count_nonzero(rows.terminated[row, part] | rows.truncated[row, part]))
+            begun = int(np.count_nonzero(rows.episode_start[row + 1, part]))
+        if process.progress != (since, ended, begun):
+            process.progress, process.progress_at = (since, ended, begun), now
+        elapsed = now - process.progress_at
+        if what == worker_messages.STEP and ended <= begun:
+            return f"hung for more than {self.step_timeout:g} s (step_timeout)" if elapsed > self.step_timeout else ""
+        return (
+            f"took more than {self.reset_timeout:g} s to make or reset its environments (reset_timeout)"
+            if elapsed > self.reset_timeout
+            else ""
+        )
+
+    def close(self) -> None:
+        """Ask all workers to end, and kill those that do not end within a second."""
+        self._end()
+
+
+def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
+    """Pickle ``make`` for a worker. Raises ``EnvError`` if this fails."""
+    try:
+        return cloudpickle.dumps(make)
+    except Exception as error:
+        raise EnvError(
+            f"{env_id} cannot be sent to a worker process ({type(error).__name__}: {error}): create objects that cannot be pickled in its "
+            "constructor, or set num_workers = 0."
+        ) from error
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _end_all(processes: list[list[WorkerProcess]], shared: SharedBytes) -> None:
+    everyone = [process for group in processes for process in group]
+    for process in everyone:
+        process.command(worker_messages.CLOSE, 0, 0)
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for process in everyone:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.popen.wait(max(0.0, deadline - time.monotonic()))
+        process.release()
+    processes.clear()
+    shared.close()
+
+
+def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
+    """Kill workers that exceed their time limit. This is a thread, so that reading a reply needs no timeout."""
+    while True:
+        vector_env = reference()
+        if vector_env is None or not vector_env._end.alive:
+            return
+        # _processes is shorter than _setups during the start, and empty after the end.
+        for group, setups in zip(list(vector_env._processes), vector_env._setups, strict=False):
+            for process, setup in zip(list(group), setups, strict=True):
+                why = vector_env._overdue(process, setup)
+                if why and not process.has_replied():
+                    process.hung = why
+                    process.kill()
+        pause = min(1.0, vector_env.step_timeout / 4, vector_env.reset_timeout / 4)
+        del vector_env
+        time.sleep(pause)

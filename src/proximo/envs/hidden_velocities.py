@@ -1,0 +1,92 @@
+"""``CartPoleNoVel-v1``: environments whose velocities are hidden, so that the policy needs a memory.
+
+The same environments are in the RL Zoo of Stable-Baselines3 (``MaskVelocityWrapper``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.spaces import Box
+
+VELOCITIES = {
+    "CartPole-v1": (1, 3),
+    "LunarLander-v3": (2, 3, 5),
+    "LunarLanderContinuous-v3": (2, 3, 5),
+    "MountainCar-v0": (1,),
+    "MountainCarContinuous-v0": (1,),
+    "Pendulum-v1": (2,),
+}
+"""Indices of the velocities in the observation."""
+DROPPED = ("Pendulum-v1",)
+"""Environments whose observation becomes shorter. In the others hidden entries read 0."""
+
+
+@dataclass(frozen=True)
+class VelocityMask:
+    """Hides the velocities of the environment ``base``."""
+
+    base: str
+
+    @property
+    def drops(self) -> bool:
+        """Whether hidden entries are removed from the observation."""
+        return self.base in DROPPED
+
+    def space(self, space: Box) -> Box:
+        """Return the observation space without velocities."""
+        if not self.drops:
+            return space
+        low, high = space.bounds()
+        low, high = (tuple(map(float, np.delete(bound, VELOCITIES[self.base]))) for bound in (low, high))
+        return Box((len(low),), low, high, space.dtype)
+
+    def hide(self, observation: Any) -> Any:
+        """Hide the velocities of an observation or of a batch of them (NumPy or JAX)."""
+        visible = [i for i in range(observation.shape[-1]) if i not in VELOCITIES[self.base]]
+        if self.drops:
+            return observation[..., np.array(visible)]
+        factors = np.zeros(observation.shape[-1], observation.dtype)
+        factors[visible] = 1
+        return observation * factors
+
+
+def base(name: str) -> str:
+    """Return ``CartPole-v1`` for ``CartPoleNoVel-v1``."""
+    return re.sub(r"NoVel(?=-v\d+$)", "", name)
+
+
+def mask_of(name: str) -> VelocityMask | None:
+    """Return the mask for a name like ``CartPoleNoVel-v1``; None for other names."""
+    return VelocityMask(base(name)) if base(name) != name and base(name) in VELOCITIES else None
+
+
+def names() -> list[str]:
+    """Return all ids of this kind, as for Gymnasium."""
+    return [base.replace("-", "NoVel-") for base in VELOCITIES]
+
+
+class JaxHiddenVelocities:
+    """Hides the velocities of a JAX environment."""
+
+    def __init__(self, env: Any, mask: VelocityMask):
+        self.env, self.mask = env, mask
+        self.default_params, self.action_space = env.default_params, env.action_space
+        self.observation_space = mask.space(env.observation_space)
+        for name in ("render", "render_fps"):
+            if hasattr(env, name):
+                setattr(self, name, getattr(env, name))
+
+    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+        """Reset the environment and hide the velocities."""
+        state, observation = self.env.reset(key, params)
+        return state, self.mask.hide(observation)
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
+        """Step the environment and hide the velocities."""
+        state, observation, *rest = self.env.step(key, state, action, params)
+        return state, self.mask.hide(observation), *rest

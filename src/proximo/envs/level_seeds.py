@@ -1,0 +1,88 @@
+"""``levels = 0:100``: each episode starts with a seed drawn from a range, so that other seeds remain for evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.errors import ConfigError
+
+PARTS = ("all", "train", "held_out")
+"""Sets of levels of environments that divide levels by their content; "train" and "held_out" are disjoint."""
+
+FIRST_LEVEL = 2**31
+"""The random key of level ``i`` is ``fold_in(key(0), FIRST_LEVEL + i)``."""
+
+
+@dataclass(frozen=True)
+class LevelRange:
+    """The seeds ``start … stop - 1``."""
+
+    start: int
+    stop: int
+
+    @classmethod
+    def parse(cls, text: str) -> LevelRange:
+        """Parse ``"FROM:TO"``, the seeds FROM … TO - 1. Raises ``ConfigError`` for other text."""
+        low, separator, high = text.partition(":")
+        if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) < 2**31):
+            raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98, below 2³¹.")
+        return cls(int(low), int(high))
+
+    def common(self, other: LevelRange) -> int:
+        """Return the number of levels in both ranges."""
+        return max(0, min(self.stop, other.stop) - max(self.start, other.start))
+
+
+class JaxLevels:
+    """A JAX environment whose resets draw a level from a range.
+
+    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it,
+    and ``step`` ignores the key that it is given.
+    """
+
+    def __init__(self, env: Any, levels: LevelRange):
+        self.env, self.levels = env, levels
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.default_params = env.default_params
+        if hasattr(env, "render"):
+            self.render = lambda state, params: env.render(state[0], params)
+        if hasattr(env, "render_fps"):
+            self.render_fps = env.render_fps
+
+    def level(self, key: Any) -> Any:
+        """Return the level of an episode that starts with ``key``."""
+        import jax  # the registry imports this module, and Gymnasium environments need no JAX
+
+        return jax.random.randint(key, (), self.levels.start, self.levels.stop)
+
+    def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+        """Start a level drawn with ``key``."""
+        import jax
+
+        # key(level) is the root key of the run with that seed, and the first children of key(0) belong to the run with seed 0.
+        level = np.uint32(FIRST_LEVEL) + self.level(key).astype("uint32")
+        key_reset, key_steps = jax.random.split(jax.random.fold_in(jax.random.key(0), level))
+        state, observation = self.env.reset(key_reset, params)
+        return (state, jax.random.key_data(key_steps)), observation
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+        """Take a step with the next key of the level; ``key`` is ignored."""
+        import jax
+
+        state, key_steps = state
+        key_step, key_steps = jax.random.split(jax.random.wrap_key_data(key_steps))
+        state, *rest = self.env.step(key_step, state, action, params)
+        return (state, jax.random.key_data(key_steps)), *rest
+
+
+class LevelDraws:
+    """Draws the level of each episode of a Gymnasium environment; the draws depend on ``seed`` only."""
+
+    def __init__(self, levels: LevelRange, seed: int | None = None):
+        self.levels, self.rng = levels, np.random.default_rng(seed)
+
+    def __call__(self) -> int:
+        return int(self.rng.integers(self.levels.start, self.levels.stop))

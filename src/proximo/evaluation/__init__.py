@@ -1,0 +1,1 @@
+"""The trained policy, and whole episodes that measure it."""

@@ -1,0 +1,115 @@
+"""The episodes of an evaluation: their random keys, their results and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+EVALUATIONS = 2**30
+"""Evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the training."""
+SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM = 1, 2, 3, 4
+"""Streams of random keys. Episodes that select a checkpoint during training, or settings in `tune`, are never those of a later evaluation."""
+MAX_STEPS = 100_000
+MAX_EPISODES = 10**6
+
+
+def evaluation_key(seed: int, stream: int) -> Key[Array, ""]:
+    """The key of the evaluations of ``seed`` in ``stream``. No training uses it."""
+    return jax.random.fold_in(jax.random.key(seed), EVALUATIONS + stream)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Episodes that were played by one policy, with an entry for each of ``E`` episodes."""
+
+    episode_return: np.ndarray
+    """E: sum of raw rewards."""
+    length: np.ndarray
+    """E: steps."""
+    success: np.ndarray | None
+    """E bool; None if the environment does not report it."""
+    unfinished: int
+    """Episodes that were still running after ``eval_max_steps`` (or ``MAX_STEPS``) steps. Their returns so far are counted."""
+    warnings: tuple[str, ...] = ()
+    """Why the levels may not be new to the policy."""
+    seed: list[int | None] | None = None
+    """E: seed of the reset that began the episode, None if it had no seed of its own. None if seeds are unknown."""
+    level: list[int | None] | None = None
+    """E: level of the episode. None if levels are not drawn from a range, or are unknown."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """``{index, env_seed, level, return, length, success}`` of each episode, None if it is unknown."""
+        unknown = [None] * len(self.length)
+        columns = {
+            "index": range(len(self.length)),
+            "env_seed": self.seed or unknown,
+            "level": self.level or unknown,
+            "return": self.episode_return.astype(np.float64).tolist(),
+            "length": self.length.tolist(),
+            "success": unknown if self.success is None else self.success.tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def summary(self) -> dict[str, Any]:
+        """Statistics of the episodes.
+
+        Returns:
+            ``{episodes, return_mean, return_std, return_iqm, ci95, length_mean, success_rate}``. ``return_iqm`` is the mean of
+            the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is the 95 % interval of ``return_mean`` by the
+            percentile bootstrap with 2,000 resamples.
+        """
+        returns = self.episode_return.astype(np.float64)
+        return {
+            "episodes": len(returns),
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "return_iqm": interquartile_mean(returns),
+            "ci95": bootstrap_interval(returns),
+            "length_mean": float(self.length.mean()),
+            "success_rate": None if self.success is None else float(self.success.mean()),
+        }
+
+
+def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
+    """The mean without the lowest and the highest quarter, whose sizes are rounded down.
+
+    It equals ``scipy.stats.trim_mean(x, 0.25)``, but importing SciPy takes longer than writing a report.
+
+    Args:
+        x: the values.
+        axis: the axis of the values; None: all values.
+
+    Returns:
+        A float, or with ``axis`` an array. NaN if any value is NaN.
+    """
+    ordered = np.sort(x, axis=axis)
+    cut = ordered.shape[axis or 0] // 4
+    kept = np.take(ordered, range(cut, ordered.shape[axis or 0] - cut), axis=axis or 0)
+    # NaN is sorted last: it would be trimmed as if it were the highest value.
+    mean = np.where(np.isnan(np.take(ordered, -1, axis=axis or 0)), np.nan, kept.mean(axis=axis))
+    return float(mean) if axis is None else mean
+
+
+def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
+    """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap with a fixed seed."""
+    return stratified_interval([x], resamples)
+
+
+def stratified_interval(strata: Sequence[np.ndarray], resamples: int = 2000) -> list[float]:
+    """``[low, high]``: the 95 % interval of the mean over ``strata`` of their means, by the stratified percentile bootstrap
+    (Agarwal et al. 2021, arXiv:2108.13264, section 4). Each stratum is resampled by itself: if it is the episodes of one policy,
+    the interval is about these policies."""
+    rng = np.random.default_rng(0)
+    means = np.mean([_resampled_means(x, rng, resamples) for x in strata], axis=0)
+    return [float(v) for v in np.percentile(means, [2.5, 97.5])]
+
+
+def _resampled_means(x: np.ndarray, rng: np.random.Generator, resamples: int) -> np.ndarray:
+    at_once = max(1, 1_000_000 // len(x))  # bounds the memory for thousands of episodes
+    draws = [x[rng.integers(0, len(x), (min(at_once, resamples - done), len(x)))] for done in range(0, resamples, at_once)]
+    return np.concatenate([drawn.mean(axis=1) for drawn in draws])

@@ -1,0 +1,172 @@
+"""Evaluates a trained policy: whole episodes on seeds or levels that it has not seen."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from proximo.collect.program_cache import environment
+from proximo.config import MAX_SEED, Config, override
+from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs.level_seeds import PARTS, LevelRange
+from proximo.errors import ConfigError
+from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.evaluation.policy import Policy, load_policy
+from proximo.jax_setup import prepare_jax
+from proximo.signatures import answered
+from proximo.spaces import from_any
+
+Mode = Literal["greedy", "sampled"]
+"""By the most probable actions, or by sampled ones."""
+GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
+"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. There are more of those that
+Gymnasium steps as arrays, like CartPole: one more is a few numbers."""
+MAX_TOGETHER = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The episodes of one policy, in one or both modes on the same environment seeds."""
+
+    played: dict[str, Any]
+    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``, ``step`` of the
+    checkpoint."""
+    episodes: dict[Mode, Episodes]
+
+    def unfinished_warnings(self) -> list[str]:
+        """A sentence for each mode in which episodes did not end."""
+        counts = {mode: episodes.unfinished for mode, episodes in self.episodes.items()}
+        return [
+            f"{count} {mode} episodes did not end: their returns so far are counted." for mode, count in counts.items() if count
+        ]
+
+
+@answered
+def evaluate(
+    run: str | Path | Policy,
+    episodes: int = 100,
+    *,
+    deterministic: bool = True,
+    seed: int = 0,
+    runs_dir: str = "runs",
+    levels: str | None = None,
+    env_settings: dict[str, Any] | None = None,
+    num_envs: int = 0,
+) -> Episodes:
+    """Play whole episodes on environment seeds that neither training nor the selection of checkpoints has used.
+
+    Args:
+        run: a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
+        episodes: number of episodes.
+        deterministic: take the most probable actions; otherwise sample.
+        seed: seed of the environments.
+        runs_dir: folder of runs.
+        levels: play levels of this range, for example ``"1000:1050"``, instead of those of the training.
+        env_settings: parameters of the environment to change, in addition to those of the training.
+        num_envs: environments that play at a time; 0 chooses.
+
+    Returns:
+        The episodes. ``.summary()`` has their statistics.
+
+    Raises:
+        ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
+        CheckpointError: there is no such run, or it has no valid checkpoint.
+    """
+    prepare_jax()
+    _check(episodes, seed, num_envs)
+    policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
+    mode: Mode = "greedy" if deterministic else "sampled"
+    return evaluate_policy(
+        policy, episodes, [mode], seed=seed, levels=levels, env_settings=env_settings, num_envs=num_envs
+    ).episodes[mode]
+
+
+def evaluate_policy(
+    policy: Policy,
+    episodes: int = 100,
+    modes: Sequence[Mode] = ("greedy", "sampled"),
+    *,
+    seed: int = 0,
+    levels: str | None = None,
+    env_settings: dict[str, Any] | None = None,
+    num_envs: int = 0,
+) -> Evaluation:
+    """``evaluate`` in each of ``modes``, on the same environment seeds."""
+    prepare_jax()
+    _check(episodes, seed, num_envs)
+    env, config = evaluation_environment(policy, levels, env_settings or {})
+    warnings = _level_warnings(policy.config, config, levels is not None)
+    played: dict[Mode, Episodes] = {}
+    with contextlib.closing(make_evaluator(env, config, episodes, num_envs or _num_envs(env, config))) as evaluator:
+        for mode in modes:
+            result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
+            played[mode] = dataclasses.replace(result, warnings=warnings)
+    trained, evaluated = policy.config.env, config.env
+    changed = {name: value for name, value in evaluated.env_settings.items() if trained.env_settings.get(name) != value}
+    facts = {
+        "env": evaluated.id,
+        "env_settings": changed,
+        "levels": evaluated.levels or None,
+        "seed": seed,
+        "step": policy.step,
+    }
+    return Evaluation(facts, played)
+
+
+def _check(episodes: int, seed: int, num_envs: int) -> None:
+    for name, value, low, high in (
+        ("episodes", episodes, 1, MAX_EPISODES),
+        ("seed", seed, 0, MAX_SEED),
+        ("num_envs", num_envs, 0, MAX_TOGETHER),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
+
+
+def _num_envs(env: Environment, config: Config) -> int:
+    """Environments at a time; 0: what ``make_evaluator`` chooses."""
+    if not isinstance(env, GymnasiumEnvironment) or not config.network.reset_memory:
+        return 0
+    as_arrays = env.make is not None and env.make_vector is not None
+    return max(ARRAYS_TOGETHER if as_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
+
+
+def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:
+    """Why episodes of ``evaluated`` may be on levels that training has seen, although other ``levels`` were asked for."""
+    found = []
+    before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
+    if before != part and before in PARTS and part in PARTS and "all" in (before, part):
+        found.append(f"the policy was trained on levels={before}: those of levels={part} are not all new to it.")
+    if levels and before == part and part in PARTS and part != "all":
+        other = "held_out" if part == "train" else "train"
+        found.append(
+            f"all seeds give levels={part}, which the policy was trained on; env_settings levels={other} plays the others."
+        )
+    if levels and trained.env.levels:
+        past, now = (LevelRange.parse(config.env.levels) for config in (trained, evaluated))
+        if seen := now.common(past):
+            found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}.")
+    return tuple(found)
+
+
+def evaluation_environment(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
+    """The environment of an evaluation, and the settings with its changes. Raises ``ConfigError`` if its spaces are not those of
+    the policy."""
+    if levels is None and not env_settings:
+        return policy.env, policy.config
+    changes = {} if levels is None else {"levels": levels}
+    config = override(policy.config, {**changes, "env_settings": env_settings} if env_settings else changes)
+    env = environment(config)
+    for role, ours, theirs in (
+        ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),
+        ("action", from_any(env.action_space, "action"), from_any(policy.env.action_space, "action")),
+    ):
+        if ours != theirs:
+            raise ConfigError(f"env_settings: the {role} space is {ours} with them, where the policy was trained with {theirs}.")
+    return env, config

@@ -1,0 +1,148 @@
+"""Whole episodes on Gymnasium environments."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from proximo.collect.episode_tally import Episode, EpisodeTally
+from proximo.collect.lazy_vector_environment import LazyVectorEnvironment, vector_options
+from proximo.config import Config
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import unflatten
+from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds
+from proximo.envs.level_seeds import LevelDraws, LevelRange
+from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
+from proximo.evaluation.policy import Carried
+from proximo.networks import ActorCritic
+from proximo.networks.recurrent import select
+
+
+class GymnasiumEvaluator:
+    """Plays on environments of its own (see ``Evaluator``). Every environment plays the same number of episodes (or one less), so
+    that short ones are not favored. The environments are made with the first call, and kept until ``close``.
+
+    Args:
+        env: the environment.
+        config: the settings.
+        episodes: number of episodes.
+        num_envs: environments that play at a time; 0: as many as in the training.
+    """
+
+    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int = 0):
+        self.env, self.config = env, config
+        self.num_envs = min(episodes, num_envs or config.env.num_envs)
+        self.quota = np.full(self.num_envs, episodes // self.num_envs)
+        """Episodes of each environment."""
+        self.quota[: episodes % self.num_envs] += 1
+        options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
+        # Every episode is played whole, and by one group.
+        options = dataclasses.replace(options, num_workers=min(options.num_workers, self.num_envs), num_groups=1, stagger_steps=0)
+        self.environments = LazyVectorEnvironment(env, options, self.num_envs, 1, 1, "for an evaluation")
+        self._act = jax.jit(self._acted)
+
+    def close(self) -> None:
+        """End the environments."""
+        self.environments.close()
+
+    def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
+        source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+        vector_env = self.environments.reset(0, source)
+        buffer, played = vector_env.buffers[0], _Played(self.quota, self.config.run.eval_max_steps or MAX_STEPS)
+        key = None if deterministic else evaluation_key(seed, stream)
+        carried, last_step, t = Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs)), None, 0
+        while played.is_running:
+            observation = tuple(leaf[0].copy() for leaf in buffer.observation)
+            flags = buffer.episode_start[0].copy(), buffer.padding[0].copy()
+            memory_before = carried.memory
+            carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
+            buffer.clear()
+            buffer.action[0] = np.asarray(action).reshape(buffer.action[0].shape)
+            vector_env.send(0, 0, 0)
+            vector_env.receive(0, 0, 0)
+            if buffer.lost[0].any():  # an invalid step, which leaves the memory unchanged
+                carried = carried._replace(memory=select(jnp.array(buffer.lost[0]), memory_before, carried.memory))
+            played.add(buffer)
+            last_step = sampled, buffer.reward[0].copy(), buffer.padding[0].copy()
+            buffer.begin_after(buffer)
+            t += 1
+        return dataclasses.replace(played.episodes(), **self._origins(vector_env, source, played))
+
+    def _acted(
+        self,
+        policy: ActorCritic,
+        carried: Carried,
+        last_step: tuple[Array, Array, Array] | None,
+        observation: tuple[Any, ...],
+        episode_start: Array,
+        padding: Array,
+        key: Key[Array, ""] | None,
+        t: int,
+    ) -> tuple[Carried, Array, Array]:
+        """Act in step ``t``. ``last_step``: the sampled action, the reward and the padding of the last step, which becomes the
+        previous one here. Returns what is carried, the sampled action, and the action as the environment takes it."""
+        key = None if key is None else jax.random.fold_in(key, t)
+        memory, previous = carried
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            if last_step is not None:
+                action, reward, invalid = last_step
+                previous = select(invalid, previous, policy.previous_step(action, reward))
+            observed = policy.with_previous_step(unflatten(self.env.observation_space, observation), episode_start, previous)
+            memory, action, _, _ = policy.step(memory, observed, episode_start, ~padding, key)
+            return Carried(memory, previous), action, policy.to_space(action)
+
+    def _origins(self, vector_env: VectorEnvironment, source: int, played: _Played) -> dict[str, list[int | None]]:
+        """The seed of each environment's first episode, and the levels of all episodes. They are unknown if a worker was lost,
+        and for environments that vectorize themselves, which are given one seed for all."""
+        if isinstance(vector_env, VectorEnvAdapter) or vector_env.restarts:
+            return {}
+        seeds = environment_seeds(self.num_envs, source)
+        counts = [len(episodes) for episodes in played.finished]
+        origins = {"seed": [seed if k == 0 else None for seed, count in zip(seeds, counts, strict=True) for k in range(count)]}
+        if self.config.env.levels:
+            draws = [LevelDraws(LevelRange.parse(self.config.env.levels), seed) for seed in seeds]
+            origins["level"] = [draw() for draw, count in zip(draws, counts, strict=True) for _ in range(count)]
+        return origins
+
+
+class _Played:
+    """The episodes of an evaluation, by environment, until each has played its quota."""
+
+    def __init__(self, quota: np.ndarray, max_steps: int):
+        self._left, self._max_steps = quota.copy(), max_steps
+        self._tally = EpisodeTally(len(quota))
+        self.finished: list[list[Episode]] = [[] for _ in quota]
+        self.unfinished = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any environment has an episode to play."""
+        return bool(self._left.any())
+
+    def add(self, buffer: RolloutBuffer) -> None:
+        """Count one step of all environments. An environment that was lost plays its episode once more."""
+        for episode in self._tally.add(buffer):
+            if self._left[episode.env]:
+                self.finished[episode.env].append(episode)
+                self._left[episode.env] -= 1
+        lengths, returns = self._tally.length, self._tally.episode_return
+        for i in np.flatnonzero((lengths >= self._max_steps) & (self._left > 0)):
+            # An endless episode cannot be reset from here: the environment plays no other one.
+            self.finished[i].append(Episode(int(i), float(returns[i]), int(lengths[i]), int(buffer.success[0, i])))
+            self._left[i] = 0
+            self.unfinished += 1
+
+    def episodes(self) -> Episodes:
+        """All episodes, environment by environment."""
+        _, returns, lengths, successes = zip(*(episode for episodes in self.finished for episode in episodes), strict=True)
+        reported = np.array(successes)
+        success = None if (reported == UNREPORTED).all() else reported == SUCCESS
+        return Episodes(np.array(returns), np.array(lengths), success, self.unfinished)

@@ -1,0 +1,118 @@
+"""Whole episodes on JAX environments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, Key, PyTree
+
+from proximo.collect import jax_vector
+from proximo.collect.policy_step import Acting, policy_step
+from proximo.envs import JaxEnvironment
+from proximo.envs.level_seeds import JaxLevels
+from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
+from proximo.evaluation.policy import Carried
+from proximo.networks import ActorCritic
+from proximo.networks.recurrent import select
+
+MAX_TOGETHER = 512
+
+
+class _Played(NamedTuple):
+    """Episodes so far, one in each of ``N`` environments."""
+
+    acting: Acting
+    episode_return: Float[Array, " N"]
+    length: Int32[Array, " N"]
+    success: Bool[Array, " N"]
+    done: Bool[Array, " N"]
+
+
+class JaxEvaluator:
+    """Plays one episode after each reset of an environment, so that short episodes are not favored (see ``Evaluator``). A memory
+    that is not reset is carried to the next episodes.
+
+    Args:
+        env: the environment.
+        episodes: number of episodes.
+        max_episode_steps: time limit of the training; 0: none.
+        matmul_precision: precision of matrix products.
+        max_steps: the most steps of an episode of the evaluation.
+        num_envs: environments that play at a time.
+    """
+
+    def __init__(
+        self,
+        env: JaxEnvironment,
+        episodes: int,
+        max_episode_steps: int = 0,
+        matmul_precision: str = "default",
+        max_steps: int = MAX_STEPS,
+        num_envs: int = MAX_TOGETHER,
+    ):
+        self.env, self.episodes, self.matmul_precision = env, episodes, matmul_precision
+        self.limit = min(max_episode_steps or max_steps, max_steps)
+        self.ends = 0 < max_episode_steps <= max_steps
+        """No episode is longer than ``limit``: at ``limit`` the training truncates it too."""
+        self.num_envs = min(episodes, num_envs)
+        self._play = jax.jit(self._play_chunk, static_argnums=3)
+
+    def close(self) -> None:
+        """Nothing has to end."""
+
+    def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
+        key = evaluation_key(seed, stream)
+        chunks, carried = [], Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs))
+        with jax.default_matmul_precision(self.matmul_precision):
+            for i in range(-(-self.episodes // self.num_envs)):
+                carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
+                chunks.append(played)
+        result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
+        unfinished = 0 if self.ends else int((~result["done"]).sum())
+        level = result["level"].tolist() if "level" in result else None
+        return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
+
+    def _play_chunk(
+        self, policy: ActorCritic, carried: Carried, key: Key[Array, ""], deterministic: bool
+    ) -> tuple[Carried, dict[str, Array]]:
+        """Play an episode in each environment. Returns what is carried to the next episodes, and the results."""
+        env, num_envs = self.env, self.num_envs
+        params = jax.tree.map(jnp.asarray, env.default_params)
+        key, key_reset = jax.random.split(key)
+        keys_reset = jax.random.split(key_reset, num_envs)
+        env_state, observation = jax_vector.reset(env, keys_reset, params)
+        never = jnp.zeros(num_envs, bool)
+        start = _Played(
+            Acting(env_state, observation, *carried), jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
+        )
+
+        def is_running(carry: tuple[Array, _Played]) -> Array:
+            return (carry[0] < self.limit) & ~jnp.all(carry[1].done)
+
+        def play(carry: tuple[Array, _Played]) -> tuple[Array, _Played]:
+            t, now = carry
+            key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
+            episode_start = jnp.broadcast_to(t == 0, (num_envs,))
+            noise = None if deterministic else policy.actor.noise(key_act, (num_envs,))
+            after, step = policy_step(
+                env, policy, now.acting, episode_start, ~now.done, noise, jax.random.split(key_step, num_envs), params
+            )
+            return t + 1, _Played(
+                after._replace(previous=select(now.done, now.acting.previous, after.previous)),
+                now.episode_return + jnp.where(now.done, 0.0, step.reward),
+                now.length + ~now.done,
+                jnp.where(now.done, now.success, step.success),
+                now.done | ((step.terminated | step.truncated) & ~now.done),
+            )
+
+        _, end = jax.lax.while_loop(is_running, play, (jnp.int32(0), start))
+        result: dict[str, PyTree] = {"episode_return": end.episode_return, "length": end.length, "done": end.done}
+        if jax_vector.reports_success(env):
+            # An episode that is cut off counts as no success.
+            result["success"] = end.success if self.ends else end.success & end.done
+        if isinstance(env, JaxLevels):
+            result["level"] = jax.vmap(env.level)(keys_reset)
+        return Carried(end.acting.memory, end.acting.previous), result

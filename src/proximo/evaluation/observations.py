@@ -1,0 +1,98 @@
+"""Conversion and checks of the observations that a user passes to a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from proximo.errors import ConfigError
+from proximo.spaces import Dict, Discrete, LeafSpace, MultiDiscrete, Space, Tuple, zeros
+from proximo.types import Observation
+
+NON_NUMERIC_KINDS = "OSUMmc"
+"""``numpy.dtype.kind`` of types that are not real numbers."""
+
+
+def convert_observation(given: Any, space: Space) -> Observation:
+    """Convert ``given`` to arrays with the structure and the types of ``space``. Lists become arrays.
+
+    Args:
+        given: An observation with any leading axes.
+        space: The space of a single observation.
+
+    Raises:
+        ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image that was already
+            divided by 255, a choice that does not exist, NaN or infinity.
+    """
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+    hint = "; Gymnasium's reset gives two, observation, info = env.reset()" if pair else ""
+
+    def part(given: Any, space: Space, where: str) -> Any:
+        if isinstance(space, Dict):
+            names = [name for name, _ in space.spaces]
+            if not isinstance(given, Mapping) or set(given) != set(names):
+                raise ConfigError(f"{where} is {_kind(given)}: expected a dict of {', '.join(names)}{hint}.")
+            return {name: part(given[name], inner, f"{where}'s {name}") for name, inner in space.spaces}
+        if isinstance(space, Tuple):
+            if not isinstance(given, tuple | list) or len(given) != len(space.spaces):
+                raise ConfigError(f"{where} is {_kind(given)}: expected a tuple of {len(space.spaces)}{hint}.")
+            return tuple(
+                part(x, inner, f"{where}'s part {i}") for i, (x, inner) in enumerate(zip(given, space.spaces, strict=True))
+            )
+        return _array(given, space, where, hint)
+
+    return part(given, space, "The observation")
+
+
+def count_stacked(observation: Observation, space: Space) -> int | None:
+    """Return N if N observations of ``space`` are stacked, and None for a single one. Raises ``ConfigError`` for other shapes."""
+    leaves = zip(jax.tree.leaves(observation), jax.tree.leaves(zeros(space, ())), strict=True)
+    shapes = [(x.shape, like.shape) for x, like in leaves]
+    leading = shapes[0][0][: max(0, len(shapes[0][0]) - len(shapes[0][1]))]
+    for found, single in shapes:
+        if len(leading) > 1 or found != (*leading, *single) or leading == (0,):
+            raise ConfigError(f"An observation has the shape {found}: expected {single}, or N of them stacked.")
+    return leading[0] if leading else None
+
+
+def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
+    if isinstance(given, Tracer):
+        raise ConfigError(f"{where} is within a JAX program that is being traced: call policy.actor_critic.step there.")
+    try:
+        x = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        x = np.asarray(None)
+    if x.dtype.kind in NON_NUMERIC_KINDS:
+        raise ConfigError(f"{where} is {_kind(given)}: expected an array of {space}{hint}.")
+    kept = zeros(space, ())
+    if kept.dtype.kind == "f":
+        if x.dtype != kept.dtype:
+            with np.errstate(over="ignore"):
+                x = x.astype(kept.dtype)
+        if not np.isfinite(x).all():
+            raise ConfigError(
+                f"{where} has {x[~np.isfinite(x)].flat[0]}: expected finite numbers. Check the code of the environment that computes it."
+            )
+        return x
+    with np.errstate(invalid="ignore"):
+        cast = x.astype(kept.dtype)
+    wrong = cast != x
+    if isinstance(space, Discrete | MultiDiscrete) and x.shape[x.ndim - kept.ndim :] == kept.shape:
+        start, n = (np.reshape(of, kept.shape) for of in ((space.start, space.n if isinstance(space, Discrete) else space.nvec)))
+        wrong = wrong | (cast < start) | (cast >= start + n)
+    if wrong.any():
+        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not of {space}: give it as the environment does.")
+    return cast
+
+
+def _kind(given: Any) -> str:
+    """``a dict of body, camera``; ``a tuple of 2``; ``str``."""
+    if isinstance(given, Mapping):
+        return f"a dict of {', '.join(sorted(map(str, given)))}"
+    if isinstance(given, tuple | list):
+        return f"a {type(given).__name__} of {len(given)}"
+    return f"an array of {given.dtype}" if hasattr(given, "dtype") else type(given).__name__

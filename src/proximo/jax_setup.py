@@ -1,0 +1,140 @@
+"""Setup of JAX: enough CPU threads to prevent a deadlock, a compilation cache, compiler options, and freed memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+REMEDY_VARIABLE = "NPROC"
+SAFE_THREADS = 4
+CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
+# XLA prefers 256-bit vectors. With 512 bits, where the CPU has them, training is 1.04 to 1.1 times as fast (docs/decisions/0003).
+CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def prevent_deadlock() -> None:
+    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``.
+
+    With one or two threads the runtime can hang forever: each thread runs a part of a program and waits for other parts, for which
+    no thread is left (docs/decisions/0002-deadlock.md has the measurements). ``import proximo`` calls this function. It warns if JAX
+    has already started, because the number of threads is then fixed.
+    """
+    if cores() >= SAFE_THREADS or REMEDY_VARIABLE in os.environ:
+        return
+    if _jax_has_started():
+        warnings.warn(
+            "JAX started before proximo was imported, so its CPU runtime has too few threads and may hang: import proximo before "
+            f"the first JAX computation, or set {REMEDY_VARIABLE}={SAFE_THREADS}.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return
+    os.environ[REMEDY_VARIABLE] = str(SAFE_THREADS)
+
+
+def _jax_has_started() -> bool:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bridge.backends_are_initialized()
+
+
+def threads() -> int:
+    """Number of threads of the CPU runtime: ``NPROC`` if it is set, else the number of cores."""
+    return int(os.environ.get(REMEDY_VARIABLE) or cores())
+
+
+def cache_folder() -> Path:
+    """The folder for compiled programs: ``$PROXIMO_CACHE_DIR``, else ``$XDG_CACHE_HOME/proximo``, else ``~/.cache/proximo``."""
+    if base := os.environ.get(CACHE_VARIABLE):
+        return Path(base).absolute()  # an environment may change the working folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute() / "proximo"
+
+
+def prepare_jax() -> None:
+    """Set up JAX's compilation cache and its CPU dispatch.
+
+    Compiled programs are saved for the next start, unless the user has set a cache. If JAX has not started yet, small programs on
+    the CPU run in the calling thread: passing them to another thread takes three times as long as acting with a small network
+    (docs/decisions/0006-gymnasium-collector.md).
+    """
+    import jax
+
+    if not _jax_has_started():
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        folder = cache_folder() / "xla"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            warnings.warn(
+                f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that "
+                "you can write to.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            # JAX would repeat this for each program.
+            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        _replace_damaged_entries()
+
+
+def _replace_damaged_entries() -> None:
+    """Make JAX remove entries of its cache that it cannot read.
+
+    A killed process or a full disk leaves such files. JAX does not overwrite them, so it would warn and compile again at every start.
+    """
+    import jax
+    from jax._src import compilation_cache
+
+    read = getattr(compilation_cache, "get_executable_and_time", None)
+    # If JAX has no such function, damaged entries stay, which only costs time.
+    if read is None or hasattr(read, "replaces_damaged"):
+        return
+
+    @functools.wraps(read)
+    def reading(cache_key: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return read(cache_key, *arguments, **options)
+        except (OSError, MemoryError):
+            raise  # the entry may be intact
+        except Exception:
+            with contextlib.suppress(OSError):
+                (Path(jax.config.values["jax_compilation_cache_dir"] or "") / f"{cache_key}-cache").unlink()
+            raise
+
+    reading.replaces_damaged = True  # pyright: ignore[reportAttributeAccessIssue]
+    compilation_cache.get_executable_and_time = reading
+
+
+def compile_lowered(lowered: Any) -> Any:
+    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS``, if this XLA supports them."""
+    import jax
+
+    if jax.default_backend() != "cpu":
+        return lowered.compile()
+    try:
+        return lowered.compile(compiler_options=CPU_OPTIONS)
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return lowered.compile()
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system. Compiling frees 300 MB that glibc would keep until the end of the training."""
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if trim is not None:
+            trim(0)

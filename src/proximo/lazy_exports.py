@@ -1,0 +1,51 @@
+"""Public names that are imported at their first use, so that ``import proximo`` does not wait for JAX.
+
+A package writes its public names once, as imports in its ``__init__.pyi``. Type checkers and editors read this stub, and so does
+``lazy_exports``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make ``__getattr__`` and ``__dir__`` of a package from its stub.
+
+    Args:
+        package: The ``__name__`` of the package.
+        file: The ``__file__`` of the package; its stub has the same name and ends in ``.pyi``.
+
+    Returns:
+        ``__getattr__``, which imports a public name, and ``__dir__``, which lists all public names.
+    """
+
+    @functools.cache
+    def modules() -> dict[str, str]:
+        import ast  # only now: `proximo --help` does not need it
+
+        stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+        imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return names()
+        if name.startswith("__") or name not in modules():
+            from proximo.other_libraries import ATTRIBUTES
+
+            renamed = f"; it is called {ATTRIBUTES[name]} now" if name in ATTRIBUTES else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{renamed}")
+        module = modules()[name]
+        return (
+            importlib.import_module(f"{package}.{name}") if module == package else getattr(importlib.import_module(module), name)
+        )
+
+    def names() -> list[str]:
+        return sorted(modules())
+
+    return get, names

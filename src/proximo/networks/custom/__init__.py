@@ -1,0 +1,1 @@
+"""Custom networks: made from the user's code, wrapped, and checked before training."""

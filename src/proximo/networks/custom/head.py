@@ -1,0 +1,131 @@
+"""A custom family of action distributions, written for one action and vmapped over time and environments."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, Shaped, UInt32
+
+from proximo.config.custom import Custom
+from proximo.distributions import Distribution
+from proximo.errors import ConfigError
+from proximo.networks.custom.module import CustomModule, describe_shape, make_module, output_shape, vmap_leading
+from proximo.networks.heads import ActorHead, ReadoutFunction
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary
+
+METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
+
+
+class CustomDistribution(Distribution):
+    """A batch of distributions of a custom family.
+
+    The family has ``sample(parameters, key)``, ``mode(parameters)``, ``log_prob(parameters, action)`` and ``entropy(parameters)`` for one
+    action.
+    """
+
+    parameters: Float[Array, "*batch parameters"]
+    family: CustomModule
+
+    def sample(self, noise: UInt32[Array, "*batch 2"]) -> Shaped[Array, "..."]:
+        """An action for each distribution; ``noise`` holds the data of one random key for each."""
+
+        def sample_one(parameters: Array, data: Array) -> Array:
+            return self.family.module.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
+
+        return vmap_leading(sample_one, self._ndim, self.parameters, noise)
+
+    def mode(self) -> Shaped[Array, "..."]:
+        return vmap_leading(self.family.module.mode, self._ndim, self.parameters)
+
+    def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch"]:
+        return vmap_leading(self.family.module.log_prob, self._ndim, self.parameters, action)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        return vmap_leading(self.family.module.entropy, self._ndim, self.parameters)
+
+    @property
+    def _ndim(self) -> int:
+        return self.parameters.ndim - 1
+
+
+class CustomHead(ActorHead):
+    """Reads the parameters from a readout and samples from a custom family. It does not support action masks."""
+
+    readout: ReadoutFunction
+    family: CustomModule
+    space: ActionSpace = eqx.field(static=True)
+    action_ndim: int = eqx.field(static=True)
+    """Number of axes of one sampled action."""
+
+    @property
+    def mask_size(self) -> int:
+        return 0
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters of the distribution of one action."""
+        return int(self.family.module.num_parameters)
+
+    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> CustomDistribution:
+        return CustomDistribution(self.readout(features), self.family)
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
+        return jax.random.bits(key, (*shape, 2), "uint32")
+
+    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        return vmap_leading(self.family.module.to_space, action.ndim - self.action_ndim, action)
+
+    def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
+        lead = action.shape[: action.ndim - self.action_ndim]
+        taken = self.to_space(action).reshape((*lead, -1))
+        if isinstance(self.space, Box | MultiBinary):
+            return taken.astype(float)
+        nvec, start = (
+            ((self.space.n,), (self.space.start,)) if isinstance(self.space, Discrete) else (self.space.nvec, self.space.start)
+        )
+        return jnp.concatenate([jax.nn.one_hot(taken[..., i] - start[i], n) for i, n in enumerate(nvec)], axis=-1)
+
+
+def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, int, int]:
+    """Make the custom family of a ``distribution`` setting.
+
+    Args:
+        value: The user's class, function, object or importable name.
+        space: Space of the actions.
+
+    Returns:
+        The family, the number of its parameters, and the number of axes of one sampled action.
+
+    Raises:
+        ConfigError: It cannot be made, or a method returns the wrong shape or type.
+    """
+    family = make_module("distribution", value, METHODS, space)
+    count = getattr(family.module, "num_parameters", None)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ConfigError(
+            f"distribution = {value}: num_parameters is {count!r}: expected how many numbers the actor has to give, 1 or more."
+        )
+    count = int(count)
+    parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    sampled = output_shape(family, "sample(parameters, key)", lambda f, p, k: f.sample(p, k), parameters, key)
+    mode = output_shape(family, "mode(parameters)", lambda f, p: f.mode(p), parameters)
+    if not isinstance(sampled, jax.ShapeDtypeStruct) or describe_shape(sampled) != describe_shape(mode):
+        raise ConfigError(
+            f"distribution: sample gives {describe_shape(sampled)} and mode {describe_shape(mode)}: expected one array of the same shape and "
+            "type from both."
+        )
+    for name, arguments in (("log_prob", (parameters, sampled)), ("entropy", (parameters,))):
+        shape = output_shape(family, name, lambda f, *a, name=name: getattr(f, name)(*a), *arguments)
+        if not isinstance(shape, jax.ShapeDtypeStruct) or shape.shape or not jnp.issubdtype(shape.dtype, jnp.floating):
+            raise ConfigError(
+                f"distribution: {name} gives {describe_shape(shape)}, expected one floating-point number, summed over the components."
+            )
+    taken = output_shape(family, "to_space(action)", lambda f, a: f.to_space(a), sampled)
+    if not isinstance(taken, jax.ShapeDtypeStruct) or taken.shape != space.shape:
+        raise ConfigError(
+            f"distribution: to_space gives {describe_shape(taken)}, expected an action of {space}, of shape {space.shape}."
+        )
+    return family, count, len(sampled.shape)

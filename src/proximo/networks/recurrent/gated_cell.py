@@ -1,0 +1,95 @@
+"""The base class of GRU and LSTM: projections of the inputs outside the scan, gates inside."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from proximo.networks.layers import Linear
+from proximo.networks.recurrent.gated_scan import hidden, recur, recur_step
+from proximo.networks.recurrent.protocol import MemoryCell
+
+TIMESCALE_FOLD = 2**31
+"""``fold_in`` data of the key that draws time scales. ``fold_in(key, i)`` equals ``split(key, n)[i]``, and small ``i`` draw weights."""
+
+
+class GatedCell(MemoryCell):
+    """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
+
+    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``,
+    ``retention_bias`` and ``init``; ``gated_scan`` computes the recurrence and its gradient.
+    """
+
+    input: Linear
+    """Projects the inputs to ``G`` numbers."""
+    recurrent: Linear
+    """Projects the hidden state to ``G`` numbers."""
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_size: int, size: int, horizon: int = 0) -> Any:
+        """Make a cell with orthogonal weights for each gate.
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of features.
+            size: Number of units ``H``.
+            horizon: 0 starts with zero biases. 3 or more starts with biases by which the states of the units last for 2 to ``horizon`` steps,
+                drawn uniformly (chrono initialization).
+
+        Returns:
+            The cell.
+
+        Source of the chrono initialization: Tallec & Ollivier 2018, arXiv:1804.11188, section 2.
+        """
+        gates = cls.num_gates()
+        keys = jax.random.split(key, (2, gates))
+
+        def stacked(keys: Key[Array, " gates"], inputs: int, bias: Float[Array, " G"]) -> Linear:
+            weights = [Linear.create(k, inputs, size, gain=1.0).weight for k in keys]
+            return Linear(jnp.concatenate(weights, axis=1), bias)
+
+        bias = jnp.zeros(gates * size)
+        if horizon:
+            steps = jax.random.uniform(jax.random.fold_in(key, TIMESCALE_FOLD), (size,), minval=2.0, maxval=float(horizon))
+            bias = cls.retention_bias(jnp.log(steps - 1.0))  # each step keeps 1 - 1 / steps of the state
+        return cls(stacked(keys[0], in_size, bias), stacked(keys[1], size, jnp.zeros_like(bias)))
+
+    @staticmethod
+    @abc.abstractmethod
+    def num_gates() -> int:
+        """Number of projections of ``H`` units that the cell reads."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:
+        """Biases by which a unit keeps ``σ(logits)`` of its state at each step, if inputs and projections are zero."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Any) -> Any:
+        """The new state, unit by unit.
+
+        Args:
+            x: Projected inputs.
+            h: Projected hidden state.
+            state: The state before the step: an array ``[*batch, H]``, or a tuple of such whose first is the hidden state.
+
+        Returns:
+            The state after the step.
+        """
+
+    @property
+    def size(self) -> int:
+        """Number of units ``H``."""
+        return self.recurrent.weight.shape[0]
+
+    def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
+        state = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)
+        return state, hidden(state)
+
+    def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
+        return recur(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)

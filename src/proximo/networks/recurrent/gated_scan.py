@@ -1,0 +1,156 @@
+"""The scan of gated cells (GRU, LSTM), with its gradient written by hand.
+
+A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new state depends on the same unit of
+the arguments only, for each gate. The projections of the inputs are one matrix product before the scan. Automatic differentiation would
+compute the derivatives of the gates, and sum the gradient of the recurrent weights, inside the backward scan: many small operations at each
+step. Here the derivatives of all steps are computed at once before the backward scan, and the gradients of the projections are one product
+after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from proximo.networks.recurrent.protocol import select
+
+State = Any
+Gates = Callable[[Array, Array, State], State]
+
+
+def hidden(state: State) -> Float[Array, "*batch H"]:
+    """The hidden part of a state, which is projected and is the output: the state itself, or the first of a tuple."""
+    return state[0] if isinstance(state, tuple) else state
+
+
+def _add_hidden(state: State, h: Float[Array, "*batch H"]) -> State:
+    return (state[0] + h, *state[1:]) if isinstance(state, tuple) else state + h
+
+
+def _zeros_like(state: State) -> State:
+    return jax.tree.map(jnp.zeros_like, state)
+
+
+def _unroll(state: State) -> int:
+    """Number of steps in one iteration of the scan.
+
+    XLA recomputes the chain of states within an iteration for each of its steps, so fewer pay off for the two states of an LSTM
+    (docs/decisions/0003-speed-on-the-cpu.md).
+    """
+    return 4 // len(jax.tree.leaves(state))
+
+
+def _apply_gates(gates: Gates, x: Array, h_projected: Array, state: State, valid: Array) -> State:
+    """The state after one step, given the state that the step reads (already reset)."""
+    return select(valid, gates(x, h_projected, state), state)
+
+
+def recur_step(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> State:
+    """One step: reset at episode starts, project the hidden state, apply the gates.
+
+    Args:
+        gates: The element-wise part of the cell.
+        weight: Recurrent weights ``[H, G]``.
+        bias: Recurrent bias ``[G]``.
+        state: The state before the step.
+        x: Projected inputs ``[N, G]``.
+        episode_start: Whether to reset the state.
+        valid: False on padding steps.
+
+    Returns:
+        The state after the step.
+    """
+    state = select(episode_start, _zeros_like(state), state)
+    return _apply_gates(gates, x, hidden(state) @ weight + bias, state, valid)
+
+
+def _forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> tuple:
+    """The last state, the states after all steps, and the projected hidden states."""
+
+    def step(state: State, inputs: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
+        x_t, start_t, valid_t = inputs
+        state = select(start_t, _zeros_like(state), state)
+        h_projected = hidden(state) @ weight + bias
+        state = _apply_gates(gates, x_t, h_projected, state, valid_t)
+        return state, (state, h_projected)
+
+    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid), unroll=_unroll(state))
+    return last, states, h_projected
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def recur(
+    gates: Gates,
+    weight: Float[Array, "H G"],
+    bias: Float[Array, " G"],
+    state: State,
+    x: Float[Array, "T N G"],
+    episode_start: Bool[Array, "T N"],
+    valid: Bool[Array, "T N"],
+) -> tuple[State, Float[Array, "T N H"]]:
+    """Scan ``recur_step`` over time.
+
+    Args:
+        gates: The element-wise part of the cell.
+        weight: Recurrent weights.
+        bias: Recurrent bias.
+        state: The state before the first step.
+        x: Projected inputs.
+        episode_start: Whether to reset the state before each step.
+        valid: False on padding steps.
+
+    Returns:
+        The state after the last step, and the hidden part of the state after each step.
+    """
+    last, states, _ = _forward(gates, weight, bias, state, x, episode_start, valid)
+    return last, hidden(states)
+
+
+def _recur_forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> tuple:
+    last, states, h_projected = _forward(gates, weight, bias, state, x, episode_start, valid)
+    return (last, hidden(states)), (weight, state, states, h_projected, x, episode_start, valid)
+
+
+def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
+    weight, state, states, h_projected, x, episode_start, valid = residuals
+    d_last, d_outputs = cotangents
+    previous = jax.tree.map(lambda s, all: jnp.concatenate([s[None], all[:-1]]), state, states)
+    read = select(episode_start, _zeros_like(previous), previous)
+
+    # The gates are element-wise: the derivatives of each unit, of all steps at once, are the gradients of ones.
+    _, pull_back = jax.vjp(lambda x, hp, s: _apply_gates(gates, x, hp, s, valid), x, h_projected, read)
+    parts, structure = jax.tree.flatten(states)
+    units = [[jnp.ones_like(p) if i == j else jnp.zeros_like(p) for j, p in enumerate(parts)] for i in range(len(parts))]
+    by_x, by_h, by_state = zip(*(pull_back(structure.unflatten(unit)) for unit in units), strict=True)
+
+    def times(d_state: State, derivatives: tuple[Array, ...]) -> Array:
+        """``Σ_i d_state_i · derivative_i``, with the state repeated for each gate."""
+        d_parts = jax.tree.leaves(d_state)
+        repeat = derivatives[0].shape[-1] // d_parts[0].shape[-1]
+        parts = zip(d_parts, derivatives, strict=True)
+        return reduce(jnp.add, (jnp.concatenate([d] * repeat, axis=-1) * derivative for d, derivative in parts))
+
+    transposed = weight.T  # once, before the scan: a product with a transposed view takes 1.5 times as long
+
+    def step(d_state: State, inputs: tuple) -> tuple[State, State]:
+        by_h_t, by_state_t, start_t, d_output = inputs
+        d_state = _add_hidden(d_state, d_output)
+        d_read = jax.tree.map(lambda *derivatives: times(d_state, derivatives), *by_state_t)
+        d_read = _add_hidden(d_read, times(d_state, by_h_t) @ transposed)
+        return select(start_t, _zeros_like(d_read), d_read), d_state
+
+    d_state, d_states = jax.lax.scan(
+        step, d_last, (by_h, by_state, episode_start, d_outputs), reverse=True, unroll=_unroll(state)
+    )
+    d_projected = times(d_states, by_h).reshape((-1, weight.shape[1]))
+    # The barrier keeps the transposed copy, which XLA would fold back into the product.
+    read_transposed = jax.lax.optimization_barrier(hidden(read).reshape((-1, weight.shape[0])).T)
+    return read_transposed @ d_projected, d_projected.sum(0), d_state, times(d_states, by_x), None, None
+
+
+recur.defvjp(_recur_forward, _recur_backward)

@@ -1,0 +1,203 @@
+"""Gated Transformer-XL: attention over a sliding window of the inputs of each layer."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from proximo.networks.layers import Linear
+from proximo.networks.recurrent.protocol import MemoryCell
+
+WIDEN = 2
+"""Width of the hidden layer of the MLP, in multiples of D."""
+GATE_BIAS = 2.0
+
+
+class Window(eqx.Module):
+    """The state of a layer: its last ``M`` inputs, the newest last, and how many of them belong to the current episode."""
+
+    inputs: Float[Array, "N M D"]
+    length: Int[Array, " N"]
+
+
+class GRUGate(eqx.Module):
+    """``g(x, y) = (1 - z) x + z ĥ``: a GRU whose state is the residual stream ``x``. Its bias ``b_g`` closes it at the start: the policy begins
+    without a memory (Parisotto et al. 2019, "Gating layers")."""
+
+    from_y: Linear
+    from_x: Linear
+    candidate: Linear
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], size: int) -> GRUGate:
+        """Make a gate for ``size`` features with orthogonal weights; ``b_g`` is ``GATE_BIAS``."""
+        keys = jax.random.split(key, 3)
+        from_y, from_x = (Linear.create(k, size, n * size, gain=1.0) for k, n in zip(keys, (3, 2), strict=False))
+        bias = from_y.bias.at[size : 2 * size].set(-GATE_BIAS)
+        return cls(Linear(from_y.weight, bias), from_x, Linear.create(keys[2], size, size, gain=1.0))
+
+    def __call__(self, x: Float[Array, "*batch D"], y: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        size = x.shape[-1]
+        of_y, of_x = self.from_y(y), self.from_x(x)
+        reset, update = jnp.split(jax.nn.sigmoid(of_y[..., : 2 * size] + of_x), 2, axis=-1)
+        return x + update * (jnp.tanh(of_y[..., 2 * size :] + self.candidate(reset * x)) - x)
+
+
+class IdentityGate(eqx.Module):
+    """``g(x, y) = x + y``: no gate (TrXL-I in Parisotto et al. 2019, "Identity map reordering")."""
+
+    def __call__(self, x: Float[Array, "*batch D"], y: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        return x + y
+
+
+class GTrXL(MemoryCell):
+    """One layer of a gated Transformer-XL: ``y = g(x, relu(attention(norm(window), norm(x))))``, then ``g(y, relu(mlp(norm(y))))``.
+
+    Attention reads the current step and the ``M`` steps before it in the same episode. Positions are relative (the distance in steps), so
+    episodes may have any length. Gradients flow through the steps of one unroll; the window before it is constant.
+
+    Sources: Parisotto et al. 2019, arXiv:1910.06764, section 3; for the relative positions Dai et al. 2019, arXiv:1901.02860, section 3.3.
+    """
+
+    embed: Linear | None
+    """Projects the inputs to D features; None if they have D already."""
+    query: Linear
+    key_value: Linear
+    distance: Linear
+    content_bias: Float[Array, "heads d"]
+    distance_bias: Float[Array, "heads d"]
+    merge: Linear
+    widen: Linear
+    narrow: Linear
+    gates: tuple[GRUGate | IdentityGate, GRUGate | IdentityGate]
+    window: int = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_size: int, size: int, heads: int, window: int, gate: str) -> GTrXL:
+        """Make a layer with orthogonal weights.
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of features that it reads.
+            size: Number of features D, a multiple of ``heads``.
+            heads: Number of attention heads.
+            window: Number of steps M before the current one that attention reads.
+            gate: ``"gru"`` or ``"identity"``.
+
+        Returns:
+            The layer.
+        """
+        keys = jax.random.split(key, 9)
+
+        def linear(k: Key[Array, ""], inputs: int, outputs: int) -> Linear:
+            return Linear.create(k, inputs, outputs, gain=1.0)
+
+        def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
+            return GRUGate.create(k, size) if gate == "gru" else IdentityGate()
+
+        return cls(
+            embed=None if in_size == size else linear(keys[0], in_size, size),
+            query=linear(keys[1], size, size),
+            key_value=linear(keys[2], size, 2 * size),
+            distance=linear(keys[3], size, size),
+            content_bias=jnp.zeros((heads, size // heads)),
+            distance_bias=jnp.zeros((heads, size // heads)),
+            merge=linear(keys[4], size, size),
+            widen=linear(keys[5], size, WIDEN * size),
+            narrow=linear(keys[6], WIDEN * size, size),
+            gates=(make_gate(keys[7]), make_gate(keys[8])),
+            window=window,
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of features ``D``."""
+        return self.query.weight.shape[0]
+
+    def init(self, batch: int) -> Window:
+        return Window(jnp.zeros((batch, self.window, self.size), self.query.weight.dtype), jnp.zeros(batch, jnp.int32))
+
+    def step(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
+        state, y = self.unroll(state, x[None], episode_start[None], valid[None])
+        return state, y[0]
+
+    def unroll(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
+        x = x if self.embed is None else self.embed(x)
+        x = jnp.swapaxes(x, 0, 1)
+        inputs = jnp.concatenate([state.inputs, x], axis=1)
+        positions = _Positions.of(state, episode_start.T, valid.T, self.window)
+        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, positions)))
+        out = self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
+        return positions.new_window(inputs), jnp.swapaxes(out, 0, 1)
+
+    def _attention(self, x: Float[Array, "N T D"], inputs: Float[Array, "N K D"], positions: _Positions) -> Float[Array, "N T D"]:
+        """Multi-head attention of the steps ``x`` to ``inputs``, the window followed by the steps."""
+        heads, depth = self.content_bias.shape
+
+        def split(z: Float[Array, "*batch D"]) -> Float[Array, "*batch heads d"]:
+            return z.reshape((*z.shape[:-1], heads, depth))
+
+        query = split(self.query(_normalized(x)))
+        keys, values = (split(z) for z in jnp.split(self.key_value(_normalized(inputs)), 2, axis=-1))
+        distances = split(self.distance(_sinusoids(self.window + 1, self.size).astype(x.dtype)))
+        by_content = jnp.einsum("nthd,nkhd->nhtk", query + self.content_bias, keys)
+        by_distance = jnp.einsum("nthd,mhd->nhtm", query + self.distance_bias, distances)
+        by_distance = jnp.take_along_axis(by_distance, positions.distance[:, None], axis=-1)
+        scores = jnp.where(positions.visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
+        read = jnp.einsum("nhtk,nkhd->nthd", jax.nn.softmax(scores, axis=-1), values)
+        return self.merge(read.reshape(x.shape))
+
+
+class _Positions(eqx.Module):
+    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and at which distance."""
+
+    visible: Bool[Array, "N T K"]
+    distance: Int[Array, "N T K"]
+    """Number of valid steps between step and input."""
+    slot: Int[Array, "N K"]
+    """Index of each input in the window after the last step; the window's length if it is dropped."""
+    length: Int[Array, " N"]
+    """Number of inputs in the window after the last step."""
+    window: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"], window: int) -> _Positions:
+        steps = episode_start.shape[1]
+        filled = jnp.arange(window) >= window - state.length[:, None]
+        present = jnp.concatenate([filled, valid], axis=1)
+        episode = jnp.pad(jnp.cumsum(episode_start, axis=1), ((0, 0), (window, 0)))
+        # A padding step takes the position of the next valid step.
+        position = jnp.cumsum(present, axis=1) + ~present
+        distance = position[:, window:, None] - position[:, None, :]
+        itself = jnp.arange(window, window + steps)[:, None] == jnp.arange(window + steps)
+        earlier = (distance > 0) & (distance <= window) & present[:, None, :]
+        visible = itself | (earlier & (episode[:, window:, None] == episode[:, None, :]))
+        remains = present & (episode == episode[:, -1:])
+        age = jnp.cumsum(remains[:, ::-1], axis=1)[:, ::-1]  # 1 for the newest
+        slot = jnp.where(remains & (age <= window), window - age, window)
+        return cls(visible, jnp.clip(distance, 0, window), slot, jnp.minimum(age[:, 0], window).astype(jnp.int32), window)
+
+    def new_window(self, inputs: Float[Array, "N K D"]) -> Window:
+        """The window after the last step."""
+        empty = jnp.zeros((inputs.shape[0], self.window, inputs.shape[2]), inputs.dtype)
+        filled = jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, self.slot, inputs)
+        return Window(filled, self.length)
+
+
+def _normalized(x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+    """Layer normalization, without gain and bias because a product follows (Ba et al. 2016, arXiv:1607.06450, section 3)."""
+    centered = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-6)
+
+
+def _sinusoids(count: int, size: int) -> Float[Array, "count size"]:
+    """Sine and cosine of the distances 0 … ``count - 1``, with wavelengths from 2π to 20,000π steps.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+    """
+    half = -(-size // 2)
+    angle = np.arange(count)[:, None] / 10_000 ** (np.arange(half) / half)
+    return jnp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size])

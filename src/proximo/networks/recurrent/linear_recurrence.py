@@ -1,0 +1,189 @@
+"""The base class of minGRU and LRU: memories whose state is linear in the state before.
+
+``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are computed for all steps before the
+recurrence, which contains no matrix product. On an accelerator the recurrence is an associative scan, whose depth is logarithmic in time
+(Blelloch 1990, "Prefix sums and their applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
+(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057,
+section 2.2).
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Inexact, Key
+
+from proximo.networks.layers import Linear
+from proximo.networks.recurrent.protocol import MemoryCell
+
+
+def sequential_scan(
+    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
+) -> Inexact[Array, "T ..."]:
+    """``h`` of all steps from ``state`` before the first, one step after the other."""
+
+    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        h = inputs[0] * h + inputs[1]
+        return h, h
+
+    return jax.lax.scan(step, state, (decay, drive))[1]
+
+
+def sequential_scan_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+    """The gradient of each drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, from the last step to the first."""
+
+    def step(later: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        d = later + inputs[1]
+        return inputs[0] * d, d
+
+    return jax.lax.scan(step, jnp.zeros_like(d_h[0]), (decay, d_h), reverse=True)[1]
+
+
+def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
+def associative_scan(
+    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
+) -> Inexact[Array, "T ..."]:
+    """``sequential_scan`` by an associative scan."""
+    return jax.lax.associative_scan(_combine, (decay, drive.at[0].add(decay[0] * state)))[1]
+
+
+def associative_scan_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+    """``sequential_scan_backwards`` by an associative scan."""
+    later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
+    return jax.lax.associative_scan(_combine, (later, d_h), reverse=True)[1]
+
+
+@jax.custom_vjp
+def linear_recurrence(
+    decay: Inexact[Array, "T N H"], drive: Inexact[Array, "T N H"], state: Inexact[Array, "N H"]
+) -> Inexact[Array, "T N H"]:
+    """``h_t = decay_t h_{t-1} + drive_t``, real or complex.
+
+    Args:
+        decay: Factor of the state at each step.
+        drive: What is added at each step.
+        state: ``h`` before the first step.
+
+    Returns:
+        ``h`` after each step.
+    """
+    return jax.lax.platform_dependent(decay, drive, state, cpu=sequential_scan, default=associative_scan)
+
+
+def _forward(decay: Array, drive: Array, state: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    h = linear_recurrence(decay, drive, state)
+    return h, (decay, state, h)
+
+
+def _backward(residuals: tuple[Array, Array, Array], d_h: Array) -> tuple[Array, Array, Array]:
+    decay, state, h = residuals
+    d_drive = jax.lax.platform_dependent(decay, d_h, cpu=sequential_scan_backwards, default=associative_scan_backwards)
+    previous = jnp.concatenate([state[None], h[:-1]])
+    return d_drive * previous, d_drive, d_drive[0] * decay[0]
+
+
+linear_recurrence.defvjp(_forward, _backward)
+
+
+class LinearRecurrence(MemoryCell):
+    """A residual block around a linear recurrence with ``H`` features.
+
+    ``u = W x``; the recurrence reads ``norm(u)``; the output is ``u`` plus a gated linear unit of what is read from the state. A subclass writes
+    ``create``, ``coefficients``, ``read``, ``pack``, ``unpack`` and ``init``.
+
+    Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
+    """
+
+    input: Linear
+    output: Linear
+    """From what is read to 2H numbers: one half gates the other (Dauphin et al. 2017, arXiv:1612.08083)."""
+
+    @property
+    def full_precision(self) -> bool:
+        """True: bfloat16 has two numbers between 0.99 and 1 for a decay, and a state that is rounded at each step differs from the scan's."""
+        return True
+
+    @abc.abstractmethod
+    def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Inexact[Array, "*batch S"], Inexact[Array, "*batch S"]]:
+        """Compute the recurrence's coefficients.
+
+        Args:
+            u: Normalized inputs.
+
+        Returns:
+            ``decay`` and ``drive`` of each step.
+        """
+
+    @abc.abstractmethod
+    def read(self, h: Inexact[Array, "*batch S"], u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+        """Read ``H`` numbers from the state.
+
+        Args:
+            h: The state after each step.
+            u: Normalized inputs.
+
+        Returns:
+            The inputs of the gated linear unit.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def pack(h: Inexact[Array, "*batch S"]) -> Float[Array, "*batch ..."]:
+        """The state as real numbers, as it is stored in rollouts."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def unpack(state: Float[Array, "*batch ..."]) -> Inexact[Array, "*batch S"]:
+        """The inverse of ``pack``."""
+
+    @property
+    def size(self) -> int:
+        """Number of features ``H``."""
+        return self.input.weight.shape[1]
+
+    def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
+        u, v, decay, drive = self._inputs(x, episode_start, valid)
+        h = decay * self.unpack(state) + drive
+        return self.pack(h), self._out(h, u, v)
+
+    def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
+        u, v, decay, drive = self._inputs(x, episode_start, valid)
+        h = linear_recurrence(decay, drive, self.unpack(state))
+        return self.pack(h[-1]), self._out(h, u, v)
+
+    def _inputs(
+        self, x: Array, episode_start: Bool[Array, "*batch"], valid: Bool[Array, "*batch"]
+    ) -> tuple[Array, Array, Array, Array]:
+        """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets, and on padding steps a decay of 1 and a drive of 0 change nothing."""
+        u = self.input(x)
+        v = rms_normalized(u)
+        decay, drive = self.coefficients(v)
+        decay = jnp.where(episode_start[..., None], 0.0, jnp.where(valid[..., None], decay, 1.0))
+        return u, v, decay, jnp.where(valid[..., None], drive, 0.0)
+
+    def _out(self, h: Array, u: Array, v: Array) -> Array:
+        value, gate = jnp.split(self.output(self.read(h, v)), 2, axis=-1)
+        return u + value * jax.nn.sigmoid(gate)
+
+
+def rms_normalized(x: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+    """Divide by the root mean square of the last axis, without a gain because a product follows.
+
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    """
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6)
+
+
+def make_projections(key: Key[Array, ""], in_size: int, size: int) -> dict[str, Linear]:
+    """Make the projections into and out of the block, as arguments of the class."""
+    key_input, key_output = jax.random.split(key)
+    return {
+        "input": Linear.create(key_input, in_size, size, gain=1.0),
+        "output": Linear.create(key_output, size, 2 * size, gain=1.0),
+    }

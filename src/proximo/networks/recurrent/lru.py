@@ -1,0 +1,81 @@
+"""Linear recurrent unit."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float, Key
+
+from proximo.networks.layers import Linear
+from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, make_projections
+
+MIN_RADIUS, MAX_RADIUS = 0.5, 0.99
+
+
+class LRU(LinearRecurrence):
+    """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
+
+    ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and ``γ`` begins as ``√(1 - |λ|²)``.
+    ``|λ|`` begins between ``MIN_RADIUS`` and ``MAX_RADIUS`` with all phases ``θ``: a bank of filters that distinguishes inputs by their age.
+
+    Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
+    """
+
+    log_decay: Float[Array, " H"]
+    """``ν``."""
+    phase: Float[Array, " H"]
+    """``θ``, in radians."""
+    log_gamma: Float[Array, " H"]
+    write: Linear
+    """``B``: to the real and imaginary parts of the drive."""
+    reader: Linear
+    """``C``: from the real and imaginary parts of the state."""
+    skip: Float[Array, " H"]
+    """``D``."""
+
+    @classmethod
+    def create(cls, key: Key[Array, ""], in_size: int, size: int) -> LRU:
+        """Make a cell with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2).
+
+        Args:
+            key: Random key of the weights.
+            in_size: Number of features that it reads.
+            size: Number of features ``H``.
+
+        Returns:
+            The cell.
+        """
+        key_projections, key_radius, key_phase, key_write, key_reader = jax.random.split(key, 5)
+        square = jax.random.uniform(key_radius, (size,), minval=MIN_RADIUS**2, maxval=MAX_RADIUS**2)
+        return cls(
+            **make_projections(key_projections, in_size, size),
+            log_decay=jnp.log(-0.5 * jnp.log(square)),
+            phase=jax.random.uniform(key_phase, (size,), maxval=math.pi),
+            log_gamma=0.5 * jnp.log(1.0 - square),
+            write=Linear.create(key_write, size, 2 * size, gain=1.0),
+            reader=Linear.create(key_reader, 2 * size, size, gain=1.0),
+            skip=jnp.ones(size),
+        )
+
+    def init(self, batch: int) -> Float[Array, "N twice_H"]:
+        return jnp.zeros((batch, 2 * self.size), self.input.weight.dtype)
+
+    def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Complex[Array, "*batch H"], Complex[Array, "*batch H"]]:
+        drive = self.unpack(self.write(u)) * jnp.exp(self.log_gamma)
+        radius = jnp.exp(-jnp.exp(self.log_decay))
+        decay = self.unpack(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))
+        return jnp.broadcast_to(decay, drive.shape), drive
+
+    def read(self, h: Complex[Array, "*batch H"], u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+        return self.reader(self.pack(h)) + self.skip * u
+
+    @staticmethod
+    def pack(h: Complex[Array, "*batch H"]) -> Float[Array, "*batch twice_H"]:
+        return jnp.concatenate([h.real, h.imag], axis=-1)
+
+    @staticmethod
+    def unpack(state: Float[Array, "*batch twice_H"]) -> Complex[Array, "*batch H"]:
+        wide = state.astype(jnp.promote_types(state.dtype, jnp.float32))  # JAX has no 16-bit complex numbers
+        return jax.lax.complex(*jnp.split(wide, 2, axis=-1))

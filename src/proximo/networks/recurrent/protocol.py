@@ -1,0 +1,131 @@
+"""The protocol of memories, ``MemoryCell``, and how to add one."""
+
+from __future__ import annotations
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+
+class MemoryCell(eqx.Module):
+    """Maps features to features and carries a state, which is a pytree of arrays ``[N, ...]`` (``N`` environments).
+
+    Each cell guarantees two things, in ``step`` and in ``unroll``: where ``episode_start`` is true the state is reset before the input is
+    read, and where ``valid`` is false (padding) the state stays unchanged. So ``scan(step) == unroll``.
+
+    To add a cell ``mycell``:
+
+    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, size)`` (a classmethod), ``init``, ``step`` and
+       ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``) is for gates that depend on the
+       state: write ``num_gates``, ``gates``, ``retention_bias`` and ``init``. ``LinearRecurrence`` (see ``mingru.py``) is for a state that is
+       linear in the one before: write ``create``, ``coefficients``, ``read``, ``pack``, ``unpack`` and ``init``. For any other cell write
+       ``step`` with ``select``, and ``unroll`` as ``jax.lax.scan`` of it.
+    2. Register it in ``recurrent/__init__.py``: ``CELLS["mycell"] = MyCell``.
+    3. Add the word to the ``memory`` setting in ``config/schema.py``, and to the list of memories in ``config/validation.py``.
+    4. Add it to ``MEMORIES`` in ``tests/helpers.py``. ``tests/networks/test_step_equals_unroll.py`` then checks ``scan(step) == unroll`` with
+       resets and padding steps. Test one step against the formulas of its paper, as ``tests/networks/test_gated_scan.py`` does.
+
+    A memory outside of proximo needs none of this: pass its class as the ``memory`` setting (docs/custom-networks.md).
+    """
+
+    @property
+    def full_precision(self) -> bool:
+        """Whether the cell is computed in the parameters' own type, whatever ``compute_dtype`` is."""
+        return False
+
+    @abc.abstractmethod
+    def init(self, batch: int) -> PyTree[Float[Array, "N ..."]]:
+        """The empty state of ``batch`` environments."""
+
+    @abc.abstractmethod
+    def step(
+        self, state: PyTree, x: Float[Array, "N features"], episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]
+    ) -> tuple[PyTree, Float[Array, "N out"]]:
+        """One step of each environment.
+
+        Args:
+            state: The state before the step.
+            x: Features.
+            episode_start: Whether to reset the state before ``x`` is read.
+            valid: False on padding steps, which leave the state unchanged; their outputs are ignored.
+
+        Returns:
+            The state after the step, and the outputs.
+        """
+
+    @abc.abstractmethod
+    def unroll(
+        self, state: PyTree, x: Float[Array, "T N features"], episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
+    ) -> tuple[PyTree, Float[Array, "T N out"]]:
+        """``T`` steps of each environment.
+
+        Args:
+            state: The state before the first step.
+            x: Features.
+            episode_start: Whether to reset the state before each step.
+            valid: False on padding steps.
+
+        Returns:
+            The state after the last step, and the outputs of all steps.
+        """
+
+
+def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
+    """``jnp.where`` for pytrees whose leaves have the leading axes of ``condition``.
+
+    Args:
+        condition: Where to take ``this``.
+        this: A pytree of arrays ``[*batch, ...]``.
+        other: A pytree with the same structure and shapes.
+
+    Returns:
+        ``this`` where ``condition`` is true, else ``other``.
+    """
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(pick, this, other)
+
+
+class NoMemory(MemoryCell):
+    """The memory of a feed-forward policy: an empty state; features pass unchanged."""
+
+    def init(self, batch: int) -> PyTree:
+        return ()
+
+    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return state, x
+
+    def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return state, x
+
+
+class Stack(MemoryCell):
+    """Layers of cells: each reads the outputs of the previous one. The state is a tuple of their states."""
+
+    cells: tuple[MemoryCell, ...]
+
+    @property
+    def full_precision(self) -> bool:
+        """That of the layers, which are all of one kind."""
+        return self.cells[0].full_precision
+
+    def init(self, batch: int) -> PyTree:
+        return tuple(cell.init(batch) for cell in self.cells)
+
+    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return self._apply("step", state, x, episode_start, valid)
+
+    def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return self._apply("unroll", state, x, episode_start, valid)
+
+    def _apply(self, method: str, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        states = []
+        for cell, cell_state in zip(self.cells, state, strict=True):
+            cell_state, x = getattr(cell, method)(cell_state, x, episode_start, valid)
+            states.append(cell_state)
+        return tuple(states), x

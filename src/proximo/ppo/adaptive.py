@@ -1,0 +1,65 @@
+"""Hyperparameters that follow the divergence of the policy from update to update."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from proximo.math import losses
+from proximo.math.schedules import scheduled
+from proximo.ppo.state import AdaptiveState, LearnerState
+from proximo.types import Metrics
+
+RATE_RANGE = (1e-5, 1e-2)
+"""The adapted learning rate stays within it."""
+RATE_FACTOR = 1.5
+COEF_RANGE = (1e-6, 1e6)
+"""β stays within it: repeated halving would otherwise reach 0, which no doubling leaves."""
+
+
+def learning_rate(state: LearnerState) -> Float[Array, ""]:
+    """The current learning rate: that of the schedule, multiplied by the adapted factor if ``desired_kl`` is set."""
+    rate, factor = scheduled(state.hyperparameters.learning_rate, state.progress), state.adaptive.rate_factor
+    return rate if factor is None else jnp.clip(rate * factor, *RATE_RANGE)
+
+
+def adapt(state: LearnerState, steps: Metrics) -> AdaptiveState:
+    """Adapt β and the learning rate to the divergence that an update has caused.
+
+    The divergence is the mean approximate KL of the epoch where it was largest.
+
+    Args:
+        state: the learner before the update.
+        steps: metrics of ``K`` epochs of ``M`` gradient steps; ``approx_kl`` and ``active`` are read, ``K M`` each.
+
+    Returns:
+        The adaptive state of the next update.
+
+    Source: β as in Schulman et al. 2017, section 4. The learning rate as in Heess et al. 2017, arXiv:1707.02286, appendix A, with the
+    factor 1.5 of Rudin et al. 2021, arXiv:2109.11978.
+    """
+    h, adaptive = state.enabled_hyperparameters, state.adaptive
+    divergence = jnp.max(jax.vmap(losses.masked_mean)(steps["approx_kl"], taken_steps(steps["active"])))
+    if adaptive.kl_coef is not None:
+        halved = jnp.where(divergence < h.kl_target / 1.5, 0.5, 1.0)
+        factor = jnp.where(divergence > h.kl_target * 1.5, 2.0, halved)
+        coef = jnp.where(h.kl_target > 0, jnp.clip(adaptive.kl_coef * factor, *COEF_RANGE), adaptive.kl_coef)
+        adaptive = dataclasses.replace(adaptive, kl_coef=coef)
+    if adaptive.rate_factor is not None and h.desired_kl is not None:
+        rate, scheduled_rate = learning_rate(state), scheduled(h.learning_rate, state.progress)
+        raised = jnp.where(divergence < h.desired_kl / 2.0, RATE_FACTOR, 1.0)
+        rate = rate * jnp.where(divergence > h.desired_kl * 2.0, 1.0 / RATE_FACTOR, raised)
+        adaptive = dataclasses.replace(adaptive, rate_factor=rate / jnp.maximum(scheduled_rate, RATE_RANGE[0]))
+    return adaptive
+
+
+def taken_steps(active: Float[Array, "K M"]) -> Bool[Array, "K M"]:
+    """The gradient steps that count in metrics: those that were taken, and the one that exceeded ``target_kl``.
+
+    Args:
+        active: 1 for each step that was taken, 0 from the one that exceeded ``target_kl`` on.
+    """
+    return jnp.concatenate([jnp.ones(1), active.reshape(-1)[:-1]]).reshape(active.shape) > 0

@@ -1,0 +1,56 @@
+"""The state of a learner before its first update."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from proximo.config import Config
+from proximo.errors import ConfigError
+from proximo.math.running_statistics import RunningStatistics
+from proximo.networks import ActorCritic
+from proximo.ppo.optimizer import flatten_policy, is_weight, make_optimizer, split_policy
+from proximo.ppo.state import AdaptiveState, LearnerState, RewardScale, StaticSettings
+from proximo.types import Hyperparameters
+
+
+def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
+    """Make the state of a learner before its first update.
+
+    Args:
+        key: random key; updates draw their shuffles from it.
+        policy: the initial policy.
+        config: the settings.
+        hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
+
+    Returns:
+        The state that ``update`` takes.
+
+    Raises:
+        ConfigError: if ``weight_decay`` is set and the policy has no weight matrix.
+    """
+    trainable, _ = split_policy(policy)
+    if config.ppo.weight_decay and not any(jax.tree.leaves(is_weight(trainable))):
+        raise ConfigError(
+            f"weight_decay = {config.ppo.weight_decay} decays arrays of two or more axes that are named weight... or kernel..., "
+            "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
+        )
+    static = StaticSettings.of(config)
+    scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalize_reward else None
+    state = LearnerState(
+        policy=policy,
+        optimizer=None,
+        hyperparameters=hyperparameters,
+        reward_scale=scale,
+        adaptive=AdaptiveState(
+            kl_coef=jnp.asarray(config.ppo.kl_coef, jnp.float32) if config.ppo.objective == "kl_penalty" else None,
+            rate_factor=None if "desired_kl" in static.off else jnp.ones(()),
+        ),
+        key=key,
+        steps=jnp.zeros(2, jnp.uint32),
+        static=static,
+    )
+    return dataclasses.replace(state, optimizer=make_optimizer(state).init(flatten_policy(policy)[0]))

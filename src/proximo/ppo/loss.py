@@ -1,0 +1,95 @@
+"""PPO's loss on one minibatch, with its metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from proximo.errors import ConfigError
+from proximo.math import losses
+from proximo.math.schedules import scheduled
+from proximo.networks import ActorCritic
+from proximo.ppo.metrics import RESERVED
+from proximo.ppo.minibatches import Batch, unroll
+from proximo.ppo.objectives import Minibatch, call_objective
+from proximo.ppo.state import LearnerState
+from proximo.types import Metrics
+
+
+def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[Array, ""], Metrics]:
+    """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
+
+    The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over valid steps.
+
+    Args:
+        policy: the policy that learns.
+        state: the learner, for its settings.
+        batch: the sequences of the minibatch, ``L S``.
+
+    Returns:
+        The loss, and metrics of the gradient step (scalars).
+
+    Raises:
+        ConfigError: if a custom loss returns something else than ``(loss, metrics)``, or a metric whose name is taken.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
+    """
+    minibatch = make_minibatch(policy, state, batch)
+    h, static = minibatch.hyperparameters, state.static
+    policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
+    value_loss = minibatch.mean(value_losses(minibatch))
+    entropy = minibatch.mean(minibatch.distribution.entropy())
+    total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
+    metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **ratio_metrics(minibatch)}
+    extra_metrics: Metrics = {}
+    if static.extra_loss is not None:
+        extra_loss, extra_metrics = call_objective("extra_loss", static.extra_loss, policy, minibatch)
+        total = total + extra_loss
+        metrics["extra_loss"] = extra_loss
+    metrics["loss"] = total
+    return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
+
+
+def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Minibatch:
+    """``batch`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
+    _, distribution, value = unroll(policy, batch)
+    return Minibatch(
+        **{field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)},
+        distribution=distribution,
+        log_ratio=jnp.where(batch.valid, distribution.log_prob(batch.action) - batch.log_prob, 0.0),
+        new_value=value,
+        clip_eps=scheduled(state.hyperparameters.clip_eps, state.progress),
+        kl_coef=state.adaptive.kl_coef,
+        hyperparameters=state.enabled_hyperparameters,
+    )
+
+
+def value_losses(minibatch: Minibatch) -> Float[Array, "L S"]:
+    """The value loss of each step, clipped if ``clip_value_eps`` is set."""
+    clip_value_eps = minibatch.hyperparameters.clip_value_eps
+    if clip_value_eps is None:
+        return losses.value_loss(minibatch.new_value, minibatch.target)
+    return losses.clipped_value_loss(minibatch.new_value, minibatch.value, minibatch.target, clip_value_eps)
+
+
+def ratio_metrics(minibatch: Minibatch) -> Metrics:
+    """How far the policy has moved from the one that acted, over valid steps."""
+    ratio, valid = minibatch.ratio, minibatch.valid
+    return {
+        "approx_kl": minibatch.mean(losses.approximate_kl(minibatch.log_ratio)),
+        "clip_fraction": minibatch.mean((jnp.abs(ratio - 1.0) > minibatch.clip_eps).astype(ratio.dtype)),
+        "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
+        "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),
+    }
+
+
+def with_custom_metrics(metrics: Metrics, *custom: Metrics) -> Metrics:
+    """``metrics`` with those of custom losses. Raises ``ConfigError`` if a name is taken."""
+    for more in custom:
+        for name in more:
+            if name in metrics or name in RESERVED:
+                raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
+        metrics = {**metrics, **more}
+    return metrics

@@ -1,0 +1,50 @@
+"""The metrics of an update, from those of its gradient steps."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from proximo.math import losses
+from proximo.math.schedules import scheduled
+from proximo.ppo.adaptive import learning_rate, taken_steps
+from proximo.ppo.minibatches import Batch
+from proximo.ppo.state import LearnerState
+from proximo.types import Metrics
+
+RESERVED = frozenset({
+    "grad_norm", "active", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
+    "gradient_steps", "extra_loss",
+})  # fmt: skip
+"""Names that no custom loss may give to a metric, in addition to those of the loss itself."""
+
+
+def summarize(state: LearnerState, batch: Batch, steps: Metrics) -> Metrics:
+    """Reduce the metrics of the gradient steps to those of the update.
+
+    Args:
+        state: the learner before the update.
+        batch: the whole rollout, with the values of the policy that acted.
+        steps: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
+
+    Returns:
+        Scalars: means over the gradient steps that were taken, including the one that exceeded ``target_kl``; extremes of the
+        ratio; and the current values of scheduled hyperparameters.
+    """
+    taken = taken_steps(steps["active"])
+    averaged = {name: x for name, x in steps.items() if name not in ("active", "ratio_min", "ratio_max")}
+    h, progress = state.enabled_hyperparameters, state.progress
+    metrics = {
+        **{name: losses.masked_mean(x, taken) for name, x in averaged.items()},
+        "ratio_min": jnp.min(jnp.where(taken, steps["ratio_min"], jnp.inf)),
+        "ratio_max": jnp.max(jnp.where(taken, steps["ratio_max"], -jnp.inf)),
+        "gradient_steps": jnp.sum(steps["active"]),
+        "explained_variance": losses.explained_variance(batch.value, batch.target, batch.valid),
+        "learning_rate": learning_rate(state),
+        "clip_eps": scheduled(h.clip_eps, progress),
+        "ent_coef": scheduled(h.ent_coef, progress),
+    }
+    if h.critic_learning_rate is not None:
+        metrics["critic_learning_rate"] = scheduled(h.critic_learning_rate, progress)
+    if state.adaptive.kl_coef is not None:
+        metrics["kl_coef"] = state.adaptive.kl_coef
+    return metrics

@@ -1,0 +1,163 @@
+"""What happens to a rollout before and after the gradient steps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, UInt32
+
+from proximo.math import losses
+from proximo.math.advantages import generalized_advantages
+from proximo.math.running_statistics import discounted_returns
+from proximo.networks import ActorCritic
+from proximo.networks.normalizer import observed
+from proximo.ppo.minibatches import Batch, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
+from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
+from proximo.types import Hyperparameters, Memory, Metrics, Rollout, add_steps
+
+REWARD_CLIP = 10.0
+
+
+def clip_rewards(static: StaticSettings, rollout: Rollout) -> Rollout:
+    """``rollout`` with the sign of each reward if ``clip_reward`` is ``sign``, else unchanged."""
+    return dataclasses.replace(rollout, reward=jnp.sign(rollout.reward)) if static.clip_reward == "sign" else rollout
+
+
+def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | None, Rollout]:
+    """Divide rewards by the standard deviation of the discounted return, and clip them to ± 10.
+
+    The statistics include this rollout before its rewards are scaled. The discount is ``gamma``. The running return restarts from 0
+    with each episode.
+
+    Args:
+        state: the learner; without ``normalize_reward`` its ``reward_scale`` is None, and rewards stay as they are.
+        rollout: ``T N`` transitions with unscaled rewards.
+
+    Returns:
+        The new statistics, and the rollout with scaled rewards.
+    """
+    scale = state.reward_scale
+    if scale is None:
+        return None, rollout
+    # On invalid steps too: an environment that was lost there has been replaced.
+    done = rollout.terminated | rollout.truncated
+    running, returns = discounted_returns(scale.running_return, rollout.reward, done, rollout.valid, state.hyperparameters.gamma)
+    statistics = scale.statistics.merged(returns, rollout.valid)
+    reward = rollout.reward / jnp.sqrt(statistics.variance + 1e-8)
+    return RewardScale(statistics, running), dataclasses.replace(rollout, reward=jnp.clip(reward, -REWARD_CLIP, REWARD_CLIP))
+
+
+def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
+    """Compute the advantages and targets of a rollout, and split it into sequences.
+
+    Args:
+        state: the learner, for its settings.
+        rollout: ``T N`` transitions with scaled rewards.
+        policy: before a further epoch, the current policy. It recomputes memories (``refresh_memory``) and values
+            (``recompute_advantage``). Without it they stay as they were collected.
+
+    Returns:
+        All sequences. ``value`` is that of the policy that acted, because the value clip is centered on it, like the clip of the ratio.
+    """
+    static, renewed = state.static, rollout
+    if policy is not None and static.refresh_memory:
+        renewed = refresh_memory(policy, renewed, static.sequence_length)
+    if policy is not None and static.recompute_advantage:
+        renewed = recompute_values(policy, renewed, static.sequence_length)
+    batch = make_batch(renewed, compute_advantages(renewed, state.hyperparameters), static.sequence_length)
+    batch = dataclasses.replace(batch, value=split_sequences(rollout.value, static.sequence_length))
+    return normalize_advantage(batch) if static.normalize_advantage == "batch" else batch
+
+
+def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
+    """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
+    over_envs = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
+    r = rollout
+    return over_envs(
+        r.reward, r.value, r.last_value, r.bootstrap_value, r.terminated, r.truncated, r.valid, h.gamma, h.gae_lambda
+    )
+
+
+def normalize_advantage(batch: Batch) -> Batch:
+    """``batch`` with advantages of mean 0 and standard deviation 1 over its valid steps."""
+    return dataclasses.replace(batch, advantage=losses.normalized(batch.advantage, batch.valid))
+
+
+def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``rollout`` with ``value`` and ``last_value`` by the parameters of ``policy``.
+
+    ``bootstrap_value`` stays as it was collected, because the rollout does not hold the final observations of truncated episodes.
+    """
+    _, _, value = unroll(policy, sequences_of(rollout, length))
+    last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
+    return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
+
+
+def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``rollout`` with ``memory`` and ``last_memory`` by the parameters of ``policy``, from the first sequence's memory on."""
+    steps = with_burn_in(rollout)
+    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps)
+
+    def unroll_piece(memory: Memory, steps: tuple) -> tuple[Memory, Memory]:
+        return policy.unroll(memory, *steps)[0], memory
+
+    start = jax.tree.map(lambda m: m[0], rollout.memory)
+    last, memory = jax.lax.scan(unroll_piece, start, pieces)
+    if rollout.burn_in_steps is not None:
+        rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
+        steps = (rollout.observation, rollout.episode_start, rollout.valid)
+        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], steps))
+    return dataclasses.replace(rollout, memory=memory, last_memory=last)
+
+
+def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
+    """``policy`` whose normalizer includes the valid observations of ``rollout``.
+
+    It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
+    """
+    return dataclasses.replace(policy, normalizer=observed(policy.normalizer, rollout.observation, rollout.valid))
+
+
+def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2"]:
+    """The step counter after ``rollout``, padding included."""
+    return add_steps(steps, rollout.episode_start.size)
+
+
+def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
+    """Check an update for NaN and infinity.
+
+    Args:
+        rollout: what was learned from.
+        metrics: the metrics of the update.
+        state: the learner after the update.
+
+    Returns:
+        By source, whether a number is NaN or infinite: ``observation`` (valid, last and final ones), ``reward`` (valid ones, and their
+        statistics), ``loss``, ``gradient`` (its norm), ``parameters`` (statistics of the normalizer included).
+    """
+
+    def bad(x: Array, valid: Array | None = None) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return jnp.array(False)
+        broken = ~jnp.isfinite(x)
+        if valid is not None:
+            broken &= valid.reshape(valid.shape + (1,) * (x.ndim - valid.ndim))
+        return jnp.any(broken)
+
+    observations = [bad(x, rollout.valid) for x in jax.tree.leaves(rollout.observation)]
+    # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
+    observations += [bad(x) for x in (*jax.tree.leaves(rollout.last_observation), rollout.bootstrap_value)]
+    # A huge reward may be finite while its square, in the statistics that scale rewards, is not.
+    rewards = [bad(rollout.reward, rollout.valid), *(bad(x) for x in jax.tree.leaves(state.reward_scale))]
+    return {
+        "observation": jnp.any(jnp.stack(observations)),
+        "reward": jnp.any(jnp.stack(rewards)),
+        "loss": bad(metrics["loss"]),
+        # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
+        "gradient": bad(metrics["grad_norm"]),
+        # Those of the normalizer too: finite observations may overflow in its statistics.
+        "parameters": jnp.any(jnp.stack([bad(x) for x in jax.tree.leaves(eqx.filter(state.policy, eqx.is_array))])),
+    }

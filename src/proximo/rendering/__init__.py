@@ -1,0 +1,1 @@
+"""Episodes to watch: played, drawn, and written as clips."""

@@ -1,0 +1,64 @@
+"""What both formats of a clip share: the size of frames, the name of an unfinished file, and worded errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from proximo.errors import ProximoError
+
+MIN_PIXELS = 400
+"""A frame with a shorter longer side is enlarged by a whole factor, up to this many pixels."""
+
+
+class VideoError(ProximoError):
+    """A video cannot be written."""
+
+
+def videos(run_dir: Path) -> Path:
+    """The folder of the videos of a run."""
+    return run_dir / "videos"
+
+
+def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
+    """``frame`` in the size of its file.
+
+    Args:
+        frame: uint8 [height, width, 3].
+        size: (height, width) of the file. By default the size of ``frame``, enlarged if it is small, with even sides, because h264
+            requires these.
+
+    Returns:
+        uint8 [height, width, 3], contiguous.
+    """
+    height, width = frame.shape[:2]
+    if size is None:
+        factor = max(1, MIN_PIXELS // max(height, width))
+        size = tuple(side * factor + side * factor % 2 for side in (height, width))
+    factor = min(size[0] // height, size[1] // width)
+    if factor >= 1 and size[0] - factor * height <= 1 and size[1] - factor * width <= 1:
+        large = frame.repeat(factor, axis=0).repeat(factor, axis=1) if factor > 1 else frame
+        missing = ((0, size[0] - large.shape[0]), (0, size[1] - large.shape[1]), (0, 0))
+        return np.pad(large, missing, mode="edge") if any(after for _, after in missing) else np.ascontiguousarray(large)
+    from PIL import Image
+
+    return np.array(Image.fromarray(frame).resize((size[1], size[0])))
+
+
+def unfinished(path: Path) -> Path:
+    """The name of the file ``path`` until it is complete."""
+    return path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+
+
+@contextlib.contextmanager
+def worded_errors(path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` into a ``VideoError`` that names ``path`` and the reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split("\n")[-1].split()) or type(error).__name__
+        raise VideoError(f"Cannot write {path} ({reason}): choose another --out.") from error

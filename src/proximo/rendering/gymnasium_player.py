@@ -1,0 +1,163 @@
+"""A Gymnasium environment to watch: a single one, or the only one of a vectorized environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs import GymnasiumEnvironment
+from proximo.envs.gymnasium.actions import action_storage
+from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
+from proximo.envs.gymnasium.stepper import reported_success
+from proximo.envs.gymnasium.vector_environment import environment_seeds
+from proximo.errors import EnvError
+from proximo.evaluation.episodes import evaluation_key
+from proximo.rendering.player import Draw, Observed, Step, checked_picture, image_of, no_renderer
+
+
+class GymnasiumPlayer:
+    """Plays the first episodes of a ``GymnasiumEvaluator`` with the same seeds and preprocessing (see ``Player``)."""
+
+    draws_at_once = True
+
+    def __init__(self, env: GymnasiumEnvironment, config: Config, seed: int, stream: int, window: bool = False):
+        self.env, self.config, self.env_id = env, config, env.id
+        self.space = env.observation_space
+        self._leaves = leaves(self.space)
+        self._window = window and "human" in env.render_modes
+        if not self._window:
+            _disable_sound_and_screen()
+        with custom_code_errors(f"Making {env.id} to watch"):
+            if env.make is None:
+                assert env.make_vector is not None
+                self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
+            else:
+                self._single = env.make(render_mode="human" if self._window else "rgb_array")
+        self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+        self._key = evaluation_key(seed, stream)
+        self._shape, self._dtype = action_storage(env.action_space)
+        self._total = self._time = 0
+        self._renders = True
+        self._seen: Any = None
+
+    def reset(self, episode: int) -> Observed:
+        # If the memory is kept between episodes, one environment plays them all. Otherwise each is the first episode of another environment.
+        continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
+        self._time = 0
+        with custom_code_errors(f"{self.env_id}.reset"):
+            seed = None if continues else environment_seeds(episode + 1, self._source)[-1]
+            observation, _ = self._single.reset(**({} if seed is None else {"seed": seed}))
+        return self._read(observation)
+
+    def _read(self, observation: Any) -> Observed:
+        self._seen = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
+        return unflatten(self.space, self._seen)
+
+    def key(self) -> Key[Array, ""]:
+        return jax.random.fold_in(self._key, self._total)
+
+    def step(self, action: np.ndarray) -> Step:
+        given = np.asarray(action, self._dtype).reshape(1, *self._shape)[0]
+        with custom_code_errors(f"{self.env_id}.step"):
+            observation, reward, terminated, truncated, info = self._single.step(given)
+        self._time += 1
+        self._total += 1
+        limit = self.env.spec.max_episode_steps
+        is_truncated = (bool(truncated) or 0 < limit <= self._time) and not terminated
+        success = reported_success(info)
+        # Returns are sums of float32 rewards, as in a rollout.
+        return Step(
+            self._read(observation),
+            float(np.float32(reward)),
+            bool(terminated),
+            is_truncated,
+            None if success == UNREPORTED else bool(success),
+        )
+
+    def picture(self) -> Draw:
+        """Drawn at once: the next step would change what it shows."""
+        if self._window:
+            return lambda: None
+        frame = self._render() if self._renders else None
+        if frame is None:
+            self._renders = False
+            frame = image_of(self.space, unflatten(self.space, self._seen))
+        if frame is None:
+            raise no_renderer(self.env_id)
+        return lambda: frame
+
+    def _render(self) -> np.ndarray | None:
+        """The picture that the environment draws; None if it draws none."""
+        from proximo.envs.gymnasium.construction import construction_errors
+
+        try:
+            with construction_errors(self.env_id, "Drawing"):
+                frame = self._single.render()
+        except EnvError as error:
+            if isinstance(error.__cause__, NotImplementedError):
+                return None
+            raise
+        return None if frame is None else np.array(checked_picture(frame, self.env_id))
+
+    def close(self) -> None:
+        with custom_code_errors(f"{self.env_id}.close"):
+            self._single.close()
+
+
+def _disable_sound_and_screen() -> None:
+    """Stop pygame, by which many environments draw, from looking for a sound card, and for a screen if there is none: it reports
+    on standard error what it does not find."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+class OnlyEnvironment:
+    """The only environment of a vectorized environment, as a single one: its last observation of an episode is the true final
+    one."""
+
+    def __init__(self, env: Any, env_id: str):
+        from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+
+        self.env, self.mode = env, autoreset_of(env, env_id)
+        self._was_reset = False
+        self._frame: np.ndarray | None = None
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._was_reset = False
+        observation, info = self.env.reset(seed=seed)
+        return jax.tree.map(lambda x: x[0], observation), info
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        observation, reward, terminated, truncated, info = self.env.step(np.asarray(action)[None])
+        seen = jax.tree.map(lambda x: x[0], observation)
+        of_step = info
+        self._was_reset = self.mode == "same_step" and bool(terminated[0] or truncated[0])
+        if self._was_reset:
+            final = final_observation(info, 0)
+            seen = seen if final is None else final
+            of_step = info.get("final_info", info)
+        of_step = {key: np.asarray(value)[0] for key, value in of_step.items() if key in ("success", "is_success")}
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]) and not terminated[0], of_step
+
+    def render(self) -> np.ndarray | None:
+        """Its picture, if the vectorized environment draws its environments. After a reset in the same step it cannot draw the
+        end of the episode: the picture before it stays."""
+        if not self._was_reset:
+            frames = self.env.render() if hasattr(self.env, "render") else None
+            self._frame = None if frames is None else frames[0]
+        return self._frame
+
+    def close(self) -> None:
+        """End the environment."""
+        self.env.close()

@@ -1,0 +1,105 @@
+"""A JAX environment to watch: stepped one step at a time, drawn by its ``render``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from proximo.collect import jax_vector
+from proximo.collect.program_cache import precision, reuse
+from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs import JaxEnvironment
+from proximo.evaluation.episodes import evaluation_key
+from proximo.evaluation.jax_evaluator import MAX_TOGETHER
+from proximo.rendering.player import Draw, Observed, Step, can_draw, checked_picture, image_of, no_renderer
+from proximo.spaces import from_any
+
+
+class JaxPlayer:
+    """Plays the first episodes of a ``JaxEvaluator`` with the same keys (see ``Player``): those of one chunk of episodes, or
+    chunks of one episode if the memory is kept between episodes."""
+
+    draws_at_once = False
+
+    def __init__(self, env: JaxEnvironment, config: Config, seed: int, stream: int):
+        self.env, self.config = env, config
+        if not can_draw(env):
+            raise no_renderer(config.env.id)
+        self.space = from_any(env.observation_space, "observation")
+        self._key = evaluation_key(seed, stream)
+        self._params = jax.tree.map(jnp.asarray, env.default_params)
+        settings = (config.run.matmul_precision, precision())
+        self._programs = reuse(("player", id(env), *settings), lambda: _PlayerPrograms(env))
+        self._state: Any = None
+        self._observation: Any = None
+        self._index, self._time = np.int32(0), 0
+
+    def reset(self, episode: int) -> Observed:
+        together = MAX_TOGETHER if self.config.network.reset_memory else 1
+        self._index, self._time = np.int32(episode % together), 0
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            self._chunk, self._state, self._observation = self._programs.reset(
+                self._key, np.int32(episode // together), self._index, self._params
+            )
+        return self._observation
+
+    def key(self) -> Key[Array, ""]:
+        return self._programs.action_key(self._chunk, np.int32(self._time))
+
+    def step(self, action: np.ndarray) -> Step:
+        with jax.default_matmul_precision(self.config.run.matmul_precision):
+            self._state, self._observation, *rest = self._programs.step(
+                self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
+            )
+        reward, terminated, truncated, success = (np.asarray(x).item() for x in rest)
+        self._time += 1
+        is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
+        return Step(self._observation, reward, terminated, is_truncated, success if self._programs.reports_success else None)
+
+    def picture(self) -> Draw:
+        env_id, state, params = self.config.env.id, self._state, self.env.default_params
+        render = getattr(self.env, "render", None)
+        if render is None:
+            observation = self._observation
+            return lambda: image_of(self.space, observation)
+
+        def draw() -> np.ndarray:
+            with custom_code_errors(f"{env_id}.render"):
+                return checked_picture(render(jax.tree.map(_single, state), params), env_id)
+
+        return draw
+
+    def close(self) -> None:
+        """Nothing has to end."""
+
+
+class _PlayerPrograms:
+    """Compiled reset and step of one environment, with the keys of the episode at ``index`` of the chunk that an evaluation plays
+    (keys that are split do not depend on their number)."""
+
+    def __init__(self, env: JaxEnvironment):
+        self.env = env  # the key of the cache holds its id, which must not go to another object
+        self.reports_success = jax_vector.reports_success(env)
+        self.reset, self.step = jax.jit(self._reset), jax.jit(self._step)
+        self.action_key = jax.jit(lambda chunk, time: jax.random.split(jax.random.fold_in(chunk, time))[0])
+
+    def _reset(self, key: Key[Array, ""], number: Array, index: Array, params: Any) -> tuple[Key[Array, ""], Any, Any]:
+        chunk, key_reset = jax.random.split(jax.random.fold_in(key, number))
+        return chunk, *jax_vector.reset(self.env, _of(index, key_reset), params)
+
+    def _step(self, chunk: Key[Array, ""], time: Array, index: Array, *arguments: Any) -> tuple:
+        key_step = jax.random.split(jax.random.fold_in(chunk, time))[1]
+        return jax_vector.step(self.env, _of(index, key_step), *arguments)
+
+
+def _of(index: Array, key: Key[Array, ""]) -> Key[Array, " 1"]:
+    return jax.random.split(key, MAX_TOGETHER)[index][None]
+
+
+def _single(x: Any) -> Any:
+    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]

@@ -1,0 +1,160 @@
+"""What is watched: a trained policy by any name of its run, or an agent that acts at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proximo.collect.program_cache import environment
+from proximo.config import MAX_SEED, Config, override
+from proximo.config.loading import make_config
+from proximo.envs import Environment
+from proximo.errors import CheckpointError, ConfigError, EnvError, command
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.evaluate import evaluation_environment
+from proximo.evaluation.policy import Policy, load_policy
+from proximo.jax_setup import prepare_jax
+from proximo.rendering.frames import videos
+from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, episodes_of, random_agent
+from proximo.rendering.player import fps_of
+from proximo.rendering.video import recorder
+from proximo.storage import run_directory
+
+MAX_EPISODES = 10_000
+MAX_STEPS = 10_000
+"""Steps of an episode by default: five minutes at 30 frames per second."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An agent and the environment that it is watched in."""
+
+    env: Environment
+    config: Config
+    agent: Agent
+    acts: str
+    """``greedy``, ``sampled`` or ``random``."""
+    run_dir: Path | None = None
+    step: int | None = None
+    seeds: tuple[str, ...] = ()
+    """If a group of seeds was named: all of them. ``run_dir`` is the first."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def fps(self) -> float:
+        """Frames per second that the environment is shown with."""
+        return fps_of(self.env)
+
+    @property
+    def path(self) -> Path:
+        """Where a video of it is written, without its ending."""
+        name = "random" if self.step is None else f"{self.step}"
+        if self.run_dir is None:
+            return Path(f"{self.config.env.id.replace(':', '-').replace('/', '-')}-random")
+        return videos(self.run_dir) / f"watch-{name}"
+
+    def __str__(self) -> str:
+        where = self.config.env.id if self.run_dir is None else f"{self.run_dir} on {self.config.env.id}"
+        at = "" if self.step is None else f" at step {self.step:,}"
+        return f"{where}{at}, actions at random" if self.acts == "random" else f"{where}{at}, {self.acts}"
+
+    def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
+        """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
+        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000)."""
+        limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
+        return episodes_of(self.env, self.config, self.agent, episodes, seed, EVALUATION_STREAM, limit, window)
+
+
+def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
+    """Write an episode of ``policy``, with the most probable actions, as an mp4.
+
+    Raises:
+        EnvError: it cannot be drawn. There is no file then.
+        VideoError: it cannot be written. There is no file then.
+    """
+    subject = Subject(policy.env, policy.config, PolicyAgent(policy), "greedy", step=policy.step)
+    file = recorder(path, subject.fps)
+    try:
+        for step in subject.play(1, seed, max_steps):
+            frame = step.draw()
+            assert frame is not None
+            file.add(frame)
+        file.close()
+    except BaseException:
+        file.drop()
+        raise
+
+
+def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
+    """Raise ``ConfigError`` for a number out of range."""
+    if not 1 <= episodes <= MAX_EPISODES:
+        raise ConfigError(f"episodes = {episodes}: expected 1 … {MAX_EPISODES}.")
+    if not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
+    if max_steps is not None and max_steps < 1:
+        raise ConfigError(f"max_steps = {max_steps}: expected 1 or more.")
+    if fps is not None and not 0 < fps <= 240:
+        raise ConfigError(f"fps = {fps:g}: expected more than 0, and 240 at most.")
+
+
+def trained(
+    run: str, runs_dir: Path, deterministic: bool = True, levels: str | None = None, env_settings: dict[str, Any] | None = None
+) -> Subject:
+    """The policy of ``run``; of a group of seeds that of the first. Raises ``CheckpointError`` if there is none."""
+    prepare_jax()
+    try:
+        path, which = run_directory.resolve(run, runs_dir)
+    except CheckpointError as error:
+        if not _may_be_environment(run) or _environment_or_none(run) is None:
+            raise
+        raise CheckpointError(
+            f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
+            f"`{command('proximo', 'train', run)}` trains a policy for it."
+        ) from error
+    seed_runs = run_directory.seed_run_dirs(path)
+    run_dir = seed_runs[0] if seed_runs else path
+    policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
+    env, config = evaluation_environment(policy, levels, env_settings or {})
+    acts, seeds = "greedy" if deterministic else "sampled", tuple(seed_run.name for seed_run in seed_runs)
+    return Subject(env, config, PolicyAgent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
+
+
+def untrained(
+    name: str, runs_dir: Path, seed: int = 0, levels: str | None = None, env_settings: dict[str, Any] | None = None
+) -> Subject:
+    """Random actions in the environment with this id, or in the environment of a run. Raises ``EnvError`` if it is neither."""
+    prepare_jax()
+    changes = {} if levels is None else {"levels": levels}
+    settings = {**changes, "env_settings": env_settings} if env_settings else changes
+    try:
+        path, _ = run_directory.resolve(name, runs_dir)
+    except CheckpointError as error:
+        if not _may_be_environment(name):
+            raise
+        try:
+            config = make_config(name, settings)
+            env = environment(config)
+        except EnvError as unknown:
+            if not str(unknown).startswith("Unknown environment"):
+                raise
+            raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
+        return Subject(env, config, random_agent(env, seed), "random")
+    seed_runs = run_directory.seed_run_dirs(path)
+    run_dir = seed_runs[0] if seed_runs else path
+    config = override(run_directory.read_config(run_dir), settings)
+    env = environment(config)
+    return Subject(env, config, random_agent(env, seed), "random", run_dir)
+
+
+def _may_be_environment(text: str) -> bool:
+    """Whether a name that is not a run may be an environment."""
+    return bool(text) and "@" not in text and text != "last" and not Path(text).exists()
+
+
+def _environment_or_none(env_id: str) -> Any:
+    try:
+        return environment(make_config(env_id))
+    except (EnvError, ConfigError):
+        return None

@@ -1,0 +1,1 @@
+"""Run directories and checkpoints: writing them atomically, finding them again, verifying them."""

@@ -1,0 +1,137 @@
+"""Files that survive a crash or a full disk, and values as JSON can store them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_WAITING_BYTES = 2**22
+"""Each append copies the waiting records: copying 4 MiB takes a fraction of a millisecond."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Make changes of the names in ``folder`` (new files, renames) survive a power failure."""
+    if os.name == "nt":  # Windows cannot open a folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file, and return when the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write ``path`` so that a crash leaves either the old content or the new one, never a part. Raises ``OSError``."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_synced(temporary, data.encode() if isinstance(data, str) else data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+class Attempts:
+    """Attempts to write one file. The first ``OSError`` becomes a warning, later ones are ignored."""
+
+    def __init__(self, path: Path, warned: Callable[[str], None], consequence: str):
+        self.path, self._warned, self._consequence = path, warned, consequence
+        self.failed = False
+        """Whether an attempt has failed."""
+
+    def __call__(self, write: Callable[[], None]) -> bool:
+        """Call ``write``; returns whether it succeeded."""
+        try:
+            write()
+        except OSError as error:
+            if not self.failed:
+                self.failed = True
+                self._warned(f"Cannot write {self.path} ({error.strerror}): {self._consequence}")
+            return False
+        return True
+
+
+class AppendedFile:
+    """A file to which whole records are appended. If a write fails, the record stays in memory until the next write, with one warning.
+
+    No method raises ``OSError``: a full disk does not stop a training, and the file never contains a partial record.
+    """
+
+    def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
+        self.path, self._warned = path, warned
+        self._attempt = Attempts(path, warned, "its rows stay in memory until it can be written. Free some space on its disk.")
+        self._waiting = b""
+        self._has_dropped = self._unsynced = False
+        self._lock = threading.Lock()
+
+    def append(self, record: bytes) -> None:
+        """Write the waiting records and ``record``. If more than ``MAX_WAITING_BYTES`` still wait then, they are dropped, with one
+        warning."""
+        with self._lock:
+            self._waiting += record
+            self._attempt(self._write)
+            if len(self._waiting) > MAX_WAITING_BYTES:
+                self._waiting = b""
+                if not self._has_dropped:
+                    self._has_dropped = True
+                    self._warned(
+                        f"Rows of {self.path} are lost: it could not be written for too long. Free some space on its disk."
+                    )
+
+    def sync(self) -> None:
+        """Write the waiting records, and return when the disk has all records."""
+        with self._lock:
+            if self._waiting:
+                self._attempt(self._write)
+            if self._unsynced:
+                self._attempt(self._sync)
+
+    def close(self) -> None:
+        """Write the waiting records. Warns if that still fails."""
+        self.sync()
+        if self._waiting:
+            self._warned(f"The last rows of {self.path} are lost: the file still cannot be written. Free some space on its disk.")
+
+    def _write(self) -> None:
+        # Opened for each record: write_atomic may replace the file, and an open one would still be the old one.
+        with open(self.path, "ab", buffering=0) as file:
+            end, left = file.seek(0, os.SEEK_END), memoryview(self._waiting)
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)  # the disk may have stored a part of a record
+                raise
+        self._waiting, self._unsynced = b"", True
+
+    def _sync(self) -> None:
+        with open(self.path, "ab") as file:
+            os.fsync(file.fileno())
+        sync_folder(self.path.parent)
+        self._unsynced = False
+
+
+def plain(value: Any) -> Any:
+    """``value`` as strict JSON can store it: arrays become lists, array scalars numbers, NaN and infinity None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

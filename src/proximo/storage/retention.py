@@ -1,0 +1,115 @@
+"""Removing old checkpoints, marking the best one, and finding the one that a user means."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from proximo.errors import CheckpointError, shown
+from proximo.storage.atomic_files import sync_folder, write_atomic
+from proximo.storage.checkpoint import Checkpoint, load, load_newest, steps
+from proximo.storage.run_directory import Which
+
+
+def _remove(path: Path) -> None:
+    # Renamed first, so that a crash in between does not leave what looks like a damaged checkpoint.
+    hidden = path.with_name(f".removing-{path.name}")
+    os.rename(path, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    for pattern in (".saving-*", ".replaced-*", ".removing-*"):
+        for leftover in folder.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
+    """Remove all checkpoints but the newest ones, and what interrupted saves left. The caller must hold the lock of the run.
+
+    Args:
+        folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
+        keep: how many of the newest checkpoints stay.
+        protect: steps that stay in addition, such as the best one.
+    """
+    found = steps(folder)
+    _clear_leftovers(folder)
+    for step in found[: max(0, len(found) - keep)]:
+        if step not in protect:
+            _remove(folder / str(step))
+
+
+def discard_after(folder: Path, step: int) -> list[int]:
+    """Remove the checkpoints after ``step``, for a resume from it, and return their steps. The caller must hold the lock of the run.
+
+    If they stayed, they would count as the newest, and ``prune`` would remove the checkpoints of the resumed run.
+    """
+    later = [found for found in steps(folder) if found > step]
+    _clear_leftovers(folder)
+    for found in reversed(later):  # so that a kill in between leaves a prefix of the run
+        _remove(folder / str(found))
+    return later
+
+
+def mark_best(run_dir: Path, step: int) -> None:
+    """Point ``RUN/best`` at ``checkpoints/<step>``: by a relative link, or by a text file where links are not permitted.
+
+    Raises:
+        CheckpointError: there is no such checkpoint.
+    """
+    target = f"checkpoints/{step}"
+    if not (run_dir / target).is_dir():
+        raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")
+    temporary = run_dir / f".best-{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    try:
+        os.symlink(target, temporary, target_is_directory=True)
+    except OSError:
+        write_atomic(run_dir / "best", target + "\n")
+        return
+    os.replace(temporary, run_dir / "best")
+    sync_folder(run_dir)
+
+
+def unmark_best(run_dir: Path) -> None:
+    """Remove ``RUN/best``."""
+    (run_dir / "best").unlink(missing_ok=True)
+
+
+def best_step(run_dir: Path) -> int | None:
+    """The step that ``RUN/best`` points at, or None if there is no such file. Raises ``CheckpointError`` if it points elsewhere."""
+    best = run_dir / "best"
+    if not best.is_symlink() and not best.is_file():
+        return None
+    target = os.readlink(best) if best.is_symlink() else best.read_text(errors="replace").strip()
+    if not re.fullmatch(r"checkpoints[/\\]\d{1,20}[/\\]?", target):
+        raise CheckpointError(f"{best} is damaged: it points at {shown(target)}, expected checkpoints/<step>.")
+    return int(re.findall(r"\d+", target)[0])
+
+
+def find(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]:
+    """Load the checkpoint that ``which`` means.
+
+    Args:
+        run_dir: a run directory.
+        which: ``last`` (the newest valid one), ``best``, or a step.
+
+    Returns:
+        The checkpoint, and a warning for each damaged one that was skipped.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    folder = run_dir / "checkpoints"
+    if which == "last":
+        return load_newest(folder)
+    step = best_step(run_dir) if which == "best" else which
+    if step is None:
+        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+    if step not in steps(folder):
+        known = ", ".join(map(str, steps(folder))) or "none"
+        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+    return load(folder / str(step)), []

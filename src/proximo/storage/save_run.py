@@ -1,0 +1,66 @@
+"""Saving a training state as a run directory without a training, as ``PPO.save`` does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from proximo.config import Config
+from proximo.errors import CheckpointError, ConfigError
+from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.run_directory import METRICS
+from proximo.storage.system_info import system_info
+from proximo.types import TrainState
+
+COMMAND = "# saved from Python\n"
+
+
+def save_run(
+    folder: Path,
+    config: Config,
+    step: int,
+    state: TrainState,
+    evaluation: dict[str, Any] | None = None,
+    rows: Sequence[dict[str, Any]] = (),
+) -> Path:
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved there before.
+
+    Args:
+        folder: a new or empty folder, or one that was saved before.
+        config: the settings.
+        step: environment steps learned from.
+        state: the training state.
+        evaluation: summary of the last evaluation, if there was one.
+        rows: rows of ``metrics.jsonl``.
+
+    Returns:
+        ``folder``.
+
+    Raises:
+        ConfigError: ``folder`` contains something else.
+        CheckpointError: the folder cannot be written.
+    """
+    saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
+    if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
+        raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
+    if folder.exists() and not saved_before and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} contains something else: choose an empty folder, or one that was saved before.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with run_directory.RunLock(folder):
+            for derived in ("checkpoints", "export", "videos"):  # derived from what was saved before
+                shutil.rmtree(folder / derived, ignore_errors=True)
+            for ending in ("html", "png", "csv"):
+                (folder / f"report.{ending}").unlink(missing_ok=True)
+            retention.unmark_best(folder)
+            run_directory.write_start_files(folder, config, COMMAND, system_info())
+            write_atomic(folder / METRICS, "".join(f"{json.dumps(row)}\n" for row in rows))
+            info = {"best": None, "evaluation": evaluation, "total_steps": config.ppo.total_steps}
+            checkpoint.save(folder / "checkpoints", step, state, info)
+    except OSError as error:
+        raise CheckpointError(f"Cannot write into {folder} ({error.strerror}): choose another folder.") from error
+    return folder

@@ -1,0 +1,95 @@
+"""The system that a run is computed on: recorded when it starts, compared when it is resumed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proximo.serialization import read_json
+
+_PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
+# Extras whose environments are part of the compiled program. Runs from before these were recorded did not use them.
+_JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground")
+# Gymnasium environments restart when a run is resumed, so their libraries are recorded and not compared.
+_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
+_THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
+# These change results; other variables (caches, logging) are recorded and not compared.
+_EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    """Model of the CPU. The compiler chooses instructions by it, and these decide about the last bits."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def system_info() -> dict[str, Any]:
+    """Python, platform, CPUs, environment variables, versions and devices, as JSON can store them."""
+    import jax  # only here, because commands that only find runs need no JAX
+
+    devices, cpu_count = jax.devices(), os.cpu_count()
+    variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpu_count": cpu_count,
+        "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
+        "environment": variables,
+        "versions": {package: _version(package) for package in (*_PACKAGES, *_JAX_EXTRAS, *_GYMNASIUM_PACKAGES)},
+        "device_kind": devices[0].device_kind,
+        "device_count": len(devices),
+    }
+
+
+def published(run_dir: Path) -> dict[str, Any]:
+    """The recorded system of a run for publication, without variables that may name folders of this machine. Empty if there is no record."""
+    try:
+        recorded = read_json((run_dir / "system.json").read_bytes())
+        variables = {name: text for name, text in recorded["environment"].items() if name in _EXACT_VARIABLES}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {**recorded, "environment": variables}
+
+
+def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of ``system_info`` that decides about the bits of a run, by its name in messages."""
+    names = {
+        "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
+        "device_kind": "the device", "device_count": "the number of devices",
+    }  # fmt: skip
+    variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
+    versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
+    versions |= {package: system["versions"].get(package, "not installed") for package in _JAX_EXTRAS}
+    return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
+
+
+def system_differences(run_dir: Path) -> list[str]:
+    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run."""
+    try:
+        recorded = _exactness(read_json((run_dir / "system.json").read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [
+            f"{run_dir / 'system.json'} is missing or damaged, so this system cannot be compared with that of the run: the resumed run may differ in its last bits."
+        ]
+    present = _exactness(system_info())
+    return [
+        f"{name} was {recorded[name]} and is {present[name]} now: the resumed run may differ in its last bits."
+        for name in present
+        if recorded[name] != present[name]
+    ]

@@ -1,0 +1,64 @@
+"""``metrics.csv``: the rows of ``metrics.jsonl`` as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsFloat
+
+from proximo.storage.atomic_files import Attempts, write_atomic
+from proximo.storage.run_directory import METRICS
+from proximo.tracking.sinks import Sink, TrackedRun, read_rows
+
+
+class CsvTable(Sink):
+    """A table with a column for each metric, in order of appearance. A cell is empty if its row has no such number.
+
+    The table is rewritten from ``metrics.jsonl`` for a new column, on a resume, and after a write that failed. It therefore always has the
+    same rows as that file.
+    """
+
+    def __init__(self, run: TrackedRun):
+        self._path, self._source = run.run_dir / "metrics.csv", run.run_dir / METRICS
+        self._attempt = Attempts(self._path, run.warned, "proximo tries again with the next row.")
+        self._columns: dict[str, None] = {"step": None}
+        kept = [] if run.resumed_at is None else [row for row in read_rows(self._source) if row["step"] <= run.resumed_at]
+        self._complete = self._attempt(lambda: self._rewrite(kept))
+
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+        """Append the row, or rewrite the table if the row has a new column."""
+        if self._complete and values.keys() <= self._columns.keys():
+            row = {"step": int(step), **{name: float(value) for name, value in values.items()}}
+            self._complete = self._attempt(lambda: self._append(row))
+        else:
+            rows = read_rows(self._source)
+            # If the disk is full, metrics.jsonl may lack the newest row: the table is rewritten with the next one.
+            has_row = bool(rows) and rows[-1].keys() == {"step", *values} and rows[-1]["step"] == step
+            self._complete = self._attempt(lambda: self._rewrite(rows)) and has_row
+
+    def close(self) -> None:
+        """Rewrite the table if the last write failed, for example because another program had the file open."""
+        if not self._complete:
+            self._attempt(lambda: self._rewrite(read_rows(self._source)))
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        with open(self._path, "a", encoding="utf-8", newline="") as file:
+            file.write(self._text([row]))
+
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+        self._columns |= dict.fromkeys(name for row in rows for name in row)
+        header = io.StringIO()
+        csv.writer(header, lineterminator="\n").writerow(self._columns)
+        write_atomic(self._path, header.getvalue() + self._text(rows))
+
+    def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([_cell(row.get(name)) for name in self._columns] for row in rows)
+        return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

@@ -1,0 +1,107 @@
+"""Histograms of the observations, actions and learning targets of a rollout, counted by NumPy over its valid transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD
+
+BINS = 64
+MAX_WHOLE_NUMBERS = 256
+MAX_COMPONENTS = 16
+"""An action with up to this many components has one histogram for each; with more, one for all."""
+MAX_VALUES = 2**19
+"""Of larger arrays, such as images, about this many evenly spaced values are counted."""
+ADDED = (ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """``counts`` of the finite values in equal bins from ``low`` to ``high``, with the sum of the values and of their squares."""
+
+    low: float
+    high: float
+    counts: np.ndarray
+    total: float
+    squares: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Histogram | None:
+        """Count ``values``, of any shape.
+
+        Returns:
+            A histogram with one bin for each integer if ``values`` are integers in a range below 256, else with 64 bins. None if no value
+            is finite.
+        """
+        flat = values.reshape(-1)
+        flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
+        whole = flat.dtype.kind in "iub"
+        x = flat.astype(np.float64)
+        x = x[np.isfinite(x)]
+        if not len(x):
+            return None
+        low, high = float(x.min()), float(x.max())
+        bins = BINS
+        if whole and high - low < MAX_WHOLE_NUMBERS:
+            low, high, bins = low - 0.5, high + 0.5, round(high - low) + 1
+        elif high - low <= 1e-9 * max(abs(low), abs(high)):
+            width = max(1e-6, 1e-6 * abs(low))  # narrower bins than floating-point numbers are apart
+            low, high = low - width, high + width
+        counts, _ = np.histogram(x, bins, (low, high))
+        return cls(low, high, counts, float(x.sum()), float(np.square(x).sum()))
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return int(self.counts.sum())
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The edges of the bins, one more than there are bins."""
+        return np.linspace(self.low, self.high, len(self.counts) + 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """The histogram as ``from_json`` reads it."""
+        named = {"low": self.low, "high": self.high, "counts": self.counts.tolist()}
+        return {**named, "total": self.total, "squares": self.squares}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Histogram:
+        """The inverse of ``as_json``."""
+        return cls(row["low"], row["high"], np.asarray(row["counts"]), row["total"], row["squares"])
+
+
+def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
+    """The histograms of a rollout, by name.
+
+    Args:
+        rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N; ``actions`` (as the environment received them)
+            and ``observations`` (as it returned them; dicts and tuples part by part) are T N ....
+    """
+    valid = np.asarray(rows["valid"])
+    arrays = {name: np.asarray(rows[name]) for name in ("returns", "advantages", "ratios")}
+    arrays |= _components(np.asarray(rows["actions"])) | _parts(rows["observations"])
+    made = {f"histograms/{name}": Histogram.of(x[valid]) for name, x in arrays.items()}
+    return {name: histogram for name, histogram in made.items() if histogram is not None}
+
+
+def _components(actions: np.ndarray) -> dict[str, np.ndarray]:
+    flat = actions.reshape((*actions.shape[:2], -1))
+    count = flat.shape[-1]
+    if not 1 < count <= MAX_COMPONENTS:
+        return {"actions": flat}
+    return {f"actions/{i}": flat[..., i] for i in range(count)}
+
+
+def _parts(observations: Any) -> dict[str, np.ndarray]:
+    parts: dict[str, np.ndarray] = {}
+    for path, leaf in jax.tree.leaves_with_path(observations):
+        names = [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
+        if not set(names) & set(ADDED):
+            parts["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = np.asarray(leaf)
+    return parts

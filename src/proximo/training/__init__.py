@@ -1,0 +1,1 @@
+"""Training: the loop, seeds, callbacks, interrupts; ``PPO`` and ``train``."""

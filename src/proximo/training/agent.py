@@ -1,0 +1,420 @@
+"""``PPO``: an agent that learns, acts, is evaluated and saved in this process, and writes files only when asked."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from proximo.backends import Backend, copy_of, make_backend, with_total_steps
+from proximo.checks import quick_check
+from proximo.collect.learning import check_policy
+from proximo.collect.program_cache import environment
+from proximo.config import Config, override
+from proximo.config.validation import validate
+from proximo.envs.protocol import Environment
+from proximo.errors import ConfigError
+from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
+from proximo.evaluation.evaluate import evaluate
+from proximo.evaluation.policy import Carried, Policy, check_finite
+from proximo.jax_setup import prepare_jax
+from proximo.signatures import answered
+from proximo.storage import retention, run_directory
+from proximo.storage.run_directory import METRICS
+from proximo.storage.save_run import save_run
+from proximo.tracking.reporter import Reporter
+from proximo.tracking.sinks import read_rows
+from proximo.training.agent_environment import (
+    RUN_SETTINGS,
+    check_agent_settings,
+    check_same_spaces,
+    make_environment,
+    replace_environment,
+)
+from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.interrupts import Interrupts
+from proximo.training.loop import Training
+from proximo.training.seed_run import InMemorySeedRun
+from proximo.types import TrainState
+
+
+class _WarningList(Reporter):
+    """Appends the warnings of a training to a list, each once."""
+
+    def __init__(self, warnings: list[str]):
+        self._warnings = warnings
+
+    def warned(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.append(message)
+
+
+class PPO:
+    """An agent that learns with Proximal Policy Optimization.
+
+        import proximo
+
+        agent = proximo.PPO("CartPole-v1", num_envs=8)
+        agent.learn(100_000)
+        print(agent.evaluate(100).summary()["return_mean"])
+        agent.save("models/cartpole")
+
+        agent = proximo.load("models/cartpole")
+        memory, episode_start = None, True
+        action, memory = agent.predict(observation, memory, episode_start)
+
+    The agent prints nothing and writes files only in ``save``. Use ``proximo.train`` for a run directory with checkpoints and metrics.
+
+    Args:
+        env: id of an environment, a JAX environment, or a class or function that makes a JAX or Gymnasium environment.
+        preset: whether to start from the preset of the id, if it has one.
+        seed: seed of parameters, environments and actions, 0 or more.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
+            ``proximo train --help`` lists them.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range, or does not fit the environment.
+        EnvError: ``env`` is unknown, or is no environment.
+    """
+
+    config: Config
+    """The resolved settings."""
+    step: int
+    """Environment steps learned from."""
+    history: list[dict[str, Any]]
+    """Rows of metrics, ``{"step": …, name: value}``, with the names of ``metrics.jsonl``."""
+    warnings: list[str]
+    """Warnings about the environment, the loaded checkpoint and the trainings since. A ``reporter`` given to ``learn`` receives those of its
+    training instead."""
+
+    @answered
+    def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
+        prepare_jax()
+        check_agent_settings(settings)
+        made, config = make_environment(env, {**settings, "seed": seed}, preset)
+        self._set_up(made, config)
+        self.warnings = quick_check(made, config.env.id)
+
+    def _set_up(self, env: Environment, config: Config) -> None:
+        """Initialize an agent that has learned nothing."""
+        check_policy(env, config)
+        self._env, self.config = env, config
+        self.warnings, self.step, self.history = [], 0, []
+        self._state: TrainState | None = None
+        self._predictions = itertools.count()  # atomic: several threads may predict at once
+        self._evaluation: dict[str, Any] | None = None
+
+    @property
+    def env(self) -> Environment:
+        """The environment that the agent learns on."""
+        return self._env
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, which can act, be exported, or be used in JAX programs."""
+        return Policy(self._current_state().learner.policy, self._env, self.config, self.step)
+
+    def __repr__(self) -> str:
+        return f"PPO({self.config.env.id!r} at step {self.step})"
+
+    @answered
+    def learn(self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None) -> PPO:
+        """Learn from further environment steps.
+
+        Schedules run over the steps of this call; a second call stretches them over what it adds. JAX environments continue their episodes,
+        Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has learned. Other threads may
+        call ``predict`` at the same time.
+
+        Args:
+            total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
+            callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
+            reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: ``total_steps`` or a callback is invalid, or another call is learning with this agent.
+            TrainingError: NaN or infinity ends the training.
+        """
+        reporter = reporter or _WarningList(self.warnings)
+        use = ExclusiveUse(self)
+        try:
+            with (
+                Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
+                contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
+            ):
+                for _ in calls:
+                    pass
+        finally:
+            use.busy = False
+        return self
+
+    def calls(
+        self,
+        total_steps: int,
+        interrupts: Interrupts,
+        *,
+        callbacks: Sequence[Any] = (),
+        reporter: Reporter | None = None,
+        max_updates: int | None = None,
+    ) -> Iterator[None]:
+        """Learn at the pace of another program, for example of a trainer of another library.
+
+        Yields before each call of the compiled program. Then the agent has everything that was learned so far. Closing the iterator ends the
+        training.
+
+        Args:
+            total_steps: as in ``learn``.
+            interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
+            callbacks: as in ``learn``.
+            reporter: as in ``learn``.
+            max_updates: the most updates between two yields; None: about one second of them.
+
+        Raises:
+            ConfigError: as in ``learn``; or another call has learned since this iterator yielded.
+            TrainingError: NaN or infinity ends the training.
+        """
+        use, reporter = ExclusiveUse(self), reporter or _WarningList(self.warnings)
+        try:
+            with contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, max_updates)) as calls:
+                for _ in calls:
+                    use.busy = False
+                    yield
+                    use.resume(self)
+        finally:
+            use.busy = False
+
+    def _calls(
+        self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
+    ) -> Generator[None]:
+        checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
+        config = self._config_until(total_steps)
+        backend = make_backend(config, self._env)
+        seed_run = InMemorySeedRun(config, Listeners(checked), self.history)
+        before = self._state, self.step, self.config
+        try:
+            training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
+            calls = training.calls(lambda: self._first_state(backend, config), self.step)
+            continues = True
+            while continues:
+                try:
+                    continues = next(calls, False) is None
+                finally:
+                    # A call that was cut short may have used up the state.
+                    self._take(training, config, before)
+                if continues:
+                    yield
+        finally:
+            backend.close()
+        if seed_run.failure is not None:
+            raise seed_run.failure
+        if interrupts.requested is not None:
+            raise KeyboardInterrupt
+
+    def _config_until(self, total_steps: Any) -> Config:
+        """The settings for ``total_steps`` more steps. Raises a ``ConfigError`` unless they are at least one update."""
+        if isinstance(total_steps, float) and total_steps.is_integer():
+            total_steps = int(total_steps)
+        if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
+            raise ConfigError(
+                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
+                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
+            )
+        return validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
+
+    def _first_state(self, backend: Backend, config: Config) -> TrainState:
+        """The state at the start of a training; a copy, because the backend uses it up."""
+        if self._state is None:
+            return backend.start([config.run.seed])
+        return backend.join([with_total_steps(copy_of(self._state), config)])
+
+    def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
+        """Take what a training has learned so far or, if that is lost, what was there ``before``."""
+        if training.snapshot is None:
+            self._state, self.step, self.config = before
+            return
+        self._state, self.step, self.config = training.snapshot.state, training.snapshot.step, config
+        self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
+
+    def _current_state(self) -> TrainState:
+        """The state; an agent that has learned nothing makes its first one now."""
+        if self._state is None:
+            with contextlib.closing(make_backend(self.config, self._env)) as backend:
+                self._state = backend.start([self.config.run.seed])
+        return self._state
+
+    @answered
+    def predict(
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        deterministic: bool = True,
+        key: Key[Array, ""] | None = None,
+        reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:
+        """Choose the action for one observation, or for N stacked observations.
+
+        Equals ``agent.policy.predict``, except that ``key`` may be missing. Several threads may call it at once.
+
+        Args:
+            observation: As the environment returns it, before normalization, or N of them stacked along a leading axis.
+            memory: What the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
+                episode begins in every environment and the policy resets its memory there.
+            episode_start: Whether an episode begins with this observation: one flag, or N of them.
+            action_mask: Which actions are allowed, in place of the observation's entry ``action_mask``.
+            deterministic: Whether to choose the most probable action. If false, the action is sampled.
+            key: A key such as ``jax.random.key(0)`` to sample with. By default the agent uses a stream of keys of its own, which follows
+                from ``seed`` and begins anew with each agent: equal agents sample equal actions in equal sequences of calls.
+            reward: The reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
+
+        Returns:
+            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
+
+        Raises:
+            ConfigError: If an argument is missing, or does not match the policy or the other arguments.
+        """
+        if key is None and not deterministic:
+            key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
+        return self.policy.predict(
+            observation,
+            memory,
+            episode_start,
+            action_mask=action_mask,
+            deterministic=deterministic,
+            key=key,
+            reward=reward,
+        )
+
+    @answered
+    def evaluate(
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        levels: str | None = None,
+        env_settings: dict[str, Any] | None = None,
+        num_envs: int = 0,
+    ) -> Episodes:
+        """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
+
+        Args:
+            episodes: number of episodes, 1 or more.
+            deterministic: whether to take the most probable action; otherwise actions are sampled.
+            seed: seed of the episodes, 0 or more.
+            levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+            env_settings: parameters of the environment that differ from the training's.
+            num_envs: environments that are played at the same time; 0: chosen automatically.
+
+        Returns:
+            The episodes. ``.summary()`` returns their mean return and other statistics.
+
+        Raises:
+            ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
+        """
+        return evaluate(
+            self.policy,
+            episodes,
+            deterministic=deterministic,
+            seed=seed,
+            levels=levels,
+            env_settings=env_settings,
+            num_envs=num_envs,
+        )
+
+    def set_env(self, env: Any, **env_settings: Any) -> PPO:
+        """Learn on another environment with the same spaces from now on.
+
+        The learned parameters are kept. New episodes begin with empty memories, and the stream of random numbers continues.
+
+        Args:
+            env: an id or an object, as ``PPO`` takes it.
+            env_settings: parameters of the environment.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: the spaces differ, or another call is learning with this agent.
+            EnvError: ``env`` is unknown, or is no environment.
+        """
+        use = ExclusiveUse(self)
+        try:
+            made, config = replace_environment(self.config, env, env_settings)
+            check_same_spaces(self._env, made, config.env.id)
+            check_policy(made, config)
+            self.warnings = quick_check(made, config.env.id)
+            if self._state is not None:
+                with contextlib.closing(make_backend(config, made)) as backend:
+                    self._state = backend.with_new_episodes(self._state)
+            self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
+        finally:
+            use.busy = False
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a run directory, which ``proximo.load`` and all commands accept.
+
+        It replaces what was saved there before, and removes what was made from it (``export``, ``videos``, ``report.*``).
+
+        Args:
+            folder: an empty or new folder, or one that was saved to before.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: ``folder`` contains other files.
+            CheckpointError: the folder cannot be written.
+        """
+        return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
+
+    def _restore(self, run_dir: Path, which: run_directory.Which) -> None:
+        """Take state, evaluation and history of a checkpoint in ``run_dir``."""
+        saved, self.warnings = retention.find(run_dir, which)
+        with contextlib.closing(make_backend(self.config, self._env)) as backend:
+            state = jax.tree.map(jnp.asarray, saved.restore(backend.template()))
+        check_finite(saved.path, state.learner.policy, self.config)
+        self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
+        self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]
+
+
+@answered
+def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: Any) -> PPO:
+    """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
+
+    Args:
+        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``.
+        env: the environment, if the agent was trained on an object instead of an id.
+        runs_dir: folder of the runs that are found by name.
+        custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
+
+    Returns:
+        The agent.
+
+    Raises:
+        CheckpointError: ``run`` is not found, or has no valid checkpoint.
+        ConfigError: an object in ``custom`` is not the one that the agent was trained with.
+        EnvError: the agent was trained on an object, and ``env`` is missing.
+    """
+    prepare_jax()
+    path, which = run_directory.resolve_one(str(run), Path(runs_dir))
+    defaults = Config().run
+    config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_SETTINGS})
+    made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)
+    agent = PPO.__new__(PPO)
+    agent._set_up(made, config)
+    agent._restore(path, which)
+    return agent

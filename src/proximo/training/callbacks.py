@@ -1,0 +1,222 @@
+"""Callbacks: user code that receives the progress of a training and may stop it.
+
+A callback is any object with at least one of these methods. It needs no base class:
+
+    class PrintReturn:
+        every = 10
+
+        def on_update(self, info):
+            print(info.step, info.metrics["rollout/return_mean"])
+
+    proximo.train("CartPole-v1", callbacks=[PrintReturn()])
+
+| Method | Is called |
+|---|---|
+| `on_start(info)` | before the first update of this session |
+| `on_update(info)` | after every `every` updates; `every` is an attribute of the object, 1 by default |
+| `on_evaluation(result)` | after every evaluation |
+| `on_end(info)` | when the training is complete or was stopped |
+
+`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns a true value, the training of that seed is saved and stops.
+With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
+
+A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint. `load_state_dict(state)`
+receives it when the run is resumed with the same callbacks.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proximo.errors import ConfigError, nearest
+from proximo.evaluation.policy import Policy
+from proximo.serialization import read_json
+from proximo.tracking.reporter import Window
+from proximo.training.callback_context import CallbackContext
+
+HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
+
+
+@dataclass(frozen=True)
+class Info:
+    """The progress of one seed, as hooks receive it."""
+
+    seed: int
+    """The seed."""
+    run_dir: Path | None
+    """Run directory of the seed; None in ``PPO.learn``, which writes no file."""
+    step: int
+    """Environment steps learned from."""
+    total_steps: int
+    """Environment steps of the complete training."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """In ``on_update``: means over the updates since the last call, with the names of ``metrics.jsonl``. Means of episodes are weighted by
+    the number of episodes."""
+    context: CallbackContext = field(repr=False, kw_only=True)
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the seed belongs to a group of seeds."""
+        return self.run_dir is not None and self.run_dir.name == f"seed-{self.seed}"
+
+    @property
+    def policy(self) -> Policy:
+        """A copy of the current policy, which later updates do not change.
+
+        Raises:
+            ConfigError: training has continued since the hook was called.
+        """
+        return self.context.policy()
+
+    def save(self, folder: str | Path) -> Path:
+        """Save the whole training state as a run directory, as ``PPO.save`` does.
+
+        Args:
+            folder: where to save; what was saved there before is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: training has continued since the hook was called, or ``folder`` contains other files.
+            CheckpointError: the folder cannot be written.
+        """
+        return self.context.save(Path(folder))
+
+
+@dataclass(frozen=True)
+class Evaluation(Info):
+    """The result of an evaluation during training: whole episodes of the greedy policy, on the same environment seeds every time."""
+
+    return_mean: float = 0.0
+    """Mean return of the episodes."""
+    summary: dict[str, Any] = field(default_factory=dict)
+    """``return_mean``, ``return_std``, ``return_iqm``, ``ci95``, ``length_mean``, ``success_rate`` and the other entries of
+    ``proximo eval --json``."""
+    is_best: bool = False
+    """Whether no earlier evaluation of this run was better."""
+
+
+def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True) -> tuple[Any, ...]:
+    """Return ``callbacks`` as a tuple, after checking them.
+
+    Args:
+        callbacks: the objects that a user has given.
+        evaluates: whether the training evaluates.
+
+    Raises:
+        ConfigError: an object has no hook, a hook with another signature, an invalid ``every``, or hooks for evaluations only while the
+            training does not evaluate.
+    """
+    if not isinstance(callbacks, list | tuple):
+        raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
+    for callback in callbacks:
+        name = type(callback).__name__
+        if not evaluates and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
+            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
+        if isinstance(callback, type):
+            raise ConfigError(
+                f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
+            )
+        if not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
+            hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
+            raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
+        for hook in HOOKS:
+            _check_hook(name, hook, getattr(callback, hook, None))
+        every = getattr(callback, "every", 1)
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
+    return tuple(callbacks)
+
+
+def _check_hook(name: str, hook: str, method: Any) -> None:
+    if not callable(method):
+        return
+    argument = "result" if hook == "on_evaluation" else "info"
+    try:
+        inspect.signature(method).bind(None)
+    except TypeError as error:
+        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
+    except ValueError:  # a function in C, which may have no signature
+        return
+
+
+class Listeners:
+    """The callbacks of one seed.
+
+    Args:
+        callbacks: the objects that the user has given.
+        copied: whether this seed gets copies of them.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], copied: bool = False):
+        self.callbacks = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
+        self._windows = [Window() if hasattr(callback, "on_update") else None for callback in self.callbacks]
+
+    @property
+    def intervals(self) -> list[int]:
+        """Updates between two calls of ``on_update``, of each callback that has it."""
+        return [getattr(callback, "every", 1) for callback in self.callbacks if hasattr(callback, "on_update")]
+
+    def add(self, metrics: Any) -> None:
+        """Add the metrics of some updates: arrays with one entry for each update."""
+        for window in self._windows:
+            if window is not None:
+                window.add(metrics)
+
+    def start(self, info: Info) -> None:
+        """Call ``on_start``."""
+        self._call("on_start", info)
+
+    def update(self, update: int, info: Callable[[dict[str, float]], Info]) -> bool:
+        """Call ``on_update`` of those that are due after ``update``, and return whether any of them asks to stop."""
+        stop = False
+        for callback, window in zip(self.callbacks, self._windows, strict=True):
+            if window is not None and len(window) and update % getattr(callback, "every", 1) == 0:
+                stop |= bool(callback.on_update(info(window.merge())))
+        return stop
+
+    def evaluation(self, result: Evaluation) -> bool:
+        """Call ``on_evaluation``, and return whether any callback asks to stop."""
+        return self._call("on_evaluation", result)
+
+    def end(self, info: Info) -> None:
+        """Call ``on_end``."""
+        self._call("on_end", info)
+
+    def _call(self, hook: str, info: Info) -> bool:
+        answers = [bool(getattr(callback, hook)(info)) for callback in self.callbacks if hasattr(callback, hook)]
+        return any(answers)
+
+    def state(self) -> list[dict[str, Any]]:
+        """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""
+        return [{"name": type(callback).__name__, "state": _state(callback)} for callback in self.callbacks]
+
+    def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
+        """Load the saved state into each callback. If the saved callbacks have other names, load nothing and return a warning."""
+        names, saved_names = [type(callback).__name__ for callback in self.callbacks], [entry["name"] for entry in saved]
+        if names != saved_names:
+            then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
+            return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
+        for callback, entry in zip(self.callbacks, saved, strict=True):
+            if entry["state"] is not None:
+                callback.load_state_dict(entry["state"])
+        return None
+
+
+def _state(callback: Any) -> Any:
+    if not hasattr(callback, "state_dict"):
+        return None
+    state = callback.state_dict()
+    try:
+        return read_json(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite numbers, booleans or None."
+        ) from error

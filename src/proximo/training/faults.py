@@ -1,0 +1,35 @@
+"""NaN or infinity in a training: the error message, with the likely cause and the fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proximo.config import Config, custom_settings
+
+_HINTS = {
+    "observation": "the environment returned it: check its reset and step",
+    "reward": "the environment returned it, or a reward too large for the statistics that scale it: check its step",
+    "loss": "lower learning_rate, or set normalize_observation and normalize_reward",
+    "gradient": "its norm overflows: lower vf_coef and the scale of rewards, or set normalize_reward",
+    "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
+}
+"""The likely cause and the fix, by the first source of NaN or infinity."""
+
+
+def fault_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
+    """The message for NaN or infinity in the update that follows ``step``.
+
+    Args:
+        config: settings of the training.
+        source: the first source: observation, reward, loss, gradient or parameters.
+        step: environment steps before the update.
+        run_dir: run directory of the seed; None if it has none.
+        environment: which environment returned the value; empty if that is unknown.
+    """
+    hint = _HINTS[source]
+    custom = custom_settings(config)
+    losses = [f"{name} = {custom[name]}" for name in ("objective", "extra_loss") if name in custom]
+    if losses and source in ("loss", "gradient"):
+        hint = f"check {' and '.join(losses)}, or {hint}"
+    place = f" of {run_dir}" if run_dir is not None else ""
+    return f"NaN or infinity in the {source} between steps {step} and {step + config.batch_size}{place} ({environment or hint})."

@@ -1,0 +1,154 @@
+"""Ctrl-C and SIGTERM while a compiled program runs, and programs that never return."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from proximo.errors import TrainingError
+
+GRACE_SECONDS = 7.0
+EXIT_SECONDS = 60.0
+"""The longest that Python waits at its exit for a call that was abandoned."""
+STILL_SECONDS = 90.0
+"""The runtime hangs if it computes and uses no CPU time for so long."""
+# A closed terminal sends SIGHUP, which Windows does not have.
+STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class AbandonedError(Exception):
+    """An interrupted call has outlasted its grace period. Its result is lost."""
+
+
+class HungError(TrainingError):
+    """The CPU runtime hangs. An ordinary exit would wait for it for ever."""
+
+    ends_process = True
+
+
+class Interrupts:
+    """Context manager that turns signals into requests to stop.
+
+    The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if the process does other work too
+    (``owns_process`` is false: for example a notebook), raises ``KeyboardInterrupt``. Outside the main thread signals are left unchanged.
+
+    A compiled program blocks the thread that called it, and Python's signal handlers wait for that thread. Therefore ``call`` runs it in
+    another thread, while the main thread watches.
+
+    Args:
+        on_request: called once, when a call first notices a request to stop.
+        owns_process: whether this process does nothing but train.
+        on_exit: called before a second signal ends the process.
+    """
+
+    def __init__(
+        self, on_request: Callable[[], None] = lambda: None, owns_process: bool = True, on_exit: Callable[[], None] = lambda: None
+    ) -> None:
+        self.owns_process, self._on_exit = owns_process, on_exit
+        self.requested: int | None = None
+        """Number of the signal that asked to stop; None so far."""
+        self._on_request: Callable[[], None] | None = on_request
+        self._requested_at = 0.0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPS:
+                if number != signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup: the training outlives its terminal
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self.requested is not None:
+            if not self.owns_process:
+                raise KeyboardInterrupt
+            if sys.stderr is not None and sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table hides it
+            self._on_exit()
+            os._exit(128 + number)
+        self.requested, self._requested_at = number, time.monotonic()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        grace: float | None = None,
+        is_computing: Callable[[], bool] = lambda: True,
+    ) -> Any:
+        """Return ``function(*arguments)``, which runs in another thread.
+
+        Args:
+            function: the function to call.
+            arguments: its arguments.
+            grace: seconds for which the call may outlast a request to stop; None: ``GRACE_SECONDS``.
+            is_computing: whether the call computes, rather than waits for environments, which have their own time limit.
+
+        Raises:
+            AbandonedError: the call has outlasted its grace period. It still runs.
+            HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
+        """
+        outcome: dict[str, Any] = {}
+        grace = GRACE_SECONDS if grace is None else grace
+
+        def work() -> None:
+            try:
+                outcome["result"] = function(*arguments)
+            except BaseException as error:
+                outcome["error"] = error
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        watch = _CpuWatch()
+        while thread.is_alive():
+            thread.join(0.05 if self.requested is None else 0.01)
+            if self.requested is not None and thread.is_alive():
+                self._report_request()
+                if time.monotonic() - self._requested_at > grace:
+                    # Python's exit would end the thread inside the compiler, which aborts the process.
+                    atexit.register(thread.join, EXIT_SECONDS)
+                    raise AbandonedError
+            watch.check(is_computing())
+        if "error" in outcome:
+            raise outcome["error"]
+        return outcome["result"]
+
+    def _report_request(self) -> None:
+        on_request, self._on_request = self._on_request, None
+        if on_request is not None:
+            on_request()
+
+
+class _CpuWatch:
+    """Detects that this process uses no CPU time although it computes on the CPU."""
+
+    def __init__(self) -> None:
+        self._used, self._since = time.process_time(), time.monotonic()
+        self._seen = self._since
+        self._on_cpu = jax.default_backend() == "cpu"
+
+    def check(self, is_computing: bool) -> None:
+        used, now = time.process_time(), time.monotonic()
+        stopped = now - self._seen > 5.0  # this thread was stopped too: Ctrl-Z, or a sleeping machine
+        self._seen = now
+        # The watch itself uses about 1 ms per second.
+        if not (self._on_cpu and is_computing) or stopped or used - self._used > 0.02 * (now - self._since) + 0.05:
+            self._used, self._since = used, now
+        elif now - self._since > STILL_SECONDS:
+            raise HungError(
+                f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint is intact: continue "
+                "with --resume. `proximo doctor` reports whether the remedy against this deadlock is active."
+            )

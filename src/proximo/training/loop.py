@@ -1,0 +1,236 @@
+"""The training loop: advance to the next boundary; then log, evaluate, report to callbacks, save and record clips."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from proximo.backends import Backend, copy_of
+from proximo.errors import command
+from proximo.tracking.reporter import Reporter
+from proximo.training.advance import TimedCalls, first_fault
+from proximo.training.clips import Clips
+from proximo.training.faults import fault_message
+from proximo.training.hooks import Hooks
+from proximo.training.inspection import Inspection
+from proximo.training.interrupts import AbandonedError, Interrupts
+from proximo.training.periodic_evaluation import PeriodicEvaluation
+from proximo.training.progress import Progress, Snapshot
+from proximo.training.saver import Saver
+from proximo.training.schedule import Schedule
+from proximo.training.seed_run import Result, SeedRun
+from proximo.types import TrainState
+
+SNAPSHOT_SECONDS = 3.0
+"""A state is copied before a call that is expected to take longer than this."""
+
+
+class Training:
+    """Trains the seeds of one backend together: one seed, or several that are stacked.
+
+    Args:
+        backend: computes the updates.
+        seed_runs: one for each seed of the backend.
+        interrupts: carries the request to stop.
+        reporter: receives progress and warnings.
+        path: what the user resumes; None if no file is written.
+        max_updates: the most updates in one call; None: about one second of them.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        seed_runs: Sequence[SeedRun],
+        interrupts: Interrupts,
+        reporter: Reporter,
+        path: Path | None,
+        max_updates: int | None = None,
+    ):
+        self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
+        self.path, self.config = path, seed_runs[0].config
+        self.schedule = Schedule.of(self.config)
+        self.progress = Progress()
+        self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
+        self.timed_calls = TimedCalls(backend, self._call, max_updates or 0)
+        self.saver = Saver(backend, seed_runs, reporter, self.progress)
+        self.evaluation = PeriodicEvaluation(backend, seed_runs, interrupts, reporter)
+        self.inspection = Inspection(backend, seed_runs, interrupts)
+        self.hooks = Hooks(backend, seed_runs)
+        self.clips = Clips(backend, reporter.warned) if path is not None and self.schedule.clip_every else None
+        self.snapshot: Snapshot | None = None
+        """The last state that can be saved; None while a short call uses it up."""
+        backend.warn = reporter.warned
+
+    def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
+        """Train from the state that ``make_state`` returns, which has learned from ``step`` steps. Returns when it is complete or interrupted."""
+        for _ in self.calls(make_state, step):
+            pass
+        assert self.snapshot is not None
+        is_complete = self.snapshot.update >= self.schedule.total
+        interrupted = None if is_complete else self.interrupts.requested
+        results = (seed_run.result(self.progress, self.backend.compile_seconds, interrupted) for seed_run in self.seed_runs)
+        return [result for result in results if result is not None]
+
+    def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
+        """As ``run``, at the pace of another program: yields before each call of the backend, when ``snapshot`` has all that was learned.
+        The training ends there if the iterator is closed."""
+        now = self._start(make_state, step)
+        try:
+            self.hooks.start(now)
+            if now.update == self.schedule.total:  # the last evaluation of a resumed run was interrupted
+                self.snapshot = now
+                self._at_boundary(now)
+            while now.update < self.schedule.total and self.interrupts.requested is None and self.active:
+                self.snapshot = now
+                yield
+                now = self.snapshot = self._advance(now)
+                self._at_boundary(now)
+            self.snapshot = now
+            self._finish(now)
+        except AbandonedError:
+            # The call that still runs cannot be ended from outside.
+            if self.snapshot is not None:
+                now = self.snapshot
+                self.saver.rescue(now)
+            self._leave()
+        except (Exception, KeyboardInterrupt) as error:
+            # Whatever has failed (an environment, memory for an evaluation, a terminal, a callback), save what was learned.
+            if self.snapshot is not None and now.update and self.saver.rescue(self.snapshot, error):
+                with contextlib.suppress(OSError):
+                    self.reporter.stopped(self._stop_message(now.update))
+            raise
+        self.hooks.state_is_gone()
+
+    def close(self) -> None:
+        """Finish the clips that are still being encoded."""
+        if self.clips is not None:
+            self.clips.close()
+
+    @property
+    def active(self) -> list[tuple[int, SeedRun]]:
+        """The seeds that still train, with their index in the backend."""
+        return [(i, seed_run) for i, seed_run in enumerate(self.seed_runs) if seed_run.is_active]
+
+    @property
+    def _unwritten_updates(self) -> int:
+        """Updates since the last row was written."""
+        return max((len(seed_run.window) for _, seed_run in self.active), default=0)
+
+    def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
+        """Make the first state, and compile."""
+        update = step // self.config.batch_size
+        self.saver.start(update)
+        self.reporter.begun([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
+        self.reporter.compiling()
+        try:
+            # Nothing is lost if these are cut short.
+            state = self.interrupts.call(make_state, grace=0.0)
+            self._call(self.backend.compile, state, grace=0.0)
+            self.reporter.compiled(self.backend.describe())
+        except AbandonedError:
+            self._leave()
+        return Snapshot(state, update, step)
+
+    def _advance(self, now: Snapshot) -> Snapshot:
+        """Compute updates for about a second, but not beyond the next boundary, and record their metrics."""
+        count = self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
+        self.snapshot = self._kept(now, count)
+        self.hooks.state_is_gone()
+        seen = self.inspection.before(now) if self.schedule.inspects_after(now.update) else None
+        state, metrics, count, seconds = self.timed_calls.advance(now.state, count)
+        steps = count * self.config.batch_size
+        self.progress.add(steps, seconds)
+        after = Snapshot(state, now.update + count, now.step + steps)
+        for i, seed_run in self.active:
+            good, source = first_fault(metrics, i)
+            seed_run.add_metrics({name: x[i, :good] for name, x in metrics.items()})
+            if source:
+                self._fail(seed_run, source, now.step + good * self.config.batch_size)
+        if seen is not None:
+            self.inspection.write(after, seen)
+        returns = [seed_run.window.recent_return for _, seed_run in self.active if seed_run.window.recent_return is not None]
+        recent_return = sum(returns) / len(returns) if returns else None
+        self.reporter.advanced(after.step, steps * len(self.seed_runs) / seconds, recent_return)
+        return after
+
+    def _next_boundary(self, update: int) -> int:
+        """The first update after which something is due, or a row is full."""
+        callbacks = [every for _, seed_run in self.active for every in seed_run.listeners.intervals]
+        return min(self.schedule.next_boundary(update, callbacks), update + self.backend.capacity - self._unwritten_updates)
+
+    def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
+        """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
+        if not self.backend.donates:
+            return now
+        seconds = self.timed_calls.last_seconds_per_update * count
+        return now._replace(state=copy_of(now.state)) if not seconds or seconds > SNAPSHOT_SECONDS else None
+
+    def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
+        """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
+        seed_run.write_window(step, self.progress)
+        seed_run.fail(fault_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
+        if self.active:
+            self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
+
+    def _at_boundary(self, now: Snapshot) -> None:
+        """Write rows, evaluate, report to callbacks, save and record clips, whatever is due."""
+        if not self.active:
+            return
+        evaluates, saves = self.schedule.evaluates_at(now.update), self.schedule.saves_at(now.update)
+        if evaluates or saves or self._unwritten_updates >= self.backend.capacity:
+            for seed_run in self.seed_runs:
+                seed_run.write_window(now.step, self.progress)
+        improved = self.evaluation.evaluate(now) if evaluates else set()
+        # Callbacks come before the checkpoint, which contains their state.
+        stopped = self.hooks.boundary(now, evaluates, improved)
+        if saves or improved:
+            self.saver.save(now)
+        if now.update < self.schedule.total:
+            for i in stopped:
+                self._stop_seed(now, i)
+        if self.clips is not None and self.schedule.clips_at(now.update):
+            for i, seed_run in self.active:
+                policy = self.backend.seed_state(now.state, i).learner.policy
+                self._call(self.clips.record, seed_run, policy, now.step)
+
+    def _stop_seed(self, now: Snapshot, index: int) -> None:
+        """End a seed because one of its callbacks asks for it."""
+        seed_run = self.seed_runs[index]
+        self.saver.save_seed(index, now)
+        self.hooks.end(now, [index])
+        seed_run.stopped = True
+        place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
+        self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
+
+    def _finish(self, now: Snapshot) -> None:
+        """Save if the training was interrupted, and report the end to the callbacks."""
+        if self.interrupts.requested is not None and now.update < self.schedule.total:
+            self.saver.save(now)
+            self.reporter.stopped(self._stop_message(now.update))
+        self.hooks.end(now, [i for i, _ in self.active])
+
+    def _stop_message(self, update: int) -> str:
+        last = ", the last one, not evaluated yet" if update == self.schedule.total else ""
+        step = f"at step {update * self.config.batch_size:,}{last}"
+        if self.path is None:
+            return f"Stopped {step}."
+        place = self.seed_runs[0].place if len(self.seed_runs) == 1 else None  # the folder may have been renamed
+        return (
+            f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: "
+            f"{command('proximo', 'train', '--resume', place or self.path)}"
+        )
+
+    def _leave(self) -> NoReturn:
+        """End the process although a call still runs in it. If the process has other work, raise ``KeyboardInterrupt`` and leave the call running."""
+        message = self._stop_message(max(self.saver.saved_at, 0))
+        self.reporter.stopped(message)
+        if not self.interrupts.owns_process:
+            raise KeyboardInterrupt
+        for seed_run in self.seed_runs:
+            seed_run.close(hurry=True)
+        self.reporter.left(message)
+        os._exit(128 + (self.interrupts.requested or 0))

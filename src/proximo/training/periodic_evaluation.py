@@ -1,0 +1,65 @@
+"""The evaluations of a training, which select its best checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from proximo.backends import Backend
+from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
+from proximo.tracking.reporter import Reporter
+from proximo.training.interrupts import Interrupts
+from proximo.training.progress import Snapshot
+from proximo.training.seed_run import SeedRun
+
+COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
+
+
+class PeriodicEvaluation:
+    """Evaluates the policy of each active seed on the same environment seeds every time."""
+
+    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], interrupts: Interrupts, reporter: Reporter):
+        self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
+        self._has_warned = False
+
+    def evaluate(self, snapshot: Snapshot) -> set[int]:
+        """Evaluate, and write the rows of the evaluation.
+
+        Returns:
+            The indices of the seeds whose mean return is at least as high as in all evaluations before.
+        """
+        self.reporter.evaluating()
+        improved, summaries = set(), []
+        for index, seed_run in enumerate(self.seed_runs):
+            if not seed_run.is_active:
+                continue
+            policy = self.backend.seed_state(snapshot.state, index).learner.policy
+            episodes = self.interrupts.call(
+                self.backend.evaluate,
+                policy,
+                seed_run.config.run.seed,
+                SELECTION_STREAM,
+                is_computing=self.backend.is_computing,
+            )
+            self._warn_of_unfinished(episodes)
+            summary = episodes.summary()
+            seed_run.last_evaluation = {"step": snapshot.step, **summary}
+            summaries.append(seed_run.last_evaluation)
+            seed_run.write(snapshot.step, {f"eval/{name}": summary[name] for name in COLUMNS if summary[name] is not None})
+            reached = summary["return_mean"]
+            # NaN is never the best, because no later evaluation would compare as better.
+            if math.isfinite(reached) and (seed_run.best is None or reached >= seed_run.best["return_mean"]):
+                seed_run.best = {"step": snapshot.step, "return_mean": reached}
+                improved.add(index)
+        self.reporter.evaluated(snapshot.step, summaries)
+        return improved
+
+    def _warn_of_unfinished(self, episodes: Episodes) -> None:
+        """Warn once of episodes that were cut off by the evaluation itself."""
+        if episodes.unfinished and not self._has_warned:
+            self._has_warned = True
+            limit = self.backend.config.run.eval_max_steps or MAX_STEPS
+            self.reporter.warned(
+                f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
+                "Their returns so far are counted: set max_episode_steps."
+            )

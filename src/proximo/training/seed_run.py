@@ -1,0 +1,137 @@
+"""One seed of a training: its metrics, callbacks and evaluations; and the result that users receive for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proximo.config import Config
+from proximo.errors import TrainingError
+from proximo.storage.atomic_files import plain
+from proximo.tracking.histograms import Histogram
+from proximo.tracking.reporter import Window
+from proximo.training.callbacks import Listeners
+from proximo.training.progress import Progress
+from proximo.types import TrainState
+
+
+@dataclass(frozen=True)
+class Result:
+    """What ``proximo.train`` and ``proximo.resume`` return for each seed.
+
+    ``steps``, ``seconds`` and ``steps_per_second`` count this session only, without the steps before a resume.
+    """
+
+    run_dir: Path
+    """The run directory of the seed."""
+    steps: int
+    """Environment steps of this session."""
+    seconds: float
+    """Seconds of the updates, without compilation, evaluation and saving."""
+    compile_seconds: float
+    """Seconds of compilation."""
+    steps_per_second: float
+    """Environment steps per second of the updates."""
+    return_mean: float | None
+    """Mean return of the last evaluation; without evaluations, of about the last hundred episodes. None if no episode has ended."""
+    best: dict[str, float] | None = None
+    """``step`` and ``return_mean`` of the best evaluation, which ``RUN@best`` loads; None without evaluations."""
+    interrupted: int | None = None
+    """Number of the signal that stopped the training; None if none did."""
+    stopped: bool = False
+    """Whether a callback stopped the training."""
+    callbacks: tuple[Any, ...] = ()
+    """The callbacks of this seed: the given objects or, with several seeds, copies of them."""
+
+
+class SeedRun:
+    """One seed of a training: its window of metrics, its callbacks, its evaluations. This class writes nothing; subclasses do.
+
+    Args:
+        config: settings of this seed.
+        listeners: its callbacks.
+    """
+
+    run_dir: Path | None = None
+
+    def __init__(self, config: Config, listeners: Listeners):
+        self.config, self.listeners = config, listeners
+        self.window = Window()
+        """Metrics of the updates since the last row."""
+        self.best: dict[str, float] | None = None
+        self.last_evaluation: dict[str, Any] | None = None
+        self.failure: TrainingError | None = None
+        """The error, if NaN or infinity has ended the seed."""
+        self.stopped = False
+        """Whether a callback has ended the seed."""
+
+    @property
+    def place(self) -> Path | None:
+        """Current path of its run folder, also after a rename; None if it has none."""
+        return self.run_dir
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the seed still trains: neither NaN or infinity nor a callback has ended it."""
+        return self.failure is None and not self.stopped
+
+    def fail(self, reason: str) -> None:
+        """End the seed because of NaN or infinity."""
+        self.failure = TrainingError(f"{reason} Training has stopped.")
+
+    def result(self, progress: Progress, compile_seconds: float, interrupted: int | None) -> Result | None:
+        """The result of this session; None if the seed has failed, or has no run directory."""
+        if self.failure is not None or self.run_dir is None:
+            return None
+        return Result(
+            run_dir=self.run_dir,
+            steps=progress.steps,
+            seconds=progress.seconds,
+            compile_seconds=compile_seconds,
+            steps_per_second=progress.steps_per_second,
+            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
+            best=self.best,
+            interrupted=None if self.stopped else interrupted,
+            stopped=self.stopped,
+            callbacks=self.listeners.callbacks,
+        )
+
+    def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
+        """Add the metrics of some updates: arrays with one entry for each update."""
+        self.window.add(metrics)
+        self.listeners.add(metrics)
+
+    def write_window(self, step: int, progress: Progress) -> None:
+        """Write one row for the updates since the last row, if there are any."""
+        if len(self.window):
+            self.write(step, {**self.window.merge(), **progress.metrics()})
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        """Write a row of metrics."""
+
+    def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
+        """Write the histograms of an update."""
+
+    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """Write a clip: an animated GIF of (height, width) pixels."""
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Save a checkpoint."""
+
+    def close(self, hurry: bool = False) -> None:
+        """Finish writing; with ``hurry``, without waiting long for trackers."""
+
+
+class InMemorySeedRun(SeedRun):
+    """The seed of a ``PPO``: it appends its rows to ``rows`` and writes no file."""
+
+    def __init__(self, config: Config, listeners: Listeners, rows: list[dict[str, Any]]):
+        super().__init__(config, listeners)
+        self.rows = rows
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        self.rows.append({"step": step, **plain(row)})

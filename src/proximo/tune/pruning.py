@@ -1,0 +1,107 @@
+"""Selects the trials of a batch that continue, and reports the others to Optuna and the user."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from optuna.trial import Trial
+
+from proximo.tune.record import Record, quiet, tell
+from proximo.tune.trial import TrialResult
+
+OUT_OF_TIME = "time was up"
+
+
+class Trainer(Protocol):
+    """Trains a batch."""
+
+    width: int
+
+    @property
+    def full_seconds(self) -> float:
+        """Seconds that its whole width takes."""
+        ...
+
+
+class TrialSelection:
+    """Selects the trials of one batch that continue (see ``Select``).
+
+    Args:
+        batch: the trials by number.
+        settings: their settings by number.
+        deadline: returns the time at which the search has to end.
+        finished: receives each trial that is over.
+        width: number of trials that the study trains together.
+        base_in_space: whether the base is in the search space; otherwise the sampler does not see it.
+    """
+
+    def __init__(
+        self,
+        batch: dict[int, Trial],
+        settings: dict[int, dict[str, Any]],
+        *,
+        deadline: Callable[[], float],
+        finished: Callable[[Record], None],
+        width: int,
+        base_in_space: bool,
+    ):
+        self.batch, self.settings, self.deadline, self.finished = batch, settings, deadline, finished
+        self.width, self.base_in_space = width, base_in_space
+        self.numbers: list[int] = []
+        self.live: set[int] = set()
+        self.seconds = dict.fromkeys(batch, 0.0)
+        self.trainer: Trainer | None = None
+        self._since = 0.0
+
+    def begin(self, numbers: list[int], trainer: Trainer) -> None:
+        """The ``trainer`` trains these trials from now on, in this order."""
+        self.numbers, self.live, self.trainer = numbers, set(numbers), trainer
+        self._since = time.monotonic()
+
+    def __call__(self, evaluation: int, results: dict[int, TrialResult]) -> Collection[int]:
+        seconds, self._since = time.monotonic() - self._since, time.monotonic()
+        late = time.monotonic() > self.deadline()
+        continuing = []
+        by_number = {self.numbers[index]: result for index, result in results.items()}
+        for number, result in by_number.items():
+            self.seconds[number] += seconds / len(by_number)
+            if not result.failure:
+                with quiet():
+                    self.batch[number].report(result.score, evaluation)
+        # All are reported before any is pruned, because halving compares them with each other.
+        for number, result in by_number.items():
+            state = self._state(number, result, late)
+            if state:
+                reason = OUT_OF_TIME if state == "pruned" and late else ""
+                self.finish(number, state, dataclasses.replace(result, failure=result.failure or reason))
+            else:
+                continuing.append(self.numbers.index(number))
+        return continuing
+
+    def _state(self, number: int, result: TrialResult, late: bool) -> str:
+        """How the trial has ended, if it has."""
+        if result.failure:
+            return "failed"
+        if result.final:
+            return "done"
+        # The base is never pruned, because all trials are compared with it.
+        return "pruned" if number and (late or self.batch[number].should_prune()) else ""
+
+    def finish(self, number: int, state: str, result: TrialResult) -> None:
+        """Report a trial that is over to Optuna and the user."""
+        self.live.discard(number)
+        record = Record(
+            number,
+            state,
+            self.settings[number],
+            score=result.score if result.returns else None,
+            seed_scores=list(result.returns),
+            seconds=self.seconds[number],
+            full_seconds=self.trainer.full_seconds * self.width / self.trainer.width if self.trainer else 0.0,
+            reason=result.failure,
+        )
+        tell(self.batch[number], record, in_space=number > 0 or self.base_in_space)
+        self.finished(record)

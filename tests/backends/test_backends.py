@@ -1,0 +1,115 @@
+"""Both backends follow one protocol, so that a training needs to know neither."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from proximo.backends import Backend, make_backend, stacks_seeds
+from proximo.config import Config, override
+from proximo.envs.gymnasium.by_id import from_factory
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.errors import EnvironmentFault
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.evaluators import make_evaluator
+
+import gym_toys
+import toys
+from helpers import bits
+
+SMALL = {
+    "id": "toy", "num_envs": 4, "num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "hidden_sizes": (8,),
+    "eval_episodes": 3, "normalize_reward": True, "updates_per_call": 4,
+}  # fmt: skip
+KINDS = ("jax", "gymnasium")
+
+
+def make(kind, stacked=False, make_gymnasium=gym_toys.Walk, **settings):
+    if kind == "jax":
+        return make_backend(override(Config(), {**SMALL, **settings}), toys.RandomEnds(), stacked)
+    config = override(Config(), {**SMALL, "num_workers": 0, **settings})
+    return make_backend(config, from_factory(make_gymnasium, "toy", Preprocessing()), stacked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_backend_has_every_member_of_the_protocol(kind):
+    members = {name for name in (*vars(Backend), *Backend.__annotations__) if not name.startswith("_")}
+    assert len(members) > 18
+    assert members <= set(dir(make(kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_advance_trains_and_returns_metrics_of_each_update(kind):
+    backend = make(kind)
+    state = backend.start([3])
+    before = bits(state.learner.policy)
+    backend.compile(state)
+    state, metrics = backend.advance(state, 3)
+    assert {x.shape for x in metrics.values()} == {(1, 3)}
+    assert bits(state.learner.policy) != before
+    assert int(state.learner.steps[0]) == 3 * backend.config.batch_size
+    assert backend.fault() == ""
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_template_has_the_shapes_of_a_seed_state(kind):
+    backend = make(kind, stacked=True)
+    state = backend.seed_state(backend.start([3]), 0)
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), backend.template()) == shapes
+    backend.close()
+
+
+def test_only_jax_environments_train_several_seeds_together():
+    assert [make(kind, stacked=True).stacked for kind in KINDS] == [True, False]
+    for seeds_mode, expected in (("auto", [True, False]), ("serial", [False, False])):
+        backends = [make(kind, seeds_mode=seeds_mode) for kind in KINDS]
+        assert [stacks_seeds(backend.config, backend.env) for backend in backends] == expected
+
+
+def test_joined_seeds_are_separate_again():
+    backend = make("jax", stacked=True)
+    state = backend.start([3, 4])
+    seeds = [backend.seed_state(state, i) for i in range(2)]
+    assert bits(seeds[0]) != bits(seeds[1])
+    assert bits(backend.join(seeds)) == bits(state)
+
+
+def test_restored_gymnasium_state_begins_with_new_episodes():
+    backend = make("gymnasium")
+    state = backend.start([3])
+    backend.compile(state)
+    state, _ = backend.advance(state, 3)
+    assert np.abs(state.learner.reward_scale.running_return).max() > 0
+    joined = backend.join([state])
+    assert np.abs(joined.learner.reward_scale.running_return).max() == 0
+    assert bits(joined.learner.policy) == bits(state.learner.policy)
+    backend.close()
+
+
+def test_failed_environment_ends_a_call_early_and_fails_the_next():
+    # Each environment takes 8 steps in an update, and the 20th fails.
+    backend = make("gymnasium", make_gymnasium=functools.partial(gym_toys.Misbehaving, "raise", 20))
+    state = backend.start([0])
+    backend.compile(state)
+    state, metrics = backend.advance(state, 4)
+    assert 0 < metrics["rollout/episodes"].shape[1] < 4
+    assert int(state.learner.steps[0]) == metrics["rollout/episodes"].shape[1] * backend.config.batch_size
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
+        backend.advance(state, 1)
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_is_the_evaluation_of_the_greedy_policy(kind):
+    backend = make(kind)
+    policy = backend.start([3]).learner.policy
+    episodes = backend.evaluate(policy, 7, EVALUATION_STREAM)
+    evaluator = make_evaluator(backend.env, backend.config, 3)
+    expected, other = (evaluator(policy, seed, EVALUATION_STREAM) for seed in (7, 8))
+    np.testing.assert_array_equal(episodes.episode_return, expected.episode_return)
+    assert episodes.episode_return.tolist() != other.episode_return.tolist()
+    evaluator.close()
+    backend.close()

@@ -1,0 +1,73 @@
+"""Statistics of finished episodes on Gymnasium environments, against a count by hand."""
+
+import numpy as np
+import pytest
+
+from buffers import buffer_of
+from proximo.collect.episode_tally import EpisodeTally
+
+
+def added(tally, buffer):
+    return tally.metrics(tally.add(buffer))
+
+
+def by_hand(buffers, envs):
+    """(return, length) of every finished episode, step by step."""
+    finished, total, length = [], np.zeros(envs), np.zeros(envs, int)
+    for buffer in buffers:
+        for t in range(len(buffer.reward)):
+            for i in range(envs):
+                if buffer.lost[t, i]:
+                    total[i], length[i] = 0, 0
+                    continue
+                if buffer.padding[t, i]:
+                    continue
+                total[i], length[i] = total[i] + buffer.reward[t, i], length[i] + 1
+                if buffer.terminated[t, i] or buffer.truncated[t, i]:
+                    finished.append((total[i], length[i]))
+                    total[i], length[i] = 0, 0
+    return finished
+
+
+def test_random_rollouts_agree_with_a_count_by_hand():
+    rng = np.random.default_rng(0)
+    buffers, rows = [], []
+    tally = EpisodeTally(4)
+    tally.begin(False)
+    for _ in range(6):
+        draws = {name: np.argwhere(rng.random((20, 4)) < 0.08) for name in ("terminated", "truncated", "padding", "lost")}
+        buffer = buffer_of(rng.normal(size=(20, 4)), **{name: [tuple(p) for p in places] for name, places in draws.items()})
+        buffer.padding[:-1] |= buffer.lost
+        for flags in (buffer.terminated, buffer.truncated):
+            flags &= ~buffer.padding[:-1]
+        buffers.append(buffer)
+        rows.append(added(tally, buffer))
+    finished = by_hand(buffers, 4)
+    counts = np.array([row["rollout/episodes"] for row in rows])
+    assert counts.sum() == len(finished) > 20
+    for name, column in (("return", 0), ("length", 1)):
+        mean = (np.array([row[f"rollout/{name}_mean"] for row in rows]) * counts).sum() / counts.sum()
+        assert mean == pytest.approx(np.mean([episode[column] for episode in finished]))
+
+
+def test_a_lost_life_neither_ends_an_episode_nor_its_return():
+    tally = EpisodeTally(1)
+    tally.begin(False)
+    row = added(tally, buffer_of(np.ones((6, 1)), terminated=[(5, 0)], life_lost=[(1, 0), (3, 0)]))
+    assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, 6)
+
+
+def test_first_episodes_of_a_staggered_start_do_not_count():
+    tally = EpisodeTally(1)
+    tally.begin(True)
+    row = added(tally, buffer_of(np.ones((6, 1)), truncated=[(1, 0)], terminated=[(4, 0)]))
+    assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, 3)
+
+
+def test_success_appears_once_an_environment_has_told_it():
+    tally = EpisodeTally(2)
+    tally.begin(False)
+    assert "rollout/success_rate" not in added(tally, buffer_of(np.ones((3, 2)), terminated=[(1, 0)]))
+    row = added(tally, buffer_of(np.ones((3, 2)), terminated=[(1, 0), (2, 1)], success=[(1, 0)]))
+    assert row["rollout/success_rate"] == 0.5
+    assert added(tally, buffer_of(np.ones((3, 2))))["rollout/success_rate"] == 0.0

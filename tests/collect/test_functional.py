@@ -1,0 +1,128 @@
+"""The pieces of a training, put together by the user, are the training."""
+
+import dataclasses
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proximo
+from proximo.collect import jax_vector, make_functions, make_train
+from proximo.errors import ConfigError, EnvError
+from proximo.ppo import make_hyperparameters
+from proximo.spaces import Box, Discrete
+
+import toys
+from helpers import bits, difference, small_collector, small_config, trainer
+
+GRU = {"memory": "gru", "memory_size": 8, "sequence_length": 4}
+
+
+def scanned(functions, updates):
+    """Any number of updates as one function of the state."""
+
+    def step(state, _):
+        state, rollout, episodes = functions.collect(state)
+        state, metrics = functions.update(state, rollout)
+        return state, {**metrics, **episodes}
+
+    return jax.jit(lambda state: jax.lax.scan(step, state, length=updates))
+
+
+@pytest.mark.parametrize("settings", [{}, GRU])
+def test_collect_and_update_in_a_scan_are_the_drivers_own_updates(settings):
+    config = small_config(normalize_reward=True, normalize_observation=True, **settings)
+    functions = make_functions(config, toys.RandomEnds())
+    state = functions.init(jax.random.key(0))
+    ours, metrics = scanned(functions, 3)(state)
+    collector = small_collector(normalize_reward=True, normalize_observation=True, **settings)
+    expected, theirs = jax.jit(lambda s: collector.advance(s, jnp.int32(3), 3))(collector.init(jax.random.key(0)))
+    assert difference(ours.learner.policy, expected.learner.policy) < 1e-5
+    assert difference(ours.collector.observation, expected.collector.observation) < 1e-5
+    assert set(metrics) == set(theirs)
+    assert difference(metrics["train/loss"], theirs["train/loss"]) < 1e-4
+
+
+def test_collecting_leaves_the_learner_and_learning_the_environments():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state = functions.init(jax.random.key(0))
+    collected, rollout, episodes = jax.jit(functions.collect)(state)
+    assert bits(collected.learner.policy) == bits(state.learner.policy)
+    assert {name.partition("/")[0] for name in episodes} == {"rollout"}
+    learned, metrics = jax.jit(functions.update)(collected, rollout)
+    assert bits(learned.collector.observation) == bits(collected.collector.observation)
+    assert bits(learned.learner.policy) != bits(collected.learner.policy)
+    assert "train/approx_kl" in metrics
+
+
+def test_a_reward_of_ones_own_is_learned_from():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
+    plain, _ = jax.jit(functions.update)(state, rollout)
+    more, _ = jax.jit(functions.update)(state, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
+    assert difference(plain.learner.policy, more.learner.policy) > 1e-6
+
+
+def test_nan_stops_the_learner_and_is_told():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
+    after, metrics = jax.jit(functions.update)(state, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
+    assert not after.healthy
+    assert metrics["bad/reward"] == 1
+    assert bits(after.learner.policy) == bits(state.learner.policy)
+
+
+def test_seeds_and_hyperparameters_are_vmapped_over():
+    config = small_config()
+    functions = make_functions(config, toys.RandomEnds(), seeds_axis=True)
+    rates = [make_hyperparameters(small_config(learning_rate=r).ppo) for r in ("0", "1e-2")]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rates)
+
+    def train(key, hyperparameters):
+        def step(state, _):
+            state, rollout, _ = functions.collect(state)
+            return functions.update(state, rollout)
+
+        return jax.lax.scan(step, functions.init(key, hyperparameters), length=2)[0]
+
+    key = jax.random.key(0)
+    still, moved = jax.vmap(train, in_axes=(None, 0), axis_name="seeds")(key, stacked).learner.policy.actor.readout.output.weight
+    first = functions.init(key).learner.policy.actor.readout.output.weight
+    np.testing.assert_allclose(still, first, atol=1e-6)
+    assert float(jnp.abs(moved - first).max()) > 1e-3
+
+
+def test_the_first_state_is_the_trainers():
+    functions = make_functions(small_config(), toys.RandomEnds())
+    assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(
+        trainer("none").collector.init(jax.random.key(4)).learner.policy
+    )
+
+
+def test_arguments_in_another_order_and_an_axis_that_is_not_there_are_sentences():
+    init, collect, update = make_functions(small_config(), toys.RandomEnds())
+    state = jax.eval_shape(init, jax.random.key(0))
+    _, rollout, _ = jax.eval_shape(collect, state)
+    # Without the annotations, which tests are held to.
+    collect, update = map(inspect.unwrap, (collect, update))
+    with pytest.raises(ConfigError, match=r"^collect\(state\): state is LearnerState, expected TrainState"):
+        collect(state.learner)
+    with pytest.raises(ConfigError, match=r"^update\(state, rollout\): state is Rollout, expected TrainState"):
+        update(rollout, state)
+    alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
+    with pytest.raises(ConfigError, match=r"^seeds_axis = True needs the axis: jax.vmap\(…, axis_name='seeds'\)"):
+        jax.eval_shape(alone.collect, state)
+    with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
+        inspect.unwrap(jax_vector.check_env)("gymnax:CartPole-v1", "")
+
+
+@pytest.mark.parametrize(
+    "made", [make_functions, make_train, lambda config, env: proximo.PPO(env, preset=False, log_std_init=-1.0)]
+)
+def test_settings_that_no_policy_has_a_use_for_are_told_before_anything_runs(made):
+    with pytest.raises(
+        EnvError, match=r"^log_std_init = -1\.0 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\.0\."
+    ):
+        made(small_config(log_std_init=-1.0), toys.AnySpaces(Box((3,)), Discrete(2)))

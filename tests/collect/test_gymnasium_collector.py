@@ -1,0 +1,496 @@
+"""The collector for Gymnasium environments: its rollouts are what the policy did, in every autoreset mode and with any number of workers."""
+
+import functools
+import itertools
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs
+from proximo.collect.gymnasium_programs import GymnasiumPrograms
+from proximo.collect.gymnasium_rollout import GymnasiumRollout, StepColumns
+from proximo.config import Config, override
+from proximo.envs.gymnasium.construction import from_class, from_factory, from_vector
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
+from proximo.errors import EnvironmentFault
+from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
+from proximo.ppo.rollout_processing import refresh_memory
+
+import gym_toys
+from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, shaken
+
+NONE = Preprocessing()
+SMALL = {
+    "id": "toy", "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "num_workers": 0,
+    "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True, "normalize_reward": True,
+}  # fmt: skip
+
+
+def make_collector(env=None, **settings):
+    """A collector on random walks. The caller closes its environments."""
+    env = env or from_factory(gym_toys.Walk, "toy", NONE)
+    return GymnasiumCollector(override(Config(), {**SMALL, **settings}), env)
+
+
+def make_trainer(env=None, **settings):
+    return GymnasiumTrainer(make_collector(env, **settings))
+
+
+def vector_env(mode):
+    make = functools.partial(gym_toys.CustomVector, mode=mode)
+    return from_vector(make, "toy", NONE)
+
+
+def state_of(collector, seed=0):
+    """A state whose policy is not near uniform."""
+    state = collector.init(jax.random.key(seed))
+    policy = shaken(state.learner.policy)
+    return jax.tree.map(lambda x: x, state.__class__(_with(state.learner, policy=policy), state.collector, state.healthy))
+
+
+def _with(module, **fields):
+    import dataclasses
+
+    return dataclasses.replace(module, **fields)
+
+
+@functools.cache
+def rollouts(memory="none", mode="", overlap=False, count=2):
+    """Rollouts as the learner gets them, one after the other by one policy, and that policy. Copies: a rollout buffer is filled again."""
+    env = vector_env(mode) if mode else None
+    collector = make_collector(env, **REMEMBERING[memory], sequence_length=4, overlap=overlap)
+    try:
+        return collected_by(collector, count)
+    finally:
+        collector.environments.close()
+
+
+def collect(collector, state):
+    """The next state and a rollout."""
+    after, rollout, _ = collector.collect(state.learner.policy, state.collector)
+    return _with(state, collector=after), rollout
+
+
+def collected_by(collector, count=2):
+    state, made = state_of(collector), []
+    for _ in range(count):
+        state, rollout = collect(collector, state)
+        made.append(collector.programs._rollout(jax.tree.map(jnp.array, rollout)))
+    return made, state.learner.policy
+
+
+@pytest.mark.parametrize(
+    ("memory", "mode"),
+    [
+        *((memory, "") for memory in REMEMBERING if memory != "gtrxl with identity gates"),  # to the driver it is gtrxl
+        *(
+            (memory, mode)
+            for memory in ("none", "gru", "burning in and observing", "observing over episodes")
+            for mode in ("NextStep", "SameStep", "Disabled")
+        ),
+    ],
+)
+def test_the_stored_rows_are_what_the_policy_did(memory, mode):
+    """``unroll`` from the stored memories gives the stored log-probabilities and values: ratio 1."""
+    made, policy = rollouts(memory, mode)
+    for rollout in made:
+        assert bool(jnp.any(rollout.truncated)), "or the bootstrap is not looked at"
+        assert_ratio_one(policy, rollout)
+
+
+def assert_ratio_one(policy, rollout):
+    """Unrolling sequences of four gives the stored log-probabilities, values and memories."""
+    _, distribution, value = unroll(policy, sequences_of(rollout, 4))
+    action, log_prob, stored, valid = (
+        split_sequences(x, 4) for x in (rollout.action, rollout.log_prob, rollout.value, rollout.valid)
+    )
+    np.testing.assert_allclose(np.where(valid, distribution.log_prob(action) - log_prob, 0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.where(valid, value - stored, 0), 0, atol=1e-5)
+    if jax.tree.leaves(rollout.memory):
+        renewed = refresh_memory(policy, rollout, 4)
+        assert difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory)) < 1e-5
+
+
+LOST = (5, 15)
+"""Steps of each rollout in which a worker is killed: in the middle of a sequence, and the last one."""
+
+
+@pytest.fixture(scope="module")
+def killed_vector_env():
+    vector_env = make_collector(num_workers=2).environments.open()
+    kill_first_worker(vector_env, [t + 16 * rollout for t in LOST for rollout in range(6)])
+    yield vector_env
+    vector_env.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": "gru"},
+        {"memory": "gru", "reset_memory": False},
+        pytest.param(
+            {"memory": "gru", "reset_memory": False, "burn_in": 2, "observe_reward": True}, marks=pytest.mark.slow, id="burn-in"
+        ),
+    ],
+)
+def test_first_minibatch_has_ratio_one_with_lost_workers(killed_vector_env, settings):
+    collector = make_collector(num_workers=2, sequence_length=4, **settings)
+    collector.environments.vector_env = killed_vector_env
+    made, policy = collected_by(collector)
+    expected = np.ones((16, 4), bool)
+    expected[np.ix_(LOST, (0, 1))] = False
+    for rollout in made:
+        np.testing.assert_array_equal(rollout.valid, expected)
+        assert_ratio_one(policy, rollout)
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_what_was_done_before_is_observed_within_an_episode_only(mode):
+    for rollout in rollouts("observing", mode)[0]:
+        action, reward = (np.asarray(rollout.observation[name]) for name in ("previous_action", "previous_reward"))
+        episode_start, valid = np.asarray(rollout.episode_start), np.asarray(rollout.valid)
+        assert (action[episode_start] == 0).all()
+        assert (reward[episode_start] == 0).all()
+        within = ~episode_start[1:] & valid[1:]
+        taken = np.eye(action.shape[-1])[np.asarray(rollout.action)]
+        assert within.sum() > 20
+        assert (action[1:][within] == taken[:-1][within]).all()
+        assert (reward[1:, :, 0][within] == np.asarray(rollout.reward)[:-1][within]).all()
+
+
+def test_what_was_done_before_goes_over_from_rollout_to_rollout():
+    one, other = rollouts("observing")[0]
+    assert not bool(other.episode_start[0].all())
+    expected = jnp.where(other.episode_start[0], 0.0, one.reward[-1])
+    assert (other.observation["previous_reward"][0, :, 0] == expected).all()
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_carried_memory_observes_every_reward_once_across_episodes(mode):
+    """Values in the row after each transition, from the first row of the first rollout on, without autoreset steps."""
+    made, _ = rollouts("observing over episodes", mode)
+    names = ("reward", "action", "valid", "episode_start", "terminated", "truncated")
+    reward, action, valid, episode_start, *ends = (np.concatenate([getattr(rollout, name) for rollout in made]) for name in names)
+    seen = {name: np.concatenate([rollout.observation[name] for rollout in made]) for name in made[0].observation}
+    assert (ends[0] | ends[1]).sum(0).min() > 1
+    assert (~valid).any() == (mode == "NextStep")
+    for i in range(4):
+        rows = np.flatnonzero(valid[:, i])
+        rewards, actions = (seen[f"previous_{name}"][rows, i] for name in ("reward", "action"))
+        assert episode_start[rows, i].sum() > 2
+        assert (rewards[1:, 0] == reward[rows[:-1], i]).all()
+        assert (actions[1:] == np.eye(3)[action[rows[:-1], i]]).all()
+        assert not rewards[0].any()
+        assert not actions[0].any()
+    late = jax.tree.map(lambda x: x[-2:], (made[0].observation, made[0].episode_start, made[0].valid))
+    assert bits(made[1].burn_in_steps) == bits(late)
+    assert (made[0].last_observation["previous_reward"] == made[1].observation["previous_reward"][0]).all()
+
+
+def test_rows_to_burn_in_on_are_the_last_ones_of_the_rollout_before():
+    one, other = rollouts("burning in and observing")[0]
+    assert not one.burn_in_steps.valid.any()
+    late = jax.tree.map(lambda x: x[-2:], (one.observation, one.episode_start, one.valid))
+    assert bits(other.burn_in_steps) == bits(late)
+
+
+def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+    (one, other), policy = rollouts("burning in and observing")
+    before = jax.tree.map(lambda m: m[0], other.memory)
+    assert difference(run_burn_in(policy, before, other.burn_in_steps), one.last_memory) < 1e-5
+    for wrong in (policy.init_memory(4), jax.tree.map(lambda m: m[0], one.memory)):
+        assert difference(run_burn_in(policy, wrong, other.burn_in_steps), one.last_memory) > 1e-3
+
+
+@pytest.mark.parametrize("large", [0, 20, 10**9])
+def test_large_arrays_travel_beside_the_vector(monkeypatch, large):
+    """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
+    monkeypatch.setattr(gymnasium_programs, "LARGE", large)
+    collector = make_collector(towers="separate", hidden_sizes=(8, 8))
+    policy = state_of(collector).learner.policy
+    packed = collector.programs._pack(policy)
+    arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
+    assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
+    assert len(packed) > 2 or large == 10**9
+    assert bits(collector.programs._unpack(packed)) == bits(policy)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_with_first_shifted_by_one_the_rows_do_not_fit(memory):
+    made, policy = rollouts(memory)
+    rollout = made[0]
+    before = jax.tree.map(lambda m: m[0], rollout.memory)
+    shifted = jnp.roll(rollout.episode_start, 1, axis=0)
+    _, distribution, _ = policy.unroll(before, rollout.observation, shifted, rollout.valid)
+    assert float(jnp.max(jnp.abs(distribution.log_prob(rollout.action) - rollout.log_prob))) > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
+    """Against the policy stepped by hand along the rows; the memory before the step would give another value."""
+    env = vector_env(mode) if mode else None
+    collector = make_collector(env, **MEMORIES["gru"], sequence_length=4)
+    state = state_of(collector)
+    policy = state.learner.policy
+    finals = []
+    original = collector.programs.final_value
+
+    def final_value(size, policy, final, memory, previous):
+        finals.append(jnp.array(final[0]))
+        return original(size, policy, final, memory, previous)
+
+    collector.programs.final_value = final_value
+    _, rollout = collect(collector, state)
+    memory, never = policy.init_memory(4), jnp.zeros(4, bool)
+    left = iter(finals)
+    apart = 0.0
+    for t in range(16):
+        before = memory
+        observation = jnp.array(rollout.observation[0][t])
+        memory, _, _, _ = policy.step(
+            memory, observation, jnp.array(rollout.episode_start[t]), ~jnp.array(rollout.padding[t]), None
+        )
+        here = rollout.truncated[t]
+        if here.any():
+            final = next(left)
+            expected = np.asarray(policy.value(memory, final, never))
+            np.testing.assert_allclose(rollout.bootstrap_value[t][here], expected[here], atol=1e-5)
+            apart = max(apart, float(np.abs(np.asarray(policy.value(before, final, never)) - expected)[here].max()))
+            # The final observation holds the number of its step: one more than the observation before it.
+            np.testing.assert_array_equal(final[here, 1], rollout.observation[0][t, here, 1] + 1)
+        assert (rollout.bootstrap_value[t][~here] == 0).all()
+    assert next(left, None) is None
+    assert apart > 1e-3
+    collector.environments.close()
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_what_follows_a_rollout_is_what_the_next_one_begins_with(memory, mode):
+    made, _ = rollouts(memory, mode, count=6)
+    openings = 0
+    for one, next_one in itertools.pairwise(made):
+        np.testing.assert_array_equal(one.last_episode_start, next_one.episode_start[0])
+        np.testing.assert_array_equal(jax.tree.leaves(one.last_observation)[0], jax.tree.leaves(next_one.observation)[0][0])
+        valid = np.asarray(next_one.valid[0])
+        np.testing.assert_allclose(np.asarray(one.last_value)[valid], np.asarray(next_one.value[0])[valid], atol=1e-5)
+        openings += int(one.last_episode_start.sum())
+    assert openings > 0, "an episode that opens at a seam is among them"
+
+
+def test_no_two_rollouts_have_the_same_noise():
+    for settings in ({}, {"learner_lag": 1}):
+        trainer = make_trainer(**settings)
+        state, keys = trainer.collector.init(jax.random.key(3)), []
+        for _ in range(4):
+            state, _ = trainer.update(state)
+            keys.append(tuple(np.asarray(jax.random.key_data(state.collector.key)).tolist()))
+        trainer.close()
+        assert len(set(keys)) == 4
+
+
+def test_a_fresh_start_forgets_memory_and_running_returns_and_nothing_else():
+    trainer = make_trainer(**MEMORIES["gru"])
+    state = trainer.collector.init(jax.random.key(3))
+    for _ in range(2):
+        state, _ = trainer.update(state)
+    scale = state.learner.reward_scale
+    assert float(jnp.abs(scale.running_return).max()) > 0
+    restarted, rollout = collect(trainer.collector, trainer.begin(state))
+    assert float(jnp.abs(restarted.learner.reward_scale.running_return).max()) == 0
+    assert bits(restarted.learner.reward_scale.statistics) == bits(scale.statistics)
+    assert bits(restarted.learner.policy) == bits(state.learner.policy)
+    assert all(float(jnp.abs(leaf[0]).max()) == 0 for leaf in jax.tree.leaves(rollout.memory))
+    assert rollout.episode_start[0].all()
+    trainer.close()
+
+
+def test_a_fault_while_collecting_ahead_is_told_after_the_update_beside_it():
+    env = from_factory(functools.partial(gym_toys.Misbehaving, "raise", 40), "toy", NONE)
+    trainer = make_trainer(env, learner_lag=1)
+    state = trainer.collector.init(jax.random.key(0))
+    before = bits(state.learner.policy)
+    state, _ = trainer.update(state)  # steps 1 … 32: the first rollout, and the one ahead
+    state, _ = trainer.update(state)  # the next one ahead fails; what was learned at the same time stays
+    assert bits(state.learner.policy) != before
+    assert int(state.learner.steps[0]) == 128
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
+        trainer.update(state)
+    trainer.close()
+
+
+def assert_equal_rollouts(a: GymnasiumRollout, b: GymnasiumRollout):
+    for name in ("episode_start", "padding", "packed", "reward", "terminated", "truncated", "bootstrap_value"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    for x, y in zip(a.observation, b.observation, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_number_of_workers_changes_no_bit(memory):
+    collectors = [make_collector(num_workers=n, **MEMORIES[memory]) for n in (0, 1, 2)]
+    states = [state_of(collector) for collector in collectors]
+    for _ in range(2):
+        results = [collect(collector, state) for collector, state in zip(collectors, states, strict=True)]
+        states = [state for state, _ in results]
+        for _, other in results[1:]:
+            assert_equal_rollouts(results[0][1], other)
+    for collector in collectors:
+        collector.environments.close()
+
+
+def test_overlap_gives_the_same_rollouts_but_for_rounding():
+    plain, _ = rollouts("gru")
+    overlapped, _ = rollouts("gru", overlap=True)
+    for a, b in zip(plain, overlapped, strict=True):
+        np.testing.assert_array_equal(a.episode_start, b.episode_start)
+        np.testing.assert_array_equal(a.reward, b.reward)
+        np.testing.assert_array_equal(a.action, b.action)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            np.testing.assert_allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), atol=1e-5)
+
+
+def trained(updates=4, **settings):
+    trainer = make_trainer(**{"num_epochs": 2, "num_minibatches": 2, **settings})
+    state, metrics = trainer.collector.init(jax.random.key(3)), []
+    for _ in range(updates):
+        state, row = trainer.update(state)
+        metrics.append(row)
+    trainer.close()
+    return state, metrics
+
+
+@pytest.mark.parametrize("settings", [{}, {"learner_lag": 1}, {"learner_lag": 1, "num_workers": 2, "overlap": True}])
+def test_a_training_is_deterministic(settings):
+    one, _ = trained(**settings)
+    two, _ = trained(**settings)
+    assert bits(one) == bits(two)
+    assert bool(one.healthy)
+
+
+def test_a_learner_without_lag_begins_at_ratio_one_and_one_behind_does_not():
+    _, here = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2")
+    assert all(abs(row["train/ratio_max"] - 1) < 1e-5 and abs(row["train/ratio_min"] - 1) < 1e-5 for row in here)
+    _, behind = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2", learner_lag=1)
+    assert abs(behind[0]["train/ratio_max"] - 1) < 1e-5, "the first rollout is by the first policy"
+    assert all(row["train/ratio_max"] - 1 > 1e-3 for row in behind[1:])
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_shares_of_the_time_add_up(lag):
+    _, metrics = trained(learner_lag=lag)
+    for row in metrics:
+        total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
+        assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def buffer_with(lost, episode_start, padding=None, terminated=None):
+    """Four steps of one environment, in which it is lost at ``lost``."""
+    steps = 4
+
+    def flags(places, rows=steps):
+        flags = np.zeros((rows, 1), bool)
+        flags[list(places)] = True
+        return flags
+
+    zeros = np.zeros((steps, 1))
+    return RolloutBuffer(
+        observation=(np.zeros((steps + 1, 1, 2), np.float32),), episode_start=flags(episode_start, steps + 1), action=zeros.astype(np.int64),
+        reward=np.ones((steps, 1), np.float32), terminated=flags(terminated or ()), truncated=flags(()), life_lost=flags(()),
+        padding=flags((*lost, *(padding or ())), steps + 1), lost=flags(lost), success=zeros.astype(np.int8), final_observation=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("buffer", "truncated"),
+    [
+        (buffer_with(lost=[2], episode_start=[0, 3]), {1: 12.0, 2: 0.0}),
+        (buffer_with(lost=[0], episode_start=[1]), {0: 0.0}),  # the row before lies in the rollout before
+        (buffer_with(lost=[2], episode_start=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
+        (buffer_with(lost=[2], episode_start=[0, 3], terminated=[1]), {2: 0.0}),  # it had terminated, which stays a termination
+        (buffer_with(lost=[2], episode_start=[0, 3], padding=[1]), {2: 0.0}),  # a filler has nothing to bootstrap
+        (buffer_with(lost=[1, 2], episode_start=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
+    ],
+)
+def test_a_lost_environment_is_truncated_before_the_invalid_row(buffer, truncated):
+    packed = np.zeros((4, 1, 4), np.float32)
+    packed[:, 0, -1] = 10 + np.arange(4)  # the value of row t is 10 + t
+    others = {"policy": (jnp.zeros(1),), "memory": (), "last_memory": ()}
+    rollout = GymnasiumRollout.of(buffer, StepColumns.of((), ()), packed, np.zeros((4, 1), np.float32), **others)
+    assert {int(t): float(rollout.bootstrap_value[t, 0]) for t in np.flatnonzero(rollout.truncated[:, 0])} == truncated
+    np.testing.assert_array_equal(buffer.truncated, np.zeros((4, 1), bool), "what the environment said stays")
+
+
+def test_a_lost_life_terminates_for_the_learner_and_for_nobody_else():
+    env = from_factory(gym_toys.Lives, "toy", Preprocessing(life_loss=True))
+    collector = make_collector(env, normalize_observation=False)
+    state = collector.init(jax.random.key(0))
+    _, rollout, metrics = collector.collect(state.learner.policy, state.collector)
+    np.testing.assert_array_equal(np.flatnonzero(rollout.terminated[:, 0]), [3, 7, 11, 15])
+    np.testing.assert_array_equal(np.flatnonzero(rollout.episode_start[:, 0]), [0, 12])
+    assert metrics["rollout/episodes"] == 4
+    assert metrics["rollout/return_mean"] == 24.0, "all three lives"
+    collector.environments.close()
+
+
+def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
+    trainer = make_trainer(from_factory(gym_toys.Parts, "toy", NONE), encoder="auto", normalize_observation=False, num_envs=2)
+    state = trainer.collector.init(jax.random.key(0))
+    for _ in range(2):
+        state, metrics = trainer.update(state)
+    assert metrics["rollout/episodes"] > 0
+    assert bool(state.healthy)
+    trainer.close()
+
+
+@pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+def test_collected_actions_are_always_allowed_by_the_mask(of):
+    """The environments raise for a forbidden action, and their episodes end at different times."""
+    config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
+    for mode in ("", "NextStep", "SameStep", "Disabled"):
+        make = functools.partial(gym_toys.MaskedCustomVector, mode=mode, of=of)
+        collector = GymnasiumCollector(
+            config, from_vector(make, "toy", NONE) if mode else from_factory(of, "toy", NONE), programs
+        )
+        state, programs = state_of(collector), collector.programs
+        for _ in range(3):
+            state, rollout = collect(collector, state)
+            assert ((rollout.terminated | rollout.truncated).sum(0) > 0).all(), mode
+            log_prob = rollout.packed[..., collector.programs.columns.log_prob][~rollout.padding[:-1]]
+            np.testing.assert_allclose(log_prob, 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
+        collector.environments.close()
+
+
+def test_a_class_without_a_base_is_an_environment_too():
+    trainer = make_trainer(from_class(gym_toys.Unbased, {}, "toy", NONE))
+    _, metrics = trainer.update(trainer.collector.init(jax.random.key(0)))
+    assert metrics["rollout/length_mean"] == 4
+    trainer.close()
+
+
+def test_every_environment_of_a_half_bounded_box_gets_actions_in_its_space():
+    class Checked(gym_toys.Countdown):
+        action_space = gym.spaces.Box(np.array([-1.0, 0.0, -np.inf]), np.array([0.1, np.inf, np.inf]), dtype=np.float64)
+
+        def step(self, action):
+            assert self.action_space.contains(action), action
+            return super().step(0)
+
+    trainer = make_trainer(from_factory(Checked, "toy", NONE), log_std_init=1.0)
+    state = trainer.collector.init(jax.random.key(0))
+    for _ in range(3):
+        state, _ = trainer.update(state)
+    _, rollout = collect(trainer.collector, state)
+    sampled = rollout.packed[..., trainer.collector.programs.columns.action]
+    assert sampled[..., 0].max() > 1, "never stored clipped"
+    trainer.close()
+
+
+def test_programs_know_where_actions_lie():
+    env = from_factory(gym_toys.Parts, "toy", NONE)
+    programs = GymnasiumPrograms(override(Config(), SMALL), env)
+    assert programs.columns == StepColumns(env_action=slice(0, 2), action=slice(2, 4), log_prob=4, value=5)

@@ -1,0 +1,191 @@
+"""An environment is held against the protocol before anything is compiled."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.collect import jax_vector
+from proximo.errors import EnvError
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+import toys
+from helpers import small_collector
+from toys import Counting
+
+
+class Variant(Counting):
+    """``Counting`` with one mistake."""
+
+    def __init__(self, **parts):
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def step_with(change):
+    """A step whose result is changed."""
+    return lambda key, state, action, params: change(Counting().step(key, state, action, params))
+
+
+MISTAKES = {
+    "an observation of another shape than the space": (
+        {"observation_space": Box((3,))},
+        r"reset returns an observation of shape \(2,\): its observation space is Box\(3,\)",
+    ),
+    "an observation of another shape after a step": (
+        {"step": step_with(lambda r: (r[0], r[1][None], *r[2:]))},
+        r"step returns an observation of shape \(1, 2\)",
+    ),
+    "five results": ({"step": step_with(lambda r: r[:5])}, r"returns 5 values: expected \(state, observation, reward,"),
+    "an observation that steps make of another kind": (
+        {"reset": lambda key, params: (Counting().reset(key, params)[0], jnp.zeros(2, jnp.int32))},
+        r"step returns an observation of float32, where reset returns int32: use one type",
+    ),
+    "floats in a space of bytes": (
+        {"observation_space": Box((2,), 0, 255, "uint8")},
+        r"reset returns an observation of float32: its observation space is Box\(2,\) uint8",
+    ),
+    "no info": ({"step": step_with(lambda r: (*r[:5], None))}, r"returns None as info: expected a dict"),
+    "success with an axis": (
+        {"step": step_with(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)}))},
+        r"as info: expected a dict, in it a single number where it has success",
+    ),
+    "a reward that is None": ({"step": step_with(lambda r: (*r[:2], None, *r[3:]))}, r"reward of type NoneType"),
+    "a complex reward": ({"step": step_with(lambda r: (*r[:2], r[2] + 1j, *r[3:]))}, r"reward of complex64: expected float32"),
+    "a termination that is a number": ({"step": step_with(lambda r: (*r[:3], 0.5 * r[2], *r[4:]))}, r"expected bool"),
+    "an error inside": (
+        {"step": step_with(lambda r: r[9])},
+        r"step raised IndexError: tuple index out of range \(test_jax_vector.py, line \d+\)",
+    ),
+    "a reward with an axis": (
+        {"step": step_with(lambda r: (*r[:2], r[2][None], *r[3:]))},
+        r"reward of shape \(1,\): expected a single number",
+    ),
+    "a termination with an axis": (
+        {"step": step_with(lambda r: (*r[:3], r[3][None], *r[4:]))},
+        r"terminated of shape \(1,\)",
+    ),
+    "a state of another structure": ({"step": step_with(lambda r: (r[0][0], *r[1:]))}, r"state of another structure"),
+    "an observation of a discrete space with an axis": (
+        {"observation_space": Discrete(4)},
+        r"observation of shape \(2,\): its observation space is Discrete\(4\)",
+    ),
+}
+PARTS = toys.masked(toys.PARTS, 3)
+
+
+def parts_with(name, part):
+    """An environment whose observation has one part that is not as its space says."""
+
+    class Wrong(toys.AnySpaces):
+        def reset(self, key, params):
+            state, observation = super().reset(key, params)
+            return state, {**observation, name: part(observation[name])}
+
+    return Wrong(PARTS, Discrete(3))
+
+
+WRONG_PARTS = {
+    "another shape": ("level", lambda x: x[None], r"reset returns an observation of shape \{.*'level': \(1,\)"),
+    "another structure": ("body", lambda x: list(x), r"reset returns an observation of shape .*\[\(3,\), \(3,\), \(2, 2\)\]"),
+    "floats as bytes": (
+        "camera",
+        lambda x: x / 255.0,
+        r"reset returns an observation whose \['camera'\] is of float32: its observation space is Dict\(",
+    ),
+    "floats as bits": ("action_mask", lambda x: 1.0 * x, r"observation whose \['action_mask'\] is of float32"),
+    "a step of another type": (
+        "body",
+        lambda x: (x[0].astype(jnp.int32), *x[1:]),
+        r"step returns an observation whose \['body'\]\[0\] is of float32, where reset returns int32: use one type",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_PARTS)
+def test_a_mistake_in_a_part_of_an_observation_is_named_with_its_place(mistake):
+    name, part, message = WRONG_PARTS[mistake]
+    with pytest.raises(EnvError, match=message):
+        small_collector(parts_with(name, part))
+
+
+ACTIONS = {
+    "one of some": (Discrete(3, 2), 3),
+    "several choices": (MultiDiscrete((3, 1, 2), (0, 4, -1), (1, 3)), 6),
+    "bits": (MultiBinary((2, 2)), 8),
+    "bounded": (Box((2,), -1.0, 1.0), 0),
+}
+
+
+# A camera takes seconds to compile, and its encoder knows nothing of actions: it is in one of the cases.
+PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if name != "camera"))
+
+
+@pytest.mark.parametrize("actions", ["one of some", "bounded"])
+def test_observations_of_parts_are_trained_on_with_a_mask_and_without(actions):
+    action_space, entries = ACTIONS[actions]
+    parts = toys.PARTS if actions == "one of some" else PLAIN_PARTS
+    space = toys.masked(parts, entries) if entries else parts
+    collector = small_collector(
+        toys.AnySpaces(space, action_space), num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0
+    )
+    state, metrics = jax.jit(collector.advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(3), 3)
+    assert bool(state.healthy)
+    assert np.isfinite(metrics["train/loss"]).all()
+    assert metrics["train/ratio_max"][0] > 1.0
+    statistics = state.learner.policy.normalizer["body"][0]
+    assert statistics.count.tolist() == [3 * 16, 0]
+    assert jnp.all(jnp.abs(statistics.mean - 3.0) < 1.5)
+
+
+def test_the_action_that_an_environment_is_tried_with_is_one_that_the_policy_gives():
+    for action_space, _ in ACTIONS.values():
+        env = toys.AnySpaces(Box((3,)), action_space)
+        collector = small_collector(env)
+        policy = collector.init_policy(jax.random.key(0))
+        noise = policy.actor.noise(jax.random.key(0), (1,))
+        episode_start = jnp.ones(1, bool)
+        action = policy.to_space(policy.act(policy.init_memory(1), jnp.ones((1, 3)), episode_start, episode_start, noise)[1])[0]
+        tried = jax_vector._example_action(env)
+        assert (action.shape, action.dtype) == (tried.shape, tried.dtype)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_an_environment_is_named(mistake):
+    parts, message = MISTAKES[mistake]
+    with pytest.raises(EnvError, match=message):
+        small_collector(Variant(**parts))
+
+
+def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
+    collector = small_collector(Variant(step=step_with(lambda r: (r[0], r[1], 1.0, False, False, {}))))
+    assert collector.init(jax.random.key(0)).healthy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: ((r[0][0] + 0.5, r[0][1]), *r[1:]),
+        lambda r: ((jnp.stack([r[0][0]] * 2), r[0][1]), *r[1:]),
+    ],
+    ids=["an integer that becomes a fraction", "a number that becomes an array"],
+)
+def test_a_state_that_changes_its_kind_is_an_error_and_not_cut_to_fit(change):
+    with pytest.raises(EnvError, match="state"):
+        small_collector(Variant(step=step_with(change)))
+
+
+def test_rows_are_computed_only_where_some_environment_needs_them():
+    runs = []
+
+    def compute():
+        jax.debug.callback(lambda: runs.append(1))
+        return jnp.array([1.0, 2.0])
+
+    where = jax.jit(lambda condition: jax_vector.where_any(condition, compute, jnp.zeros(2), False))
+    assert where(jnp.array([False, False])).tolist() == [0.0, 0.0]
+    jax.effects_barrier()
+    assert runs == []
+    assert where(jnp.array([False, True])).tolist() == [0.0, 2.0]
+    jax.effects_barrier()
+    assert runs == [1]

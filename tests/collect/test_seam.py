@@ -1,0 +1,128 @@
+"""Law: between two rollouts nothing is lost and nothing comes twice."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.ppo.minibatches import run_burn_in
+from proximo.types import BurnIn
+
+from helpers import REMEMBERING, difference, small_collector
+from toys import Counting, RandomEnds
+
+STEPS, ENVS = 10, 4
+
+
+@functools.cache
+def two_rollouts(burn_in=0):
+    settings = {"memory": "gru", "normalize_observation": False, "sequence_length": 5, "burn_in": burn_in}
+    collector = small_collector(Counting(), num_steps=STEPS, **settings)
+    state = collector.init(jax.random.key(0))
+    collect = jax.jit(collector.collect)
+    policy = state.learner.policy
+    between, episode_start, metrics_1 = collect(policy, state.collector)
+    end, second, metrics_2 = collect(policy, between)
+    return policy, (episode_start, second), end, (metrics_1, metrics_2)
+
+
+def joined(rollouts, name):
+    return np.concatenate([np.asarray(getattr(rollout, name)) for rollout in rollouts])
+
+
+def broken_steps(rollouts):
+    """How many rows do not continue the one before: time counts up within an episode and starts at 0 after an end."""
+    observation, reward, episode_start = (joined(rollouts, name) for name in ("observation", "reward", "episode_start"))
+    done = joined(rollouts, "terminated") | joined(rollouts, "truncated")
+    time = observation[..., 0]
+    expected_time = np.where(done[:-1], 0.0, reward[:-1])
+    wrong = (time[1:] != expected_time) | (episode_start[1:] != done[:-1]) | (reward[1:] != time[1:] + 1)
+    return int(wrong.sum())
+
+
+def test_every_transition_appears_exactly_once():
+    _, rollouts, _, _ = two_rollouts()
+    assert joined(rollouts, "terminated").sum() > 8
+    assert broken_steps(rollouts) == 0
+    assert np.all(joined(rollouts, "episode_start")[0])
+
+
+def test_the_check_detects_a_lost_or_a_repeated_seam():
+    _, (episode_start, second), _, _ = two_rollouts()
+    rows = jax.tree.map(lambda x: x[:-1], dataclasses.replace(episode_start, memory=(), last_memory=()))
+    assert broken_steps((rows, second)) > 0
+    assert broken_steps((episode_start, episode_start)) > 0
+    shifted = dataclasses.replace(second, episode_start=jnp.roll(second.episode_start, 1, 0))
+    assert broken_steps((episode_start, shifted)) > 0
+
+
+def test_what_follows_the_last_row_begins_the_next_rollout():
+    _, (episode_start, second), end, _ = two_rollouts()
+    assert jnp.array_equal(episode_start.last_observation, second.observation[0])
+    assert jnp.array_equal(episode_start.last_episode_start, second.episode_start[0])
+    assert difference(episode_start.last_value, second.value[0]) < 1e-6
+    assert all(
+        jnp.array_equal(a, b[0])
+        for a, b in zip(jax.tree.leaves(episode_start.last_memory), jax.tree.leaves(second.memory), strict=True)
+    )
+    assert jnp.array_equal(second.last_observation, end.observation)
+
+
+@pytest.mark.parametrize("length", [5])
+def test_stored_memories_are_those_before_each_sequence_of_one_long_rollout(length):
+    policy, rollouts, end, _ = two_rollouts()
+    observation, episode_start = jnp.asarray(joined(rollouts, "observation")), jnp.asarray(joined(rollouts, "episode_start"))
+    stored = [np.asarray(leaf) for rollout in rollouts for leaf in jax.tree.leaves(rollout.memory)]
+    unroll = jax.jit(lambda memory, x, episode_start: policy.unroll(memory, x, episode_start, jnp.ones_like(episode_start))[0])
+    memory = policy.init_memory(ENVS)
+    for before in np.concatenate(stored):
+        assert difference(memory, (before,)) < 1e-5
+        memory = unroll(memory, observation[:length], episode_start[:length])
+        observation, episode_start = observation[length:], episode_start[length:]
+    assert difference(memory, end.memory) < 1e-5
+
+
+def test_statistics_count_whole_episodes_and_only_those():
+    _, rollouts, _, metrics = two_rollouts()
+    ends = 0
+    for rollout, metric in zip(rollouts, metrics, strict=True):
+        done = np.asarray(rollout.terminated)
+        lengths = np.asarray(rollout.reward)[done]
+        ends += len(lengths)
+        assert float(metric["rollout/episodes"]) == len(lengths)
+        assert float(metric["rollout/length_mean"]) == pytest.approx(lengths.mean())
+        assert float(metric["rollout/return_mean"]) == pytest.approx((lengths * (lengths + 1) / 2).mean())
+        diluted = np.asarray(rollout.reward).sum() / done.size
+        assert float(metric["rollout/return_mean"]) != pytest.approx(diluted, rel=0.05)
+    assert ends > 8
+
+
+def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+    """By one policy: warmed from where the rows begin it is the memory that acting ended with; from nothing, from elsewhere or
+    over other rows it is not."""
+    policy, (episode_start, second), _, _ = two_rollouts(3)
+    before = jax.tree.map(lambda m: m[0], second.memory)
+    assert difference(run_burn_in(policy, before, second.burn_in_steps), episode_start.last_memory) < 1e-6
+    empty, older = policy.init_memory(ENVS), jax.tree.map(lambda m: m[0], episode_start.memory)
+    late = jax.tree.map(lambda x: x[-4:-1], (episode_start.observation, episode_start.episode_start, episode_start.valid))
+    for memory, rows in ((empty, second.burn_in_steps), (older, second.burn_in_steps), (before, BurnIn(*late))):
+        assert difference(run_burn_in(policy, memory, rows), episode_start.last_memory) > 1e-3
+
+
+def test_carried_memory_observes_every_reward_across_episodes_and_rollouts():
+    collector = small_collector(RandomEnds(), **REMEMBERING["observing over episodes"], sequence_length=4)
+    state = collector.init(jax.random.key(0))
+    collect, made, collector = jax.jit(collector.collect), [], state.collector
+    for _ in range(2):
+        collector, rollout, _ = collect(state.learner.policy, collector)
+        made.append(rollout)
+    seen = {name: np.concatenate([rollout.observation[name] for rollout in made]) for name in made[0].observation}
+    assert joined(made, "episode_start")[1:].sum() > 4
+    assert (seen["previous_reward"][1:, :, 0] == joined(made, "reward")[:-1]).all()
+    assert (seen["previous_action"][1:] == np.eye(2)[joined(made, "action")[:-1]]).all()
+    assert not seen["previous_reward"][0].any()
+    assert not seen["previous_action"][0].any()
+    assert (made[0].last_observation["previous_reward"] == made[1].observation["previous_reward"][0]).all()

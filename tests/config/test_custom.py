@@ -1,0 +1,153 @@
+"""Networks and losses of the user's in runs: kept by name, found again, given again, never imported for a stranger."""
+
+import functools
+
+import pytest
+
+import proximo
+from commands import BATCH, SMALL, copied, final_state, trained
+from proximo.cli import main
+from proximo.custom_code import is_users_function
+from proximo.errors import CheckpointError, ConfigError
+from proximo.publish import pull, push
+from proximo.storage import run_directory
+
+import custom_networks as networks
+
+CUSTOM = {"encoder": networks.Encoder, "memory": networks.Memory, "objective": networks.simple_policy_optimization}
+NAMES = {name: f"custom_networks:{code.__name__}" for name, code in CUSTOM.items()}
+WITHOUT = {"hidden_sizes": (64, 64), "memory_size": 128}
+"""What networks of proximo's have, at its default."""
+
+
+def local_encoder(key, space):
+    return networks.Encoder(key, space)
+
+
+local_encoder.__qualname__ = "somewhere.<locals>.local_encoder"
+
+
+def run_of(runs_dir, name, **settings):
+    """The run of a small training by objects, which a command line cannot give."""
+    given = {**SMALL, **WITHOUT, **settings, "runs_dir": str(runs_dir), "name": name}
+    [result] = proximo.train(config=proximo.make_config("proximo:PocMemory", given, preset=False))
+    return result.run_dir
+
+
+@pytest.fixture(scope="module")
+def by_object(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("runs"), "object", sequence_length=4, **CUSTOM)
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("runs"), "lost", encoder=local_encoder)
+
+
+def test_name_trains_to_the_same_bits_as_the_object(by_object, tmp_path):
+    config = run_directory.read_config(by_object)
+    assert {name: getattr(config.network, name, getattr(config.ppo, name, None)) for name in NAMES} == NAMES
+    by_name = trained(tmp_path, "name", "proximo:PocMemory", sequence_length=4, hidden_sizes="64,64", **NAMES)
+    assert final_state(by_name) == final_state(by_object)
+
+
+def test_commands_accept_a_run_with_custom_networks(by_object, tmp_path, capsys):
+    assert main(["eval", str(by_object), "--episodes", "4"]) == 0
+    assert main(["export", str(by_object), "--format", "numpy", "--out", str(tmp_path / "out")]) == 0
+    assert main(["report", str(by_object), "--out", str(tmp_path / "report.html")]) == 0
+
+
+def test_run_with_custom_networks_resumes_to_the_same_bits(by_object, tmp_path):
+    class Stop:
+        def on_evaluation(self, result):
+            return result.step >= 10 * BATCH
+
+    settings = {**SMALL, **WITHOUT, **CUSTOM, "sequence_length": 4, "runs_dir": str(tmp_path), "name": "half"}
+    [half] = proximo.train(config=proximo.make_config("proximo:PocMemory", settings, preset=False), callbacks=[Stop()])
+    assert half.stopped
+    proximo.resume(half.run_dir)
+    assert final_state(half.run_dir) == final_state(by_object)
+
+
+def test_object_without_a_name_must_be_given_again(lost, tmp_path):
+    with pytest.raises(ConfigError, match=r"^encoder = <test_custom.somewhere.local_encoder> was an object.*give it again"):
+        proximo.load_policy(lost)
+    policy = proximo.load_policy(lost, encoder=local_encoder)
+    assert policy.actor_critic.custom_part("encoder").layers
+    assert proximo.load(lost, encoder=local_encoder).step == SMALL["total_steps"]
+    more = copied(lost, tmp_path / "more")
+    proximo.resume(more, encoder=local_encoder, total_steps=SMALL["total_steps"] + BATCH)
+    with pytest.raises(ConfigError, match=r"this run has no custom object there, critic is auto"):
+        proximo.load_policy(lost, critic=networks.Critic)
+    with pytest.raises(ConfigError, match=r"there is no setting 'encodr' \(did you mean 'encoder'\?\)"):
+        proximo.load_policy(lost, encodr=networks.Encoder)
+
+
+def test_resume_cannot_drop_custom_code(by_object, lost, tmp_path):
+    """The run stays as it was, whatever was tried."""
+    run = copied(by_object, tmp_path)
+    before = (run / "config.yaml").read_bytes()
+    more = str(SMALL["total_steps"] + BATCH)
+    assert main(["train", "--resume", str(run), "--total-steps", more, "--encoder", "mlp"]) == 2
+    assert main(["train", "--resume", str(run), "--total-steps", more, "--objective", "clip"]) == 2
+    assert main(["train", "--resume", str(run), "--total-steps", more, "--objective", "custom_networks:no_loss"]) == 2
+    with pytest.raises(ConfigError, match="objective cannot change when a run is resumed"):
+        proximo.resume(run, objective=networks.no_loss, total_steps=int(more))
+    assert (run / "config.yaml").read_bytes() == before
+    with pytest.raises(ConfigError, match=r"encoder = mlp: this run was trained with <.*> and continues with it: leave it out"):
+        proximo.load_policy(lost, encoder="mlp")
+
+
+def test_yaml_value_that_is_not_text_raises(tmp_path):
+    (tmp_path / "my.yaml").write_text("network: {encoder: 2024-01-01}")
+    with pytest.raises(ConfigError, match=r"my.yaml: encoder = datetime.*: expected a word, or a name as"):
+        proximo.make_config("CartPole-v1", file=tmp_path / "my.yaml")
+
+
+def test_another_network_than_that_of_the_run_raises(lost):
+    with pytest.raises(CheckpointError):
+        proximo.load_policy(lost, encoder=lambda key, space: networks.Actor(key, space.size, 3))
+
+
+def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
+    push(by_object, tmp_path / "out", episodes=2)
+    assert (
+        "The encoder `custom_networks:Encoder` is code that is not in this folder" in (tmp_path / "out" / "README.md").read_text()
+    )
+    with pytest.raises(
+        ConfigError, match=r"asks for .*the encoder 'custom_networks:Encoder', .*: modules that would be imported .*--trust-code"
+    ):
+        pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))
+    assert not list((tmp_path / "runs").iterdir())
+    pulled = pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), trust_code=True)
+    assert proximo.load_policy(pulled).actor_critic.is_recurrent
+
+
+def test_preset_drops_settings_that_custom_networks_replace():
+    """The preset has a memory, its size and layers, and a horizon."""
+    config = proximo.make_config("gymnax:CartPoleNoVel-v1", {"actor_critic": networks.WholeWithMemory})
+    assert (config.network.memory, config.sequence_length > 1) == ("none", True)
+    assert proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory}).network.memory_size == 128
+    with pytest.raises(ConfigError, match=r"^memory_size = 64 needs memory = gru or .*, not custom_networks:Memory"):
+        proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory, "memory_size": 64})
+    with pytest.raises(
+        ConfigError, match=r"^hidden_sizes = 32 has no meaning with encoder = custom_networks:Encoder: leave one of them out"
+    ):
+        proximo.make_config("gymnax:CartPole-v1", {"encoder": networks.Encoder, "hidden_sizes": (32,)})
+
+
+def test_agent_checks_custom_networks_at_once():
+    with pytest.raises(ConfigError, match=r"unroll.* differ by"):
+        proximo.PPO("toys:RandomEnds", preset=False, memory=networks.ForgetfulDecay)
+
+
+def test_object_that_wraps_itself_is_not_a_custom_function():
+    class Loop:
+        def __call__(self):
+            """Called by nobody."""
+
+        def __getattr__(self, name):
+            return self
+
+    assert not is_users_function(Loop())
+    assert is_users_function(functools.lru_cache(networks.no_loss))

@@ -1,0 +1,158 @@
+"""Where a setting comes from: default < preset < file < flag; and what a resumed run may change."""
+
+import pytest
+import yaml
+
+from proximo.config import LEAVES, Config, presets, to_mapping
+from proximo.config.loading import RESUMABLE, changed_for_resume, make_config, read_file, shortened
+from proximo.errors import ConfigError
+
+ENV = "gymnax:CartPole-v1"
+
+
+@pytest.fixture
+def tuned(monkeypatch):
+    """A preset that sets two values."""
+    preset = {"provenance": "made up", "ppo": {"gamma": 0.5, "gae_lambda": 0.5}, "env": {"num_envs": 4}}
+    monkeypatch.setattr(presets, "load", lambda env_id: preset | {} if env_id == ENV else None)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("provenance: mine\nppo: {gae_lambda: 0.6, vf_coef: 0.6}\n")
+    return path
+
+
+def test_flag_beats_file_beats_preset_beats_default(tuned, file):
+    ppo = make_config(ENV, {"vf_coef": "0.7"}, file).ppo
+    assert (ppo.gamma, ppo.gae_lambda, ppo.vf_coef, ppo.clip_value_eps) == (0.5, 0.6, 0.7, Config().ppo.clip_value_eps)
+
+
+def test_values_without_a_preset_are_the_defaults(tuned, file):
+    assert make_config(ENV, {}, file, preset=False).ppo.gamma == Config().ppo.gamma
+    assert make_config("proximo:PocMemory", {}, file).env.num_envs == Config().env.num_envs
+
+
+def test_environment_of_the_file_selects_the_preset(tuned, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"env: {{id: '{ENV}'}}")
+    assert make_config(file=path).ppo.gamma == 0.5
+    # A flag's environment wins over the file's, and so does its preset.
+    assert make_config("proximo:PocMemory", {}, path).ppo.gamma == Config().ppo.gamma
+
+
+@pytest.mark.parametrize("env_id", presets.names())
+def test_every_preset_is_valid_and_has_provenance(env_id):
+    assert make_config(env_id).env.id == env_id
+    assert presets.load(env_id)["provenance"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("- 1", "expected groups of settings .*, found list"),
+        ("7", "found int"),
+        ("ppo: 3", "under 'ppo' expected settings as name: value, found 3"),
+        ("ppo: {gama: 1}", r"Unknown setting 'gama' under 'ppo' in .*did you mean 'gamma'"),
+        ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
+        ("gamma: 1", "gamma stands at the top level; it belongs under `ppo:`"),
+        ("env: {gamma: 1}", "Unknown setting 'gamma' under 'env'"),
+        ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
+        ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),
+        (
+            "network: {memory: gruu}",
+            r"memory = 'gruu': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: .*\(did you mean 'gru'\?\)",
+        ),
+        ("ppo: [", "is not valid YAML"),
+        ("\udcff", "is not valid YAML"),
+        (None, "Cannot read --config .*No such file"),
+    ],
+)
+def test_wrong_content_of_a_file_raises(tmp_path, content, words):
+    path = tmp_path / "settings.yaml"
+    if content is not None:
+        path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=words):
+        make_config(ENV, {}, path)
+
+
+def test_folder_as_config_file_raises(tmp_path):
+    with pytest.raises(ConfigError, match=r"Cannot read --config .*Is a directory"):
+        read_file(tmp_path)
+
+
+def test_empty_file_changes_nothing(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert make_config(ENV, {}, tmp_path / "empty.yaml") == make_config(ENV)
+
+
+def test_smoke_test_changes_only_the_length():
+    config = make_config(ENV, {"num_envs": 4, "num_steps": 8, "num_minibatches": 1})
+    short, whole = to_mapping(shortened(config)), to_mapping(config)
+    assert short["ppo"].pop("total_steps") == 3 * 32
+    assert [short["run"].pop(name) for name in ("eval_episodes", "eval_every", "eval_max_steps")] == [2, 3 * 32, 1000]
+    del whole["ppo"]["total_steps"]
+    for name in ("eval_episodes", "eval_every", "eval_max_steps"):
+        del whole["run"][name]
+    assert short == whole
+    off = make_config(ENV, {"eval_episodes": 0})
+    assert shortened(off).run.eval_episodes == 0
+
+
+def test_resume_may_change_only_resumable_settings():
+    config = make_config(ENV)
+    changed = changed_for_resume(config, {"total_steps": "2e6", "keep_checkpoints": 5})
+    assert (changed.ppo.total_steps, changed.run.keep_checkpoints) == (2_000_000, 5)
+    for name in set(LEAVES) - RESUMABLE:
+        with pytest.raises(ConfigError, match=f"^{name} cannot change when a run is resumed"):
+            changed_for_resume(config, {name: LEAVES[name].default})
+    with pytest.raises(ConfigError, match="clip_range is called clip_eps here"):
+        changed_for_resume(config, {"clip_range": 1})
+
+
+def test_repeated_name_in_a_file_raises(tmp_path):
+    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo:\n  gamma: 0.9\n  gamma: 0.8\n")
+    with pytest.raises(ConfigError, match=r"a.yaml is not valid YAML: gamma is given 2 times"):
+        make_config(file=tmp_path / "a.yaml")
+
+
+def test_wrong_value_in_a_file_raises_with_its_name(tmp_path):
+    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo: {gamma: abc}\n")
+    with pytest.raises(ConfigError, match=r"a.yaml: gamma = 'abc': expected a number"):
+        make_config(file=str(tmp_path / "a.yaml"))
+
+
+def test_env_settings_extend_those_of_the_preset(monkeypatch):
+    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
+    assert make_config(ENV, {"env_settings": "view=5,image=true"}).env.env_settings == {
+        "levels": "train",
+        "view": 5,
+        "image": True,
+    }
+    assert make_config(ENV, {"env_settings": {}}).env.env_settings == {}
+
+
+def test_saved_settings_are_not_extended_by_a_newer_preset(monkeypatch, tmp_path):
+    config = make_config(ENV, {"env_settings": "view=5"})
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(to_mapping(config)))
+    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
+    assert make_config(file=path) == config
+    assert make_config(file=path, settings={"env_settings": "image=true"}).env.env_settings == {"view": 5, "image": True}
+
+
+@pytest.mark.parametrize("memory", ["none", "lru", "gtrxl"])
+def test_another_memory_drops_settings_of_the_presets_memory(monkeypatch, tmp_path, memory):
+    network = {"memory": "gru", "memory_horizon": 16, "memory_size": 48}
+    size = 48 if memory != "none" else Config().network.memory_size
+    monkeypatch.setattr(presets, "load", lambda env_id: {"network": dict(network), "ppo": {"burn_in": 2, "gamma": 0.5}})
+    config = make_config(ENV, {"memory": memory})
+    assert (config.network.memory, config.network.memory_horizon, config.network.memory_size) == (memory, 0, size)
+    assert (config.ppo.burn_in, config.ppo.gamma) == (0 if memory == "none" else 2, 0.5)
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"network: {{memory: {memory}}}")
+    assert make_config(ENV, {}, path) == config
+    assert make_config(ENV, {"memory": "lstm"}).network.memory_horizon == 16
+    with pytest.raises(ConfigError, match="memory_horizon = 8 needs memory = gru or lstm"):  # asked for, not tuned: an error
+        make_config(ENV, {"memory": memory, "memory_horizon": 8})

@@ -1,0 +1,313 @@
+"""All three autoreset modes give the same learning problem as single environments."""
+
+import functools
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from vector_envs import in_process, lanes, layout_of, rollout, spec_of, sync, vectorized
+
+from proximo.envs.gymnasium import stepper, vector_env_adapter
+from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.environment import VectorOptions
+from proximo.envs.gymnasium.observations import final_observation, leaves
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.errors import EnvError
+from proximo.spaces import from_any
+
+import gym_toys
+
+MODES = ("NextStep", "SameStep", "Disabled")
+still_walk = functools.partial(gym_toys.Walk, action_matters=False)
+
+
+def play(vector_env, steps, seed=3):
+    """Return the ``lanes`` of a rollout, and the final observation of each truncated step."""
+    vector_env.reset(0, seed)
+    buffer = vector_env.buffers[0]
+    buffer.clear()
+    finals = {}
+    counts = np.zeros(buffer.reward.shape[1], int)
+    for t in range(steps):
+        buffer.action[t] = 0
+        vector_env.send(0, t, 0)
+        any_truncated = vector_env.receive(0, t, 0)
+        assert any_truncated == bool(buffer.truncated[t].any())
+        for i in np.flatnonzero(buffer.truncated[t]):
+            finals[i, counts[i]] = buffer.final_observation[0][i].copy()
+        counts += ~buffer.padding[t]
+    return lanes(buffer), finals
+
+
+def seeded_alike(vector_env):
+    """Return the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
+    vector_env.steppers[0].reset(vector_env.buffers[0], 0, seeds_of_vector(len(vector_env.steppers[0].envs)))
+    return vector_env
+
+
+def seeds_of_vector(num_envs, seed=3):
+    from proximo.envs.gymnasium.vector_environment import environment_seeds
+
+    base = environment_seeds(1, seed)[0]
+    return [base + i for i in range(num_envs)]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Step single environments with the seeds of the vector environment."""
+    vector_env = in_process(still_walk, num_envs=3, num_steps=120)
+    vector_env.reset = lambda buffer, seed: vector_env.steppers[0].reset(vector_env.buffers[buffer], 0, seeds_of_vector(3, seed))
+    return play(vector_env, 120)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_the_transitions_of_single_environments(mode, reference):
+    ours, our_finals = reference
+    theirs, their_finals = play(vectorized(still_walk, mode, num_envs=3, num_steps=120), 120)
+    for lane, other in zip(ours, theirs, strict=True):
+        count = min(len(lane), len(other))
+        assert count > 80, "modes may differ in padding only"
+        assert lane[:count] == other[:count]
+    shared = our_finals.keys() & their_finals.keys()
+    assert len(shared) > 5
+    for key in shared:
+        np.testing.assert_array_equal(our_finals[key], their_finals[key])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_next_step_mode_has_padding_after_ends(mode):
+    vector_env = vectorized(still_walk, mode, num_envs=3, num_steps=120)
+    buffer = rollout(vector_env, np.zeros((120, 3), np.int64))
+    done = buffer.terminated | buffer.truncated
+    assert done.any()
+    if mode != "NextStep":
+        assert not buffer.padding.any()
+        np.testing.assert_array_equal(buffer.episode_start[1:], done)
+        return
+    np.testing.assert_array_equal(buffer.padding[1:], done)
+    np.testing.assert_array_equal(buffer.episode_start[1:], buffer.padding[:-1])
+    assert (buffer.reward[buffer.padding[:-1]] == 0).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_seam_between_two_rollouts_loses_nothing(mode):
+    whole = rollout(vectorized(still_walk, mode, num_steps=60), np.zeros((60, 3), np.int64))
+    vector_env = vectorized(still_walk, mode, num_steps=4)
+    pieces = [lanes(rollout(vector_env, np.zeros((4, 3), np.int64), reset=k == 0)) for k in range(15)]
+    for i, lane in enumerate(lanes(whole)):
+        assert lane == [row for piece in pieces for row in piece[i]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lost_lives_are_told_in_every_mode(mode):
+    buffer = rollout(vectorized(gym_toys.Lives, mode, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
+    extra = 1 if mode == "NextStep" else 0  # the padding after the end of the game
+    np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
+    np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
+
+
+class Both(gym_toys.Countdown):
+    """Terminates in the step of its limit."""
+
+    def step(self, action):
+        observation, reward, done, _, info = super().step(action)
+        return observation, reward, done, done, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_termination_at_the_limit_is_a_termination(mode):
+    buffer = rollout(vectorized(Both, mode, num_envs=2, num_steps=12), np.zeros((12, 2), np.int64))
+    assert buffer.terminated.any()
+    assert not buffer.truncated.any()
+
+
+def _batched(space, finals):
+    """The observations in ``finals`` as one batch of ``space``."""
+    given = next(one for one in finals if one is not None)
+    rows = [given if one is None else one for one in finals]
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _batched(part, [row[key] for row in rows]) for key, part in space.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(_batched(part, [row[k] for row in rows]) for k, part in enumerate(space))
+    return np.stack(rows)
+
+
+FORMS = {
+    "an object array": lambda space, finals: finals,
+    "a list": lambda space, finals: list(finals),
+    "a batch": _batched,
+}
+
+
+class Reformed(gym.vector.SyncVectorEnv):
+    """Same-step autoreset that gives final observations in one of ``FORMS``."""
+
+    def __init__(self, make, form, num_envs):
+        super().__init__([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+        self.form = form
+
+    def step(self, actions):
+        *result, info = super().step(actions)
+        if "final_obs" in info:
+            info["final_obs"] = FORMS[self.form](self.single_observation_space, info["final_obs"])
+        return *result, info
+
+
+class Paired(gym_toys.InfoMask):
+    """Same-step autoreset with tuple observations."""
+
+    observation_space = gym.spaces.Tuple((gym.spaces.Box(0.0, 9.0, (2,), np.float32), gym.spaces.Discrete(3)))
+
+    def _observation(self):
+        return super()._observation(), self.now % 3
+
+
+@pytest.mark.parametrize("make", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+@pytest.mark.parametrize("form", FORMS)
+def test_final_observations_are_read_in_every_form(make, form):
+    """The observation is the step number, so the final observation is the length of the episode."""
+    env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
+    vector_env = env.open(3, 40, VectorOptions())
+    names = [leaf.path[-1] for leaf in leaves(env.observation_space)]
+    masks, finals = (
+        arrays[names.index("action_mask")]
+        for arrays in (vector_env.buffers[0].observation, vector_env.buffers[0].final_observation)
+    )
+    time = names.index("time" if "time" in names else "observation")
+    lengths = np.zeros(3, int)
+    seen = 0
+    vector_env.reset(0, 0)
+    for t in range(40):
+        vector_env.buffers[0].action[t] = [allowed_action(env.action_space, np.random.default_rng(t), mask) for mask in masks[t]]
+        vector_env.receive(0, t, 0)
+        lengths += 1
+        done = vector_env.buffers[0].terminated[t] | vector_env.buffers[0].truncated[t]
+        for i in np.flatnonzero(vector_env.buffers[0].truncated[t]):
+            assert (vector_env.buffers[0].final_observation[time][i] == lengths[i]).all()
+            assert not finals[i].any(), "nobody acts on it"
+            seen += 1
+        lengths[done] = 0
+    assert seen > 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_final_observations_of_tuples_are_read_in_every_form(form):
+    finals = np.array([None, None], object)
+    finals[1] = (np.ones(2), 2)
+    final = final_observation({"final_obs": FORMS[form](Paired.observation_space, finals)}, 1)
+    np.testing.assert_array_equal(final[0], 1.0)
+    assert final[1] == 2
+
+
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+def test_empty_mask_raises_until_the_episode_ends(mode, monkeypatch):
+    for module in (vector_env_adapter, stepper):
+        monkeypatch.setattr(module, "STRICT_STEPS", 2)  # it also raises after the strict steps
+
+    class Empty(gym_toys.InfoMask):
+        def __init__(self, at):
+            self.at = at
+
+        def _mask(self):
+            self.allowed = 0
+            return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now != self.at)}
+
+        def step(self, action):
+            *result, terminated, truncated, info = super().step(action)
+            if terminated or truncated:
+                info = {"action_mask": np.zeros(4, np.int8)}  # no action follows
+            return *result, terminated, truncated, info
+
+    def played(at):
+        if mode == "in process":
+            env = from_factory(functools.partial(Empty, at), "toy", Preprocessing())
+        else:
+            env = from_vector(functools.partial(sync, lambda: Empty(at), mode), "toy", Preprocessing())
+        return rollout(env.open(3, 40, VectorOptions()), np.zeros((40, 3), np.int64))
+
+    assert (played(at=-1).terminated.sum(0) > 0).all()
+    with pytest.raises(
+        EnvError, match=r"toy\.step of environment 0 \(seed \d+, .*\) returned an action_mask that allows no action"
+    ):
+        played(at=3)
+    with pytest.raises(EnvError, match=r"toy\.reset of environment 0 \(seed \d+.*\) returned an action_mask"):
+        played(at=0)
+
+
+class Forgetful(gym.vector.SyncVectorEnv):
+    """A partial reset returns zeros for the environments that it does not reset."""
+
+    def __init__(self, num_envs):
+        super().__init__([still_walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+
+    def reset(self, *, seed=None, options=None):
+        which = (options or {}).get("reset_mask")
+        observation, info = super().reset(seed=seed, options=options)
+        return observation if which is None else np.where(which[:, None], observation, 0), info
+
+
+def test_partial_reset_leaves_other_environments_unchanged(reference):
+    env = from_vector(Forgetful, "toy", Preprocessing())
+    theirs, _ = play(env.open(3, 120, VectorOptions()), 120)
+    for lane, other in zip(reference[0], theirs, strict=True):
+        assert lane == other
+
+
+@pytest.mark.parametrize("what", ["reward nan", "nan"])
+def test_values_of_a_vectorized_environment_are_held_too(what):
+    vector_env = vectorized(functools.partial(gym_toys.Misbehaving, what), "SameStep", num_envs=2, num_steps=10)
+    with pytest.raises(EnvError, match=r"toy.step of environment 0 \(seed \d+, 6 steps\) returned"):
+        rollout(vector_env, np.zeros((10, 2), np.int64))
+
+
+def test_an_unknown_mode_is_an_error_that_names_it():
+    odd = types.SimpleNamespace(metadata={"autoreset_mode": "sometimes"})
+    with pytest.raises(
+        EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
+    ):
+        autoreset_of(odd, "odd")
+
+
+class Late(gym.vector.VectorEnv):
+    """Two environments that change one of the five values of their fifth step."""
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    single_observation_space, single_action_space, num_envs = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 2
+
+    def __init__(self, place, value):
+        self.place, self.value, self.steps = place, value, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.int64), {}
+
+    def step(self, actions):
+        self.steps += 1
+        values = [np.ones(2, np.int64), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {}]
+        if self.steps == 5:
+            values[self.place] = self.value
+        return tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (0, np.array([1, 4]), r"environment 1 .* observation = 4: it is not in its space"),
+        (0, np.array([0.5, 1.0]), r"observation of float64"),
+        (0, np.ones(1, np.int64), r"observation of shape \(1,\)"),
+        (1, np.ones(1), r"reward of shape \(1,\)"),
+        (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
+        (2, np.array(["False", "True"]), r"terminated = .*False"),
+        (3, np.array([0, 1]), r"truncated = .*0"),
+    ],
+)
+def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):
+    monkeypatch.setattr(vector_env_adapter, "STRICT_STEPS", 2)
+    env = types.SimpleNamespace(observation_space=Late.single_observation_space, action_space=Late.single_action_space)
+    vector_env = vector_env_adapter.VectorEnvAdapter(
+        lambda num_envs: Late(place, value), layout_of(env, 5, 2), spec_of(env), from_any(env.action_space, "action")
+    )
+    with pytest.raises(EnvError, match=sentence):
+        rollout(vector_env, np.zeros((5, 2), np.int64))

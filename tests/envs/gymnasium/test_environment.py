@@ -1,0 +1,126 @@
+"""Choice of the number of workers, seeds, actions, and options of Gymnasium environments."""
+
+import functools
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from proximo.envs.gymnasium import environment, waiting_messages
+from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
+from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment, VectorOptions
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.vector_environment import environment_seeds, split
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+import gym_toys
+
+
+class Slow(gym_toys.Countdown):
+    """A step takes a millisecond."""
+
+    def step(self, action):
+        time.sleep(0.001)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_envs", "groups", "workers"),
+    [
+        (5e-6, 8, 1, 0),  # CartPole
+        (30e-6, 16, 1, 4),  # LunarLander
+        (30e-6, 2, 1, 0),  # messages take as long as both steps
+        (1e-3, 3, 1, 3),  # at most one for each environment
+        (1e-3, 3, 2, 2),  # equally many for each group
+        (1e-3, 1, 1, 0),
+    ],
+)
+def test_only_slow_environments_are_stepped_in_workers(monkeypatch, seconds, num_envs, groups, workers):
+    monkeypatch.setattr(GymnasiumEnvironment, "step_seconds", lambda self: seconds)
+    assert from_factory(gym_toys.Countdown, "toy", Preprocessing()).choose_workers(num_envs, groups, cores=4) == workers
+
+
+def test_a_step_is_measured(monkeypatch):
+    monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.05)
+    assert 0.001 < from_factory(Slow, "toy", Preprocessing()).step_seconds() < 0.01
+
+
+def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
+    class SlowToStart(gym_toys.Countdown):
+        def __init__(self):
+            super().__init__()
+            time.sleep(0.25)
+
+    monkeypatch.setattr(waiting_messages, "FIRST_SECONDS", 0.1)
+    with pytest.warns(UserWarning, match=r"Still waiting for 1 environment of toy to start \(0\.1 s\)"):
+        env = from_factory(SlowToStart, "toy", Preprocessing())
+    for workers, message in ((0, r"(0.1 s)."), (1, r"(0.1 s; limit 70 s (reset_timeout)).")):
+        messages = []
+        env.open(2, 1, VectorOptions(num_workers=workers, reset_timeout=70.0, warn=messages.append)).close()
+        assert messages[0] == f"Still waiting for 2 environments of toy to start {message}"
+        assert 1 <= len(messages) < 8, "the pauses double"
+
+
+def test_a_worker_imports_no_jax():
+    code = "import sys; import proximo.envs.gymnasium.worker; print('jax' in sys.modules, 'gymnasium' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split()[0] == "False"
+
+
+@pytest.mark.parametrize(("n", "parts"), [(8, 3), (2, 2), (7, 7), (5, 1)])
+def test_columns_are_split_into_contiguous_parts_of_similar_size(n, parts):
+    pieces = split(range(n), parts)
+    assert [i for piece in pieces for i in piece] == list(range(n))
+    assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
+
+
+def test_seeds_follow_from_their_source_and_differ():
+    assert environment_seeds(5, 3) == environment_seeds(5, 3)
+    many = environment_seeds(200_000, 3)
+    assert len(set(many)) == 200_000
+    assert environment_seeds(5, 3) == many[:5]
+    assert environment_seeds(5, 3)[:4] == environment_seeds(4, 3), "more environments change no seed"
+    every = {seed for source in range(50) for seed in environment_seeds(8, source)}
+    assert len(every) == 400
+    assert max(every) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (Discrete(3, start=1), np.array([1, 4])),
+        (MultiDiscrete((2, 3)), np.array([[0, 2], [2, 0]])),
+        (MultiBinary((2,)), np.array([[0, 1], [2, 0]], np.int8)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [np.nan]], np.float32)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [1.5]], np.float32)),
+    ],
+)
+def test_an_action_outside_its_space_raises_with_its_environment(space, wrong):
+    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy")
+    with pytest.raises(EnvError, match=r"for environment 1 of toy is not in its space"):
+        check_actions(wrong, space, "toy")
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "allowed"),
+    [
+        (Discrete(3, start=1), [0, 1, 0], {2}),
+        (MultiDiscrete((2, 3)), [0, 1, 1, 0, 1], {(1, 0), (1, 2)}),
+        (MultiBinary((2,)), [1, 0, 1, 1], {(0, 0), (0, 1)}),
+        (Discrete(2), [0, 0], {0, 1}),
+    ],
+)
+def test_random_actions_are_those_that_a_mask_allows(space, mask, allowed):
+    rng = np.random.default_rng(0)
+    drawn = [np.asarray(allowed_action(space, rng, np.array(mask))) for _ in range(60)]
+    assert {tuple(a.tolist()) if a.ndim else int(a) for a in drawn} == allowed
+
+
+def test_options_that_cannot_be_served_are_a_sentence():
+    env = from_factory(functools.partial(gym_toys.Countdown, 3), "toy", Preprocessing())
+    with pytest.raises(ConfigError, match="overlap = true needs at least 2 environments, num_envs is 1"):
+        env.open(1, 4, VectorOptions(num_groups=2))

@@ -1,0 +1,147 @@
+"""Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from proximo.envs import GymnasiumEnvironment, make_env
+from proximo.envs.gymnasium.actions import random_actions
+from proximo.envs.gymnasium.environment import VectorOptions
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+
+import gym_toys
+
+
+def played(env, num_envs=2, num_steps=40, seed=0, options=None):
+    """Return the rollout buffer of random actions, and its vector environment."""
+    vector_env = env.open(num_envs, num_steps, options or VectorOptions(), 1)
+    vector_env.reset(0, seed)
+    buffer = vector_env.buffers[0]
+    buffer.clear()
+    buffer.action[:] = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs).reshape(
+        buffer.action.shape
+    )
+    for t in range(num_steps):
+        vector_env.send(0, t, 0)
+        vector_env.receive(0, t, 0)
+    vector_env.close()
+    return buffer, vector_env
+
+
+def test_a_vector_entry_point_is_used_unless_options_forbid_it():
+    env = make_env("CartPole-v1")
+    assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))
+    assert isinstance(played(env)[1], VectorEnvAdapter)
+    assert isinstance(
+        played(env, options=VectorOptions(num_workers=0, single_environments=True, stagger_steps=5))[1], SerialVectorEnvironment
+    )
+
+
+def test_a_vector_environment_with_other_spaces_is_not_used():
+    """ALE's vector environment preprocesses frames, so it is another environment."""
+    env = make_env("ALE/Pong-v5")
+    assert env.observation_space.shape == (210, 160, 3)
+    assert env.make_vector is None
+
+
+def test_an_id_without_one_is_vectorized_by_us():
+    buffer, vector_env = played(make_env("Pendulum-v1"), options=VectorOptions(num_workers=0))
+    assert isinstance(vector_env, SerialVectorEnvironment)
+    assert (buffer.reward < 0).all()
+
+
+def test_settings_are_arguments_of_the_environment():
+    buffer, _ = played(make_env("Pendulum-v1", {"g": 0.0}), num_steps=2, options=VectorOptions(num_workers=0))
+    other, _ = played(make_env("Pendulum-v1"), num_steps=2, options=VectorOptions(num_workers=0))
+    assert not np.array_equal(buffer.observation[0][1:], other.observation[0][1:])
+    with pytest.raises(ConfigError, match=r"Pendulum-v1 has no parameter 'gravitation'; it has render_mode, g"):
+        make_env("Pendulum-v1", {"gravitation": 0.0})
+
+
+def test_workers_make_ids_that_only_this_process_registered():
+    gym.register("Toy-v7", entry_point=gym_toys.Countdown, max_episode_steps=3)
+    try:
+        buffer, vector_env = played(make_env("Toy-v7"), num_steps=7, options=VectorOptions(num_workers=2))
+        assert vector_env.num_workers == 2
+        assert buffer.truncated[[2, 5]].all(), "the limit of the registration"
+    finally:
+        del gym.registry["Toy-v7"]
+
+
+def test_the_module_before_an_id_is_imported_first():
+    assert isinstance(make_env("gymnasium.envs:CartPole-v1"), GymnasiumEnvironment)
+    with pytest.raises(EnvError, match="Unknown environment 'no_such_module:CartPole-v1'"):
+        make_env("no_such_module:CartPole-v1")
+
+
+def without(monkeypatch, *names):
+    """Make the imports of these libraries fail."""
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)  # importing it is an ImportError
+
+
+@pytest.mark.parametrize(
+    ("env_id", "library", "sentence"),
+    [
+        ("ale:pong", "ale_py", r"ale:pong needs a library that is not installed: pip install 'proximo\[atari\]'"),
+        (
+            "envpool:Pong-v5",
+            "envpool",
+            r"envpool:Pong-v5 needs a library that is not installed: pip install 'proximo\[envpool\]'",
+        ),
+        ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(monkeypatch, env_id, library, sentence):
+    for name in [n for n in sys.modules if n.partition(".")[0] in (library, "lunar_lander") or n.endswith("lunar_lander")]:
+        monkeypatch.delitem(sys.modules, name)
+    without(monkeypatch, library)
+    with pytest.raises(EnvError, match=sentence):
+        make_env(env_id)
+
+
+def test_an_atari_game_by_ales_own_vector_environment():
+    pytest.importorskip("ale_py")
+    env = make_env("ale:breakout", {"noop_max": 0})
+    assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
+    buffer, _ = played(env, num_envs=2, num_steps=60)
+    assert buffer.observation[0].max() > 100
+    assert not buffer.padding.any()
+    with pytest.raises(EnvError, match=r"ALE has no game 'brekout' \(did you mean 'breakout'\?\)"):
+        make_env("ale:brekout")
+    with pytest.raises(ConfigError, match=r"ale:pong has no parameter 'noops'.*it has .*noop_max"):
+        make_env("ale:pong", {"noops": 3})
+
+
+def test_an_invalid_action_for_native_code_raises():
+    pytest.importorskip("ale_py")
+    env = make_env("ale:pong")
+    vector_env = env.open(2, 4, VectorOptions(), 1)
+    vector_env.reset(0, 0)
+    vector_env.buffers[0].clear()
+    vector_env.buffers[0].action[0] = [0, 6]
+    with pytest.raises(EnvError, match=r"The action 6 for environment 1 of ale:pong is not in its space Discrete\(6\)"):
+        vector_env.receive(0, 0, 0)
+    vector_env.close()
+
+
+def test_envpool_steps_its_own_environments():
+    pytest.importorskip("envpool")
+    env = make_env("envpool:CartPole-v1")
+    one, vector_env = played(env, num_envs=4, num_steps=60, seed=1)
+    assert isinstance(vector_env, VectorEnvAdapter)
+    done = one.terminated | one.truncated
+    np.testing.assert_array_equal(one.padding[1:], done)
+    again, _ = played(env, num_envs=4, num_steps=60, seed=1)
+    np.testing.assert_array_equal(one.observation[0], again.observation[0])
+    other, _ = played(env, num_envs=4, num_steps=60, seed=2)
+    assert not np.array_equal(one.observation[0], other.observation[0])
+    with pytest.raises(EnvError, match=r"EnvPool has no task 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"):
+        make_env("envpool:CartPol-v1")
+    with pytest.raises(ConfigError, match=r"envpool:CartPole-v1 has no parameter 'max_steps'"):
+        make_env("envpool:CartPole-v1", {"max_steps": 3})

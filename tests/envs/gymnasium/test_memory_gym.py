@@ -1,0 +1,70 @@
+"""Memory Gym, if it is installed (see docs/memory.md)."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.gymnasium import memory_gym
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Discrete, MultiDiscrete
+
+
+def test_a_missing_memory_gym_raises_with_its_installation(monkeypatch):
+    def missing():
+        raise ImportError("memory_gym")
+
+    monkeypatch.setattr(memory_gym, "_registered", missing)
+    with pytest.raises(EnvError, match="pip install --no-deps memory-gym"):
+        make_env("memory-gym:MysteryPath-Grid")
+
+
+needs = pytest.mark.skipif(importlib.util.find_spec("memory_gym") is None, reason="Memory Gym is not installed")
+
+
+def ends(env, actions):
+    env.reset(seed=1)
+    for step, action in enumerate(actions, 1):
+        _, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return step, terminated, truncated, info
+    raise AssertionError("no end")
+
+
+TIMED = ["MysteryPath", "MysteryPath-Grid", "SearingSpotlights"]
+TIMED += ["Endless-MortarMayhem", "Endless-MysteryPath", "Endless-SearingSpotlights"]
+
+
+@needs
+@pytest.mark.parametrize("name", TIMED)
+def test_a_limit_of_time_is_a_truncation(name):
+    env = make_env(f"memory-gym:{name}", {"max_steps": 9}).make()
+    assert ends(env, [np.zeros(env.action_space.shape, int)] * 20)[:3] == (9, False, True)
+
+
+@needs
+def test_a_wrong_command_is_a_termination():
+    env = make_env("memory-gym:MortarMayhem-Grid", {"command_count": 1}).make()
+    _step, terminated, truncated, info = ends(env, [0] * 200)
+    assert terminated
+    assert not truncated
+    assert info["success"] in (True, False)
+
+
+@needs
+def test_spaces_and_levels():
+    grid, free = make_env("memory-gym:MysteryPath-Grid"), make_env("memory-gym:SearingSpotlights")
+    assert grid.action_space == Discrete(4)
+    assert free.action_space == MultiDiscrete((3, 3))
+    assert grid.observation_space.shape == (84, 84, 3)
+    env = grid.make()
+    one, again, other = (np.array(env.reset(seed=s)[0]) for s in (3, 3, 4))
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+@needs
+def test_an_unknown_reset_parameter_raises():
+    with pytest.raises(ConfigError, match="max_steps"):
+        make_env("memory-gym:MysteryPath-Grid", {"max_step": 9})

@@ -1,0 +1,159 @@
+"""MiniGrid: observations, actions and parts of the levels."""
+
+from collections import defaultdict
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from minigrid.wrappers import RGBImgPartialObsWrapper
+
+from proximo.envs import make_env
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiDiscrete
+
+
+def contents(levels, resets=300):
+    env = make_env("minigrid:MemoryS9", {"levels": levels}).make()
+    seen = set()
+    for i in range(resets):
+        env.reset(seed=i)
+        seen.add(env.unwrapped.hash())
+    return seen
+
+
+def test_levels_are_parted_by_what_is_in_them():
+    everything, train, held_out = contents("all"), contents("train"), contents("held_out")
+    assert len(everything) == 24
+    assert len(held_out) == 4
+    assert train | held_out == everything
+    assert not train & held_out
+
+
+@pytest.mark.parametrize("part", ["train", "held_out"])
+def test_no_start_of_a_memory_task_reveals_its_answer(part):
+    """The objects at the start and at the upper end determine the answer. No start has always the same object at either place."""
+    env = make_env("minigrid:MemoryS9", {"levels": part}).make()
+    seen = defaultdict(set)
+    for i in range(400):
+        env.reset(seed=i)
+        inner = env.unwrapped
+        middle = inner.height // 2
+        upper = inner.grid.get(inner.success_pos[0], middle - 2).type
+        seen[int(inner.agent_pos[0])].add((inner.grid.get(1, middle - 1).type, upper))
+    assert all(len(objects) == 4 for objects in seen.values())
+
+
+def test_a_part_without_levels_raises():
+    with pytest.raises(EnvError, match=r"levels = held_out: none of 1000 levels .* use all"):
+        make_env("minigrid:Empty-5x5", {"levels": "held_out"})  # its only level belongs to the other part
+
+
+def test_cells_are_what_minigrid_sees_of_them():
+    made = make_env("minigrid:MemoryS9")
+    assert made.action_space == Discrete(3)
+    assert isinstance(made.observation_space, MultiDiscrete)
+    env = made.make()
+    observation, _ = env.reset(seed=0)
+    assert observation.shape == (3, 3, 3)
+    assert (observation == env.unwrapped.gen_obs()["image"]).all()
+    for action in (0, 1, 2, 2, 0, 2) * 5:
+        observation, *_ = env.step(action)
+        assert (observation < np.reshape(made.observation_space.nvec, (3, 3, 3))).all()
+
+
+@pytest.mark.parametrize("name", ["MemoryS7", "MemoryS13Random"])
+@pytest.mark.parametrize("settings", [{}, {"image": True}, {"view": 5}])
+def test_cached_views_equal_those_that_minigrid_computes(name, settings):
+    """Two environments of one process share their cache; the third one, without a cache, computes every view."""
+    kept = [make_env(f"minigrid:{name}", settings).make() for _ in range(2)]
+    plain = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.get("view", 3))
+    plain = RGBImgPartialObsWrapper(plain, tile_size=28) if settings.get("image") else plain
+    rng = np.random.default_rng(0)
+    for level in range(6):
+        for env in kept:
+            observation, _ = env.reset(seed=level)
+            expected, _ = plain.reset(seed=level)
+            assert (observation == expected["image"]).all()
+            for action in rng.choice(3, 60, p=(0.2, 0.2, 0.6)):
+                observation, reward, terminated, truncated, _ = env.step(action)
+                expected, *others, _ = plain.step(action)
+                assert (observation == expected["image"]).all()
+                assert [reward, terminated, truncated] == others
+                if terminated or truncated:
+                    break
+
+
+def test_the_picture_is_84_pixels_wide():
+    made = make_env("minigrid:MemoryS9", {"image": True})
+    assert made.observation_space == Box((84, 84, 3), 0.0, 255.0, "uint8")
+    observation, _ = made.make().reset(seed=0)
+    assert observation.shape == (84, 84, 3)
+    assert observation.dtype == np.uint8
+
+
+def walk(env, level, to_success):
+    """Walk from the start to one end of the hallway, by the position that the environment reports."""
+    env.reset(seed=level)
+    inner = env.unwrapped
+    goal = inner.success_pos if to_success else inner.failure_pos
+    for _ in range(inner.agent_pos[0], goal[0]):
+        env.step(2)
+    env.step(0 if goal[1] < inner.agent_pos[1] else 1)
+    while True:
+        result = env.step(2)
+        if result[2] or result[3]:
+            return result
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_success_depends_on_the_end_that_was_reached(level):
+    env = make_env("minigrid:MemoryS9").make()
+    _, reward, terminated, _, info = walk(env, level, True)
+    assert terminated
+    assert info["success"]
+    assert 0.9 < reward < 1
+    _, reward, terminated, _, info = walk(env, level, False)
+    assert terminated
+    assert not info["success"]
+    assert reward == 0
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_time_limit_truncates_or_terminates(ends):
+    env = make_env("minigrid:MemoryS7", {"limit_ends": ends}).make()
+    env.reset(seed=0)
+    results = [env.step(0) for _ in range(env.unwrapped.max_steps)]  # turning on the spot
+    assert not any(terminated or truncated for _, _, terminated, truncated, _ in results[:-1])
+    _, reward, terminated, truncated, info = results[-1]
+    assert (reward, terminated, truncated, info["success"]) == (0, ends, not ends, False)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_reaching_an_object_terminates_with_either_limit(ends):
+    _, reward, terminated, truncated, _ = walk(make_env("minigrid:MemoryS9", {"limit_ends": ends}).make(), 0, True)
+    assert (reward > 0.9, terminated, truncated) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"view": 4}, "odd number"),
+        ({"actions": 8}, "1 … 7"),
+        ({"levels": "traim"}, "train"),
+        ({"vew": 3}, "view"),
+        ({"image": 1}, "bool"),
+        ({"limit_ends": "no"}, "bool"),
+    ],
+)
+def test_settings_are_held(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_env("minigrid:MemoryS9", settings)
+
+
+def test_a_task_that_is_none_is_told():
+    with pytest.raises(EnvError, match="MemoryS9"):
+        make_env("minigrid:MemoryS8")
+
+
+def test_other_tasks_keep_all_actions():
+    assert make_env("minigrid:DoorKey-5x5").action_space == Discrete(7)

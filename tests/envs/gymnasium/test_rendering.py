@@ -1,0 +1,70 @@
+"""``make(render_mode=…)``: single environments that draw, with their wrappers."""
+
+import numpy as np
+import pytest
+
+from proximo.envs import Preprocessing, make_env
+
+PLAIN = Preprocessing()
+CASES = {
+    "CartPole-v1": PLAIN,
+    "CartPoleNoVel-v1": PLAIN,
+    "Pendulum-v1": Preprocessing(frame_stack=2, action_repeat=2, levels="0:5"),
+    "LunarLander-v3": PLAIN,
+    "minigrid:MemoryS7": PLAIN,
+    "ALE/Pong-v5": Preprocessing(preprocessing="atari", frame_stack=4),
+    "gym_toys:DrawnWalk": PLAIN,
+    "gym_toys:UnbasedDrawn": PLAIN,
+}
+
+
+def pictures(env, steps=6):
+    env.reset(seed=0)
+    frames = [env.render()]
+    env.action_space.seed(0)
+    for _ in range(steps):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        frames.append(env.render())
+        if terminated or truncated:
+            break
+    env.close()
+    return [np.array(frame) for frame in frames]
+
+
+@pytest.mark.parametrize("env_id", CASES)
+def test_an_environment_draws_with_its_wrappers(env_id):
+    settings = {"levels": "held_out"} if env_id == "minigrid:MemoryS7" else {}
+    frames = pictures(make_env(env_id, settings, CASES[env_id]).make(render_mode="rgb_array"))
+    assert {(frame.dtype.name, frame.ndim, frame.shape[-1]) for frame in frames} == {("uint8", 3, 3)}
+    assert any((frame != frames[0]).any() for frame in frames[1:])
+
+
+def test_an_environment_says_what_it_can_draw_for():
+    env = make_env("CartPole-v1")
+    assert {"human", "rgb_array"} <= set(env.render_modes)
+    assert env.render_fps == 50
+    assert make_env("gym_toys:DrawnWalk").render_fps == 7
+    assert make_env("gym_toys:Walk").render_modes == ()
+
+
+def test_what_is_trained_on_draws_nothing():
+    env = make_env("CartPole-v1").make()
+    assert env.unwrapped.render_mode is None
+    env.close()
+
+
+def test_minigrid_draws_the_level_that_is_played():
+    env = make_env("minigrid:MemoryS7", {"image": True}).make(render_mode="rgb_array")
+    observation, _ = env.reset(seed=3)
+    whole = env.render()
+    assert observation.shape == (84, 84, 3)
+    assert whole.shape[0] == whole.shape[1] > 200
+    env.close()
+
+
+def test_memory_gym_draws_what_people_need(monkeypatch):
+    pytest.importorskip("memory_gym")
+    env = make_env("memory-gym:MortarMayhem-Grid")
+    frames = pictures(env.make(render_mode="rgb_array"), 30)
+    assert frames[0].shape == (336, 336, 3)
+    assert any((frame != frames[0]).any() for frame in frames[1:])

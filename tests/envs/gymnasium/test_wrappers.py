@@ -1,0 +1,168 @@
+"""Wrappers of Gymnasium environments."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from vector_envs import in_process, rollout
+
+from proximo.envs.gymnasium.actions import allowed_actions
+from proximo.envs.gymnasium.construction import from_factory, from_id
+from proximo.envs.gymnasium.environment import VectorOptions
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.wrappers import ActionRepeat, MaskFromInfo, flat_mask
+from proximo.errors import EnvError
+from proximo.spaces import Box, Dict, MultiBinary
+
+import gym_toys
+
+
+def test_stacked_frames_are_repeated_at_the_start_of_an_episode():
+    make = functools.partial(Preprocessing(frame_stack=3).wrap, gym_toys.Countdown(4), "toy")
+    buffer = rollout(in_process(make, num_envs=1, num_steps=6), np.zeros((6, 1), np.int64))
+    stacks = buffer.observation[0][:, 0, :, 0] * 4
+    expected = [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 0], [0, 0, 1], [0, 1, 2]]
+    np.testing.assert_array_equal(stacks, expected)
+
+
+class SameArray(gym_toys.Countdown):
+    """Writes all observations into one array."""
+
+    buffer = np.zeros(2, np.float32)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self.buffer[:] = observation
+        return self.buffer, *rest
+
+
+def test_stacked_frames_differ_if_the_environment_reuses_its_array():
+    env = Preprocessing(frame_stack=3).wrap(SameArray(10), "toy")
+    env.reset(seed=0)
+    for _ in range(3):
+        observation, *_ = env.step(0)
+    np.testing.assert_allclose(observation[:, 0], [0.1, 0.2, 0.3], atol=1e-6)
+
+
+def test_an_action_is_repeated_until_the_end_summing_rewards():
+    env = ActionRepeat(gym_toys.Countdown(5), 3)
+    env.reset(seed=0)
+    steps = [env.step(1) for _ in range(2)]
+    assert [(reward, terminated) for _, reward, terminated, _, _ in steps] == [(3.0, False), (2.0, True)]
+
+
+class Tiring(gym_toys.Walk):
+    """The mask forbids all components of an action that was taken twice in a row. A forbidden action raises."""
+
+    where = "info"
+
+    def _masked(self, observation):
+        if self.where == "info":
+            return observation, {"action_mask": self.mask}
+        return {"walk": observation, "action_mask": self.mask}, {}
+
+    def reset(self, *, seed=None, options=None):
+        self.before, self.mask = None, np.ones(self.entries, np.int8)
+        return self._masked(super().reset(seed=seed)[0])
+
+    def step(self, action):
+        taken = self.offsets + np.ravel(action) - np.ravel(getattr(self.action_space, "start", 0))
+        assert self.mask[taken].all(), "a masked action was taken"
+        self.mask = np.ones(self.entries, np.int8)
+        if self.before is not None and (taken == self.before).all():
+            self.mask[taken] = 0
+        self.before = taken
+        observation, _, terminated, truncated, _ = super().step(0)
+        observation, info = self._masked(observation)
+        return observation, 1.0, terminated, truncated, info
+
+
+KINDS = {
+    "Discrete": (gym.spaces.Discrete(4, start=2), 4, np.zeros(1, int)),
+    "MultiDiscrete": (gym.spaces.MultiDiscrete([3, 2], start=[1, 0]), 5, np.array([0, 3])),
+    "MultiBinary": (gym.spaces.MultiBinary(2), 4, np.array([0, 2])),
+}
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
+    """The environment raises for a forbidden action. Each action is allowed twice in a row."""
+
+    class Toy(Tiring):
+        action_space, entries, offsets = KINDS[kind]
+
+    if where == "observation":
+        Toy.where = where
+        Toy.observation_space = gym.spaces.Dict(walk=Toy.observation_space, action_mask=gym.spaces.MultiBinary(Toy.entries))
+    buffer = rollout_of_allowed(Preprocessing(action_repeat=3), Toy, 60)
+    ended = buffer.terminated | buffer.truncated
+    assert (ended.sum(0) > 5).all()
+    assert set(buffer.reward[~ended]) == {2.0}
+
+
+def rollout_of_allowed(preprocessing, make, steps):
+    """Take ``steps`` random steps of three environments, with actions that their masks allow."""
+    env = from_factory(make, "toy", preprocessing)
+    vector_env = env.open(3, steps, VectorOptions(num_workers=0))
+    buffer, rng = vector_env.buffers[0], np.random.default_rng(0)
+    masks = buffer.observation[[leaf.path[-1] for leaf in leaves(env.observation_space)].index("action_mask")]
+    vector_env.reset(0, 0)
+    for t in range(steps):
+        buffer.action[t] = allowed_actions(env.action_space, rng, masks[t], 3)
+        vector_env.receive(0, t, 0)
+    return buffer
+
+
+def test_a_mask_in_info_becomes_part_of_the_observation():
+    env = from_factory(gym_toys.InfoMask, "toy", Preprocessing())
+    assert env.observation_space == Dict((("observation", Box((2,), 0.0, 9.0)), ("action_mask", MultiBinary((4,)))))
+    one = env.make()
+    observation, info = one.reset(seed=0)
+    np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
+
+
+def test_a_missing_mask_in_a_step_raises():
+    class Forgetful(gym_toys.InfoMask):
+        def step(self, action):
+            return *super().step(self.allowed)[:4], {}
+
+    env = MaskFromInfo(Forgetful(), 4)
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match="returned no action_mask in its info, but its first reset did"):
+        env.step(0)
+
+
+def test_a_mask_without_one_at_the_reset_raises():
+    class Late(gym_toys.Countdown):
+        def step(self, action):
+            return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
+
+    with pytest.raises(EnvError, match=r"toy.step of environment 0 .* its first reset returned none"):
+        rollout(in_process(Late, num_envs=1, num_steps=3), np.zeros((3, 1), np.int64))
+
+
+def test_a_tuple_of_masks_is_concatenated():
+    np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
+
+
+def test_atari_preprocessing_gives_small_gray_images_and_keeps_lives():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    env = from_id("ALE/Breakout-v5", {}, _registered(Preprocessing(preprocessing="atari", frame_stack=4, life_loss=True)))
+    assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
+    one = env.make()
+    first, info = one.reset(seed=0)
+    assert info["lives"] == 5
+    assert first.dtype == np.uint8
+    assert first.max() > 100
+    assert one.unwrapped._frameskip == 1, "frames are skipped once"
+
+
+def _registered(preprocessing):
+    import ale_py
+
+    gym.register_envs(ale_py)
+    return preprocessing

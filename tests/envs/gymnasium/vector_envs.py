@@ -1,0 +1,89 @@
+"""Vector environments of toys, and functions to step them."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
+from proximo.spaces import from_any
+
+
+def layout_of(env, num_steps, num_envs, count=1):
+    return BufferLayout(
+        num_steps, num_envs, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), count
+    )
+
+
+def spec_of(env, **spec):
+    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), **spec)
+
+
+def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):
+    env = make()
+    return SerialVectorEnvironment(make, layout_of(env, num_steps, num_envs), spec_of(env, **spec), groups, stagger)
+
+
+def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=0, options=None, env=None, **spec):
+    env = env or make()
+    layout = layout_of(env, num_steps, num_envs)
+    return WorkerVectorEnvironment(make, layout, spec_of(env, **spec), num_workers, groups, stagger, **(options or {}))
+
+
+def vectorized(make, mode, num_envs=3, num_steps=40, **spec):
+    env = make()
+    make_vector = functools.partial(sync, make, mode)
+    return VectorEnvAdapter(
+        make_vector, layout_of(env, num_steps, num_envs), spec_of(env, **spec), from_any(env.action_space, "action")
+    )
+
+
+def sync(make, mode, num_envs):
+    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+
+
+def rollout(vector_env, actions, seed=0, reset=True):
+    """Fill the first rollout buffer with ``actions`` (T N ...), and return it."""
+    buffer = vector_env.buffers[0]
+    if reset:
+        vector_env.reset(0, seed)
+    else:
+        buffer.begin_after(buffer)
+    buffer.clear()
+    buffer.action[:] = actions
+    for t in range(len(actions)):
+        for group in range(len(vector_env.groups)):
+            vector_env.send(0, t, group)
+        for group in range(len(vector_env.groups)):
+            vector_env.receive(0, t, group)
+    return buffer
+
+
+def lanes(buffer):
+    """List the valid transitions of each environment, as the learner reads them."""
+    steps, envs = buffer.reward.shape
+    done = buffer.terminated | buffer.truncated
+    return [
+        [
+            (
+                tuple(leaf[t, i].tobytes() for leaf in buffer.observation),
+                bool(buffer.episode_start[t, i]), buffer.action[t, i].tobytes(), float(buffer.reward[t, i]),
+                bool(buffer.terminated[t, i]), bool(buffer.truncated[t, i]), int(buffer.success[t, i]) if done[t, i] else None,
+            )
+            for t in range(steps)
+            if not buffer.padding[t, i]
+        ]
+        for i in range(envs)
+    ]  # fmt: skip
+
+
+def copied(buffer):
+    """Copy the arrays of a rollout buffer."""
+    return {
+        name: np.copy(getattr(buffer, name))
+        for name in ("episode_start", "action", "reward", "terminated", "truncated", "padding")
+    } | {f"observation{k}": leaf.copy() for k, leaf in enumerate(buffer.observation)}

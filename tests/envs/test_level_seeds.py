@@ -1,0 +1,94 @@
+"""Level seeds of Gymnasium and JAX environments."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.envs import make_env
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.level_seeds import FIRST_LEVEL, JaxLevels, LevelRange
+from proximo.errors import ConfigError
+
+import gym_toys
+import toys
+
+
+def test_every_gymnasium_reset_is_one_of_the_levels():
+    plain = make_env("CartPole-v1").make()
+    levels = {plain.reset(seed=level)[0].tobytes() for level in (5, 6, 7)}
+    env = make_env("CartPole-v1", preprocessing=Preprocessing(levels="5:8")).make()
+    seen = [env.reset(seed=0)[0].tobytes()] + [env.reset()[0].tobytes() for _ in range(40)]
+    assert set(seen) == levels
+    assert seen == [env.reset(seed=0)[0].tobytes()] + [env.reset()[0].tobytes() for _ in range(40)]
+
+
+def test_every_jax_reset_is_one_of_the_levels():
+    plain, env = make_env("gymnax:CartPole-v1"), make_env("gymnax:CartPole-v1", preprocessing=Preprocessing(levels="5:8"))
+    params = plain.default_params
+    roots = [jax.random.fold_in(jax.random.key(0), np.uint32(FIRST_LEVEL + level)) for level in (5, 6, 7)]
+    starts = [jax.random.split(root)[0] for root in roots]
+    levels = {np.asarray(plain.reset(key, params)[1]).tobytes() for key in starts}
+    keys = jax.random.split(jax.random.key(0), 40)
+    seen = {row.tobytes() for row in np.asarray(jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1])}
+    assert seen == levels
+
+
+def walk_on_gymnasium(level, draw):
+    """Return the transitions of an episode of ``level`` with fixed actions, in an environment with the seed ``draw``."""
+    env = Preprocessing(levels=f"{level}:{level + 1}").wrap(gym_toys.Walk(), "toy")
+    env.reset(seed=draw)
+    return [(*env.reset()[0], 0.0), *((*row[0], row[1]) for row in (env.step(t % 3) for t in range(8)))]
+
+
+@functools.cache
+def jax_walk():
+    env = JaxLevels(toys.RandomEnds(), LevelRange(0, 100))
+
+    @jax.jit
+    def play(level, draw):
+        env.level = lambda key: level
+        keys = jax.random.split(jax.random.key(draw), 9)
+        state, first = env.reset(keys[0], env.default_params)
+
+        def step(state, row):
+            state, observation, reward, *_ = env.step(row[0], state, row[1], env.default_params)
+            return state, (observation, reward)
+
+        _, (observations, rewards) = jax.lax.scan(step, state, (keys[1:], jnp.arange(8) % 2))
+        return first, observations, rewards
+
+    return play
+
+
+@pytest.mark.parametrize("play", [walk_on_gymnasium, lambda level, draw: jax_walk()(level, draw)], ids=["Gymnasium", "JAX"])
+def test_a_level_determines_its_whole_episode(play):
+    one, again, other = (np.hstack([np.ravel(x) for x in play(*args)]) for args in ((3, 0), (3, 1), (4, 0)))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.3
+
+
+def test_the_steps_of_an_episode_have_different_randomness():
+    first, observations, rewards = jax_walk()(3, 0)
+    assert len({x.tobytes() for x in np.concatenate([first[None], observations])}) == 9
+    assert len(set(rewards.tolist())) == 8
+
+
+def test_a_jax_environment_with_levels_is_drawn():
+    env = JaxLevels(toys.Drawn(), LevelRange(0, 5))
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    state, *_ = env.step(jax.random.key(0), state, jnp.int32(0), env.default_params)
+    assert (env.render(state, env.default_params)[:, :2] == [[255] * 3, [0] * 3]).all()
+
+
+@pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":"])
+def test_what_is_no_range_is_refused(text):
+    with pytest.raises(ConfigError, match="expected FROM:TO"):
+        LevelRange.parse(text)
+
+
+def test_vector_environments_do_not_support_levels():
+    with pytest.raises(ConfigError, match="levels"):
+        make_env("ale:pong", preprocessing=Preprocessing(levels="0:5"))

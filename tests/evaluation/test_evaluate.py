@@ -1,0 +1,300 @@
+"""Evaluation counts whole episodes, each once, on environments of its own; its statistics are the field's."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import odd_envs
+from proximo.config import override
+from proximo.config.loading import make_config
+from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.evaluation.episodes import (
+    EVALUATION_STREAM,
+    SELECTION_STREAM,
+    Episodes,
+    bootstrap_interval,
+    interquartile_mean,
+    stratified_interval,
+)
+from proximo.evaluation.evaluate import _level_warnings
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.evaluation.policy import Carried, Policy
+from proximo.spaces import Box
+
+import toys
+from helpers import shaken, small_collector
+
+
+def policy_for(env, **settings):
+    return small_collector(env, **settings).init_policy(jax.random.key(0))
+
+
+def play(env, episodes, deterministic=True, seed=0, stream=SELECTION_STREAM, **limit):
+    return JaxEvaluator(env, episodes, **limit)(policy_for(env), seed, stream, deterministic)
+
+
+def test_every_episode_is_whole_and_counts_once():
+    result = play(toys.Counting(), 50)
+    lengths = result.length
+    assert len(lengths) == 50
+    assert set(lengths) <= set(range(3, 10))
+    assert len(set(lengths)) > 3
+    np.testing.assert_array_equal(result.episode_return, lengths * (lengths + 1) / 2)
+    assert result.unfinished == 0
+
+
+def test_short_episodes_are_not_favoured():
+    # Counting whatever ends first, as vector environments with autoreset invite to, would find nearly all of them short.
+    result = play(odd_envs.Mixed(), 200)
+    assert set(result.length) == {1, 40}
+    assert 0.4 < (result.length == 40).mean() < 0.6
+
+
+def test_more_episodes_than_play_together_are_all_different():
+    result = play(toys.RandomEnds(), 20, num_envs=8)
+    assert len(result.episode_return) == 20
+    assert len(set(result.episode_return)) == 20
+
+
+def test_a_limit_truncates_and_is_not_unfinished():
+    result = play(odd_envs.Mixed(), 40, max_episode_steps=7)
+    assert set(result.length) == {1, 7}
+    np.testing.assert_array_equal(result.episode_return, result.length)
+    assert result.unfinished == 0
+
+
+def test_an_episode_that_never_ends_is_told():
+    result = play(odd_envs.Endless(), 3, max_steps=30)
+    assert result.unfinished == 3
+    assert set(result.length) == {30}
+
+
+def test_success_is_a_rate_where_the_environment_tells_it_and_else_none():
+    result = play(odd_envs.Sized(4), 300)
+    assert 0.4 < result.summary()["success_rate"] < 0.6
+    assert set(result.length) == {4}
+    assert play(toys.Counting(), 3).summary()["success_rate"] is None
+
+
+def test_the_same_seed_repeats_and_streams_and_seeds_differ():
+    def returns(**where):
+        return play(toys.RandomEnds(), 8, **where).episode_return.tolist()
+
+    assert returns() == returns()
+    # Episodes that select checkpoints in training are not those of a later evaluation.
+    assert not set(returns(stream=SELECTION_STREAM)) & set(returns(stream=EVALUATION_STREAM))
+    assert not set(returns(seed=0)) & set(returns(seed=1))
+
+
+class ActionIsReward(toys.Counting):
+    """Ten steps, the reward is the action."""
+
+    def step(self, key, state, action, params):
+        result = super().step(key, state, action, params)
+        return (*result[:2], action.astype(jnp.float32), result[0][0] >= 10, *result[4:])
+
+    def _observe(self, time, length):
+        return jnp.ones(2)
+
+
+def test_the_greedy_policy_takes_its_mode_and_the_sampled_one_does_not():
+    greedy, sampled = (play(ActionIsReward(), 100, deterministic).episode_return for deterministic in (True, False))
+    assert set(greedy) in ({0.0}, {10.0})
+    assert 3 < sampled.mean() < 7  # a fresh policy is nearly uniform
+    assert sampled.std() > 0.5
+
+
+def test_the_memory_begins_empty_and_is_carried():
+    env = toys.Counting()
+    policy = policy_for(env, memory="gru")
+    seen = []
+    real_act = type(policy).act
+
+    class Spy(type(policy)):
+        def act(self, memory, observation, episode_start, valid, noise):
+            jax.debug.callback(
+                lambda m, f: seen.append((float(m), bool(f))), jnp.abs(jnp.stack(jax.tree.leaves(memory))).sum(), episode_start[0]
+            )
+            return real_act(policy, memory, observation, episode_start, valid, noise)
+
+    spy = Spy(**{field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)})
+    jax.block_until_ready(JaxEvaluator(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
+    jax.effects_barrier()
+    assert seen[0] == (0.0, True)
+    assert len(seen) >= 3
+    assert all(size > 0 and not episode_start for size, episode_start in seen[1:])
+
+
+def test_the_interquartile_mean_is_scipy_s_and_ignores_outliers():
+    x = np.random.default_rng(0).normal(size=100)
+    assert interquartile_mean(x) == pytest.approx(np.sort(x)[25:75].mean())
+    assert interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
+    assert interquartile_mean(np.r_[x[:99], 1e9]) < 1
+
+
+def test_an_interquartile_mean_with_nan_is_nan():
+    assert np.isnan(interquartile_mean(np.array([1.0, 2.0, 3.0, np.nan])))
+    found = interquartile_mean(np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [np.nan, 4.0]]), axis=0)
+    np.testing.assert_array_equal(found, [np.nan, 2.5])
+
+
+@pytest.mark.parametrize("episodes", [200, 3000])  # drawn in one piece, and in several
+def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
+    x = np.random.default_rng(1).exponential(size=episodes)
+    reference = stats.bootstrap((x,), np.mean, n_resamples=9999, method="percentile", rng=np.random.default_rng(2))
+    low, high = reference.confidence_interval
+    width = high - low
+    ours = bootstrap_interval(x)
+    assert ours == pytest.approx([low, high], abs=0.08 * width)
+    assert bootstrap_interval(x) == ours
+    assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
+
+
+def test_an_interval_over_strata_is_narrower_than_one_over_all_where_strata_differ():
+    rng = np.random.default_rng(3)
+    strata = [rng.normal(mean, 1, 50) for mean in (0, 100)]
+    low, high = stratified_interval(strata)
+    assert low < np.mean(strata) < high
+    assert high - low < 1
+    whole = bootstrap_interval(np.concatenate(strata))
+    assert whole[1] - whole[0] > 10
+    assert stratified_interval(strata[:1]) == bootstrap_interval(strata[0])
+
+
+def test_the_levels_that_were_drawn_are_told():
+    result = play(JaxLevels(toys.Counting(), LevelRange(3, 9)), 60)
+    assert set(result.level) == set(range(3, 9))
+    by_level = {level: set() for level in result.level}
+    for level, reached in zip(result.level, result.episode_return.tolist(), strict=True):
+        by_level[level].add(reached)
+    assert all(len(returns) == 1 for returns in by_level.values()), "an episode of a level is always the same here"
+    assert len(set.union(*by_level.values())) > 1
+    assert play(toys.Counting(), 3).level is None
+
+
+def test_rows_have_every_episode_with_what_is_known_of_it():
+    episodes = Episodes(np.array([1.5, 2.0], np.float32), np.array([3, 4]), None, 0, seed=[7, None])
+    assert episodes.rows() == [
+        {"index": 0, "env_seed": 7, "level": None, "return": 1.5, "length": 3, "success": None},
+        {"index": 1, "env_seed": None, "level": None, "return": 2.0, "length": 4, "success": None},
+    ]
+
+
+def test_the_summary_is_of_the_episodes():
+    result = play(toys.Counting(), 30)
+    summary = result.summary()
+    returns = result.episode_return.astype(np.float64)
+    assert list(summary) == ["episodes", "return_mean", "return_std", "return_iqm", "ci95", "length_mean", "success_rate"]
+    assert summary["return_mean"] == pytest.approx(returns.mean())
+    assert summary["return_std"] == pytest.approx(returns.std())
+    assert summary["length_mean"] == pytest.approx(result.length.mean())
+    assert summary["ci95"][0] < summary["return_mean"] < summary["ci95"][1]
+
+
+def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkeypatch):
+    seen = []
+    real = jax.nn.log_softmax
+    env = toys.RandomEnds()
+
+    def spy(*arguments, **options):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return real(*arguments, **options)
+
+    config = small_collector(env).config
+    for precision in ("default", "highest"):
+        monkeypatch.setattr(jax.nn, "log_softmax", spy)
+        make_evaluator(env, override(config, {"matmul_precision": precision}), 2)(policy_for(env), 0, 1)
+        monkeypatch.undo()
+    assert (seen[0], seen[-1]) == ("default", "highest")
+
+
+ALL = {"env_settings": "levels=all"}
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "warning"),
+    [
+        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all new"),
+        ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
+        ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
+        ({"env_settings": {"levels": [1, 2]}}, {"env_settings": {"levels": 3}}, None),  # another environment's own parameter
+        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "env_settings levels=held_out plays the others"),
+        ({"env_settings": "levels=train"}, {}, None),
+        ({**ALL, "levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
+        ({**ALL, "levels": "0:100"}, {"levels": "100:150"}, None),
+        ({**ALL, "levels": "0:100"}, {}, None),
+    ],
+)
+def test_evaluation_warns_of_levels_that_are_not_new(trained, evaluated, warning):
+    config = make_config("minigrid:MemoryS9", trained)
+    warnings = _level_warnings(config, override(config, evaluated), "levels" in evaluated)
+    assert len(warnings) == (warning is not None)
+    assert all(warning in one for one in warnings)
+
+
+OBSERVING = {"memory": "gru", "observe_action": True, "observe_reward": True, "reset_memory": False}
+
+
+def by_hand(policy, lengths, num_envs=1):
+    """Returns of episodes of ``Echo``, played one after the other on ``num_envs`` environments by ``Policy``."""
+    memory, reward, returns = policy.init_memory(num_envs), np.zeros(num_envs), []
+    for length in lengths:
+        reached = 0.0
+        for time in range(length):
+            observation = np.ones((num_envs, 3), np.float32)
+            action, memory = policy.predict(observation, memory, [time == 0] * num_envs, reward=reward)
+            reward = action[:, 0]
+            reached = reached + reward
+        returns.append(reached)
+    return np.concatenate(returns)
+
+
+@pytest.mark.parametrize(("steps", "episodes", "num_envs"), [(1, 6, 1), (4, 3, 1), (1, 6, 2)])
+def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episodes, num_envs):
+    collector = small_collector(Echo(steps), num_envs=num_envs, num_minibatches=1, **OBSERVING)
+    network = shaken(collector.init_policy(jax.random.key(0)))
+    policy = Policy(network, collector.env, collector.config, step=0)
+    evaluated = make_evaluator(collector.env, collector.config, episodes)(network, 0, EVALUATION_STREAM)
+    expected = by_hand(policy, [steps] * (episodes // num_envs), num_envs)
+    np.testing.assert_allclose(evaluated.episode_return, expected, rtol=1e-5)
+    assert len(set(evaluated.episode_return.round(4))) == episodes // num_envs
+
+
+def test_rewards_after_an_end_are_not_observed_in_the_next_episode():
+    """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
+    collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
+    policy = shaken(collector.init_policy(jax.random.key(0)))
+    evaluator, carried = JaxEvaluator(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
+    (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
+    assert len(set(played["length"].tolist())) > 2
+    np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode
+
+
+class Echo(toys.RandomEnds):
+    """Every episode is the same but for what the policy does: the reward is its action."""
+
+    action_space = Box((1,), -10.0, 10.0)
+
+    def __init__(self, steps=4):
+        self.steps = steps
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.ones(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        return {"time": time}, jnp.ones(3), action[0], time == self.steps, jnp.array(False), {}
+
+
+@pytest.mark.parametrize("reset_memory", [True, False])
+def test_a_memory_is_carried_over_episodes_where_it_was_in_the_training(reset_memory):
+    collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
+    policy = shaken(collector.init_policy(jax.random.key(0)))
+    returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
+    assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
+    assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

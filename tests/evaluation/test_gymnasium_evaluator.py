@@ -1,0 +1,229 @@
+"""Whole episodes on Gymnasium environments: as many as were asked for, from every environment alike, in every autoreset mode."""
+
+import functools
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from buffers import buffer_of
+from proximo.collect.learning import fresh_policy
+from proximo.config import Config, override
+from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM
+from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator, _Played
+from proximo.evaluation.policy import Policy
+
+import gym_toys
+from helpers import REMEMBERING, kill_first_worker, shaken
+
+NONE = Preprocessing()
+
+
+def evaluator_of(env, episodes, **settings):
+    config = override(
+        Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
+    )
+    return GymnasiumEvaluator(env, config, episodes), shaken(fresh_policy(jax.random.key(0), env, config))
+
+
+def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
+    evaluator, policy = evaluator_of(env, episodes, **settings)
+    try:
+        return evaluator(policy, seed, stream)
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 3, 7])
+def test_every_environment_plays_as_many_episodes_give_or_take_one(episodes):
+    result = played(from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE), episodes, num_workers=0)
+    np.testing.assert_array_equal(result.episode_return, np.full(episodes, 5.0))
+    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+    assert result.success is None
+    assert result.unfinished == 0
+
+
+@pytest.mark.parametrize("memory", ["none", "gru", "observing over episodes"])
+def test_every_autoreset_mode_plays_the_same_episodes(memory):
+    results = {
+        mode: played(from_vector(functools.partial(gym_toys.CustomVector, mode=mode), "toy", NONE), 20, **REMEMBERING[memory])
+        for mode in ("NextStep", "SameStep", "Disabled")
+    }
+    first = results.pop("SameStep")
+    assert len(set(first.length)) > 3
+    assert first.success is not None
+    for other in results.values():
+        np.testing.assert_allclose(other.episode_return, first.episode_return, atol=1e-5)
+        np.testing.assert_array_equal(other.length, first.length)
+        np.testing.assert_array_equal(other.success, first.success)
+
+
+class Echo(gymnasium.Env):
+    """Every episode is the same but for what the policy does: the reward is its action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-10, 10, (1,))
+
+    def __init__(self, steps=4):
+        self.steps = steps
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.ones(3, np.float32), float(action[0]), self.time == self.steps, False, {}
+
+
+@pytest.mark.parametrize("reset_memory", [True, False])
+def test_the_memory_is_reset_where_an_episode_begins_unless_it_is_carried_over(reset_memory):
+    env = from_factory(Echo, "toy", NONE)
+    result = played(env, 3, num_envs=1, num_workers=0, memory="gru", reset_memory=reset_memory)
+    steps = np.abs(np.diff(result.episode_return))
+    assert (steps < 1e-6).all() == reset_memory
+    assert (steps > 1e-4).any() != reset_memory
+
+
+def test_lost_step_leaves_the_memory_unchanged():
+    """A worker that is lost in the first step does not change the evaluation, because all episodes are equal."""
+    env = from_factory(Echo, "toy", NONE)
+    evaluator, policy = evaluator_of(env, 2, num_envs=1, num_workers=1, memory="gru", reset_memory=False)
+    undisturbed = evaluator(policy, 0, 0)
+    vector_env = evaluator.environments.open()
+    kill_first_worker(vector_env, [0])
+    disturbed = evaluator(policy, 0, 0)
+    assert vector_env.restarts == 1
+    evaluator.close()
+    np.testing.assert_array_equal(disturbed.episode_return, undisturbed.episode_return)
+
+
+class EchoVector(gymnasium.vector.SyncVectorEnv):
+    """The environments have episodes of different lengths."""
+
+    def __init__(self, num_envs: int, mode: str):
+        made = [functools.partial(Echo, 1 + i) for i in range(num_envs)]
+        super().__init__(made, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_carried_memory_observes_the_last_reward_of_every_episode(mode):
+    env = from_vector(functools.partial(EchoVector, mode=mode), "toy", NONE)
+    evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
+    evaluated = evaluator(network, 0, EVALUATION_STREAM)
+    evaluator.close()
+    policy, expected = Policy(network, env, evaluator.config, step=0), []
+    for steps in (1, 2, 3):
+        memory, reward = policy.init_memory(1), np.zeros(1)
+        for _ in range(3):
+            reached = 0.0
+            for time in range(steps):
+                action, memory = policy.predict(np.ones((1, 3), np.float32), memory, [time == 0], reward=reward)
+                reward = action[:, 0]
+                reached += float(reward[0])
+            expected.append(reached)
+    np.testing.assert_allclose(evaluated.episode_return, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_streams_and_seeds_play_different_episodes():
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    runs = [
+        played(env, 6, seed, stream, num_workers=0)
+        for seed, stream in ((0, SELECTION_STREAM), (0, EVALUATION_STREAM), (1, EVALUATION_STREAM))
+    ]
+    assert len({run.episode_return.tobytes() for run in runs}) == 3
+    again = played(env, 6, 0, EVALUATION_STREAM, num_workers=0)
+    np.testing.assert_array_equal(again.episode_return, runs[1].episode_return)
+
+
+class Told(gymnasium.Env):
+    """The return of its one-step episodes is the seed of their reset; -1 for one without."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.seed = seed
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(-1 if self.seed is None else self.seed % 1000), True, False, {}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_seeds_of_first_episodes_are_told(workers):
+    result = played(from_factory(Told, "toy", NONE), 8, num_workers=workers)
+    known = [seed for seed in result.seed if seed is not None]
+    assert len(known) == 3  # of each environment
+    for seed, reached in zip(result.seed, result.episode_return, strict=True):
+        assert reached == (-1 if seed is None else seed % 1000)
+    assert result.level is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_level_of_every_episode_is_told(workers):
+    env = from_factory(Told, "toy", Preprocessing(levels="100:140"))
+    result = played(env, 20, num_workers=workers, levels="100:140")
+    assert result.level == [int(x) for x in result.episode_return]
+    assert len(set(result.level)) > 5
+
+
+def test_what_vectorises_itself_tells_no_seeds():
+    env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
+    assert played(env, 5).seed is None
+
+
+def test_so_many_play_together_as_are_asked_for():
+    env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
+    config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
+    for asked, together in ((0, 3), (16, 16), (64, 20)):
+        evaluator = GymnasiumEvaluator(env, config, 20, asked)
+        assert evaluator.num_envs == together
+        result = evaluator(shaken(fresh_policy(jax.random.key(0), env, config)), 0, EVALUATION_STREAM)
+        np.testing.assert_array_equal(result.length, np.full(20, 5))
+        evaluator.close()
+
+
+def test_one_evaluator_plays_the_mode_and_the_samples_on_the_same_episodes():
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    evaluator, policy = evaluator_of(env, 6, num_envs=6, num_workers=0)
+    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
+    evaluator.close()
+    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
+    assert greedy.seed == sampled.seed == again.seed
+    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
+
+
+def test_an_endless_episode_counts_once_as_it_stands():
+    env = from_factory(functools.partial(gym_toys.Countdown, 10**9), "toy", NONE)
+    result = played(env, 7, num_workers=0, eval_max_steps=20)
+    np.testing.assert_array_equal(result.length, [20, 20, 20])
+    assert result.unfinished == 3
+
+
+def test_an_environment_that_is_lost_plays_its_episode_once_more():
+    played = _Played(np.array([1, 1]), 100)
+    steps = [
+        buffer_of(np.ones((1, 2)), lost=[(0, 0)], padding=[(0, 0)]),
+        buffer_of(np.ones((1, 2)), terminated=[(0, 1)]),
+        buffer_of(np.ones((1, 2)), terminated=[(0, 0)]),
+    ]
+    for buffer in steps:
+        assert played.is_running
+        played.add(buffer)
+    assert not played.is_running
+    np.testing.assert_array_equal(played.episodes().length, [2, 2])
+
+
+def test_lost_workers_of_an_evaluation_are_told():
+    told = []
+    env = from_factory(functools.partial(gym_toys.Misbehaving, "die", 7), "toy", NONE)
+    evaluator, policy = evaluator_of(env, 4, num_workers=2)
+    evaluator.environments.warn = told.append
+    result = evaluator(policy, 0, EVALUATION_STREAM)
+    evaluator.close()
+    np.testing.assert_array_equal(result.length, [5, 5, 5, 5])
+    assert any("ended with exit code 3: it is restarted" in message for message in told)

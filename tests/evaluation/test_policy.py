@@ -1,0 +1,230 @@
+"""``Policy.predict``: acting step by step equals unrolling the network, and wrong arguments raise."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import proximo
+from proximo.errors import ConfigError
+from proximo.evaluation.policy import Policy
+from proximo.networks import make_policy
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, from_any, zeros
+
+import toys
+from helpers import REMEMBERING, shaken, small_config
+
+N, T = 3, 12
+PARTS = Dict((("x", Box((2,))), ("bits", MultiBinary((2,)))))
+
+
+def made(actions=None, space=None, **settings):
+    """A policy whose actions depend on what it remembers, as if loaded."""
+    env = toys.AnySpaces(space or PARTS, actions or Box((2,)))
+    config = small_config(**settings)
+    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    network = shaken(make_policy(jax.random.key(0), *spaces, config.network, True))
+    return Policy(network, env, config, step=0)
+
+
+def play(policy, rewards, episode_starts, **arguments):
+    """Observations and actions of T random steps."""
+    rng, memory, observations, actions = np.random.default_rng(1), policy.init_memory(N), [], []
+    space = from_any(policy.env.observation_space, "observation")
+    for t in range(T):
+        observation = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), zeros(space, (N,)))
+        action, memory = policy.predict(observation, memory, episode_starts[t], reward=rewards[t - 1] * (t > 0), **arguments)
+        observations.append(observation)
+        actions.append(action)
+    return jax.tree.map(lambda *x: np.stack(x), *observations), np.stack(actions)
+
+
+def flags():
+    episode_starts = np.random.default_rng(2).random((T, N)) < 0.2
+    episode_starts[0] = True
+    return episode_starts
+
+
+def unrolled(policy, observation, actions, rewards, episode_starts):
+    """The most probable actions of all steps at once."""
+    network = policy.actor_critic
+    before = network.previous_step(jnp.asarray(actions), jnp.asarray(rewards))
+    shifted = jax.tree.map(lambda x: jnp.roll(x, 1, axis=0).at[0].set(0.0), before)
+    observed = network.with_previous_step(jax.tree.map(jnp.asarray, observation), jnp.asarray(episode_starts), shifted)
+    memory = network.init_memory(N)
+    _, distribution, _ = eqx.filter_jit(network.unroll)(memory, observed, jnp.asarray(episode_starts), jnp.ones((T, N), bool))
+    return np.asarray(distribution.mode())
+
+
+@pytest.mark.parametrize("way", ["gru", "observing", "observing without memory", "carried over", "observing over episodes"])
+def test_acting_step_by_step_equals_unrolling(way):
+    policy = made(**REMEMBERING[way])
+    rewards, episode_starts = np.random.default_rng(3).normal(size=(T, N)).astype(np.float32), flags()
+    observation, actions = play(policy, rewards, episode_starts)
+
+    def error(rewards, episode_starts):
+        return np.abs(actions - unrolled(policy, observation, actions, rewards, episode_starts)).max()
+
+    assert error(rewards, episode_starts) < 1e-4
+    other = np.roll(episode_starts, 1, axis=1)
+    other[0] = True
+    assert (error(rewards, other) > 1e-2) == ("over" not in way)
+    assert (error(np.roll(rewards, 1, axis=0), episode_starts) > 1e-2) == way.startswith("observing")
+
+
+def test_memory_kept_across_episodes_needs_the_last_reward():
+    policy = made(**REMEMBERING["observing over episodes"], space=Box((2,)))
+    observation = np.zeros((1, 2))
+    _, memory = policy.predict(observation, policy.init_memory(), [True])
+    paid, _ = policy.predict(observation, memory, [True], reward=[1.0])
+    unpaid, _ = policy.predict(observation, memory, [True], reward=[0.0])
+    assert np.abs(paid - unpaid).max() > 1e-2
+    with pytest.raises(ConfigError, match=r"reward was not given, but this policy observes it \(observe_reward\)"):
+        policy.predict(observation, memory, [True])
+
+
+def test_a_key_samples_actions_within_the_space():
+    policy = made(actions=Box((2,), (-1.0, 0.0), (1.0, 3.0)), space=Box((2,)))
+    _, best = play(policy, np.zeros((T, N)), flags())
+    _, sampled = play(policy, np.zeros((T, N)), flags(), deterministic=False, key=jax.random.key(0))
+    _, again = play(policy, np.zeros((T, N)), flags(), deterministic=False, key=jax.random.PRNGKey(0))
+    assert (sampled == again).all()
+    assert best.shape == sampled.shape == (T, N, 2)
+    assert (best != sampled).any()
+    assert (sampled >= [-1, 0]).all()
+    assert (sampled <= [1, 3]).all()
+
+
+def test_sampling_needs_a_key_and_a_key_needs_sampling():
+    policy = made(space=Box((2,)))
+    for key in (None, 0, jax.random.split(jax.random.key(0)), np.zeros(3, np.uint32)):
+        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, as jax"):
+            policy.predict(np.zeros(2), deterministic=False, key=key)
+    with pytest.raises(ConfigError, match="key was given with deterministic = True, which ignores it: pass deterministic=False"):
+        policy.predict(np.zeros(2), key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("settings", [{}, {"memory": "gru", "memory_size": 4}, REMEMBERING["observing"]])
+def test_one_observation_is_acted_on_like_one_of_many(settings):
+    policy, rng = made(**settings), np.random.default_rng(0)
+    one, many = policy.init_memory(), policy.init_memory(N)
+    for t in range(3):
+        observations = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
+        reward = np.arange(N) + t
+        actions, many = policy.predict(observations, many, np.full(N, t == 0), reward=reward)
+        single = {name: x[1] for name, x in observations.items()}
+        action, one = policy.predict(single, one, t == 0, reward=reward[1])
+        assert action.shape == (2,)
+        np.testing.assert_allclose(action, actions[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_policy_without_memory_needs_none():
+    policy = made(space=Box((2,)))
+    assert not policy.has_memory
+    action, memory = policy.predict(np.ones(2))
+    assert jax.tree.leaves(memory) == []
+    np.testing.assert_array_equal(action, policy.predict(np.ones(2), memory, True)[0])
+    np.testing.assert_array_equal(action, policy.predict(np.ones(2), None, False)[0])
+
+
+@pytest.mark.parametrize("settings", [{"memory": "gru", "memory_size": 4}, REMEMBERING["observing without memory"]])
+def test_a_missing_memory_raises_unless_an_episode_begins(settings):
+    policy, observation = made(**settings, space=Box((2,))), np.ones((2, 2))
+    assert policy.has_memory
+    action, _ = policy.predict(observation, None, [True, True])
+    expected, _ = policy.predict(observation, policy.init_memory(2), [True, True])
+    np.testing.assert_array_equal(action, expected)
+    for episode_start in (None, [True, False]):
+        given = "None" if episode_start is None else r"\[True, False\]"
+        with pytest.raises(
+            ConfigError, match=rf"memory = None with episode_start = {given}, but .* pass memory=policy\.init_memory"
+        ):
+            policy.predict(observation, None, episode_start, reward=[0.0, 0.0])
+
+
+def test_a_memory_kept_across_episodes_is_never_begun_silently():
+    policy = made(memory="gru", memory_size=4, reset_memory=False, space=Box((2,)))
+    with pytest.raises(ConfigError, match=r"memory = None with episode_start = \[True\], but this policy has a memory"):
+        policy.predict(np.ones(2), None, True)
+
+
+MASKED = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((3,)))))
+
+
+def test_an_action_mask_may_be_an_argument():
+    policy, mask = made(Discrete(3), MASKED), np.array([False, True, False])
+    observation = np.ones(2, np.float32)
+    for given in (observation, {"observation": observation}):
+        assert policy.predict(given, action_mask=mask)[0] == 1
+    assert policy.predict({"observation": observation, "action_mask": mask})[0] == 1
+    many, _ = policy.predict(np.ones((3, 2)), action_mask=np.eye(3, dtype=bool))
+    assert many.tolist() == [0, 1, 2]
+
+
+def test_an_action_mask_is_given_once_and_only_if_trained_with():
+    policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
+    with pytest.raises(ConfigError, match="action_mask was given twice, in the observation and as an argument"):
+        policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
+    with pytest.raises(ConfigError, match="The observation is an array of float64: expected a dict of action_mask, observation"):
+        policy.predict(np.ones(2))
+    with pytest.raises(ConfigError, match="action_mask was given, but this policy was trained without action masks"):
+        made(Discrete(3), Box((2,))).predict(np.ones(2), action_mask=mask)
+
+
+def test_arguments_that_do_not_match_raise():
+    policy = made(space=Box((2,)))
+    with pytest.raises(ConfigError, match=r"the shape \(3,\): expected \(2,\), or N of them stacked"):
+        policy.predict(np.zeros(3))
+    with pytest.raises(ConfigError, match=r"the shape \(0, 2\): expected \(2,\), or N of them stacked"):
+        policy.predict(np.zeros((0, 2)))
+    with pytest.raises(ConfigError, match=r"episode_start has the shape \(\): expected \(3,\), one for each observation"):
+        policy.predict(np.zeros((3, 2)), episode_start=True)
+    with pytest.raises(ConfigError, match=r"episode_start has the shape \(2,\): expected a single one, as the observation is"):
+        policy.predict(np.zeros(2), episode_start=[True, True])
+    with pytest.raises(ConfigError, match=r"^The observation is an array of float64: expected a dict of bits, x\.$"):
+        made().predict(np.zeros((1, 2)))
+    remembering = made(memory="gru", memory_size=4, space=Box((2,)))
+    with pytest.raises(ConfigError, match=r"^memory is that of another policy: expected policy\.init_memory\(N\)"):
+        remembering.predict(np.zeros(2), made(memory="lstm", memory_size=4, space=Box((2,))).init_memory())
+    observing = made(**REMEMBERING["observing"], space=Box((2,)))
+    _, memory = observing.predict([[0, 0]], observing.init_memory(), [True])
+    with pytest.raises(ConfigError, match=r"reward was not given, but this policy observes it"):
+        observing.predict([[0, 0]], memory)
+    with pytest.raises(ConfigError, match=r"reward has the shape \(\): expected \(1,\)"):
+        observing.predict([[0, 0]], memory, reward=1.0)
+    with pytest.raises(ConfigError, match=r"reward is 'much': expected one entry for each environment"):
+        observing.predict([[0, 0]], memory, reward="much")
+    with pytest.raises(ConfigError, match=r"reward is \[nan\]: expected finite numbers"):
+        observing.predict([[0, 0]], memory, reward=[np.nan])
+    with pytest.raises(ConfigError, match=r"memory is of 1 environments, and the observation of 3"):
+        observing.predict(np.zeros((3, 2)), memory, reward=np.zeros(3))
+    with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
+        observing.predict([[0, 0]], observing.actor_critic.init_memory(1))
+    with pytest.raises(
+        ConfigError, match=r"^Policy\.predict: .*stochastic.*; it takes observation, memory, episode_start, action_mask"
+    ):
+        policy.predict(np.zeros(2), stochastic=True)
+    for count in (0, -1, "3", 1.0, True):
+        with pytest.raises(ConfigError, match=r"num_envs = .*: expected a whole number of environments, 1 or more"):
+            policy.init_memory(count)
+
+
+def test_repr_of_a_policy_is_one_line():
+    assert repr(made(memory="gru", memory_size=8)) == "Policy('toys:RandomEnds' at step 0, memory gru of 8)"
+
+
+def test_a_loaded_policy_plays_as_it_was_evaluated(tmp_path):
+    """The return of the only level there is, by hand and by an evaluation."""
+    settings = {"total_steps": 2048, "num_envs": 4, "memory": "gru", "memory_size": 8, "observe_action": True, "levels": "3:4"}
+    config = proximo.make_config("CartPole-v1", {**settings, "runs_dir": str(tmp_path), "num_workers": 0, "num_steps": 128})
+    [result] = proximo.train(config=config)
+    policy = proximo.load_policy(result.run_dir)
+    env = policy.env.make()
+    observation, _ = env.reset(seed=3)
+    memory, episode_start, over, total = None, True, False, 0.0
+    while not over:
+        action, memory = policy.predict(observation, memory, episode_start)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        episode_start, over, total = False, terminated or truncated, total + reward
+    assert proximo.evaluate(policy, 2).episode_return.tolist() == [total, total]

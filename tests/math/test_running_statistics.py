@@ -1,0 +1,112 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.math.running_statistics import WORD, RunningStatistics, discounted_returns
+
+
+def samples(statistics):
+    return int(statistics.count[0]) + int(WORD) * int(statistics.count[1])
+
+
+def test_statistics_of_two_batches_by_hand():
+    statistics = RunningStatistics.of_shape(())
+    statistics = statistics.merged(jnp.array([1.0, 2.0, 3.0]), jnp.ones(3, bool))
+    assert (float(statistics.mean), float(statistics.variance)) == pytest.approx((2.0, 2 / 3), abs=1e-6)
+    statistics = statistics.merged(jnp.array([4.0, 100.0, 6.0]), jnp.array([True, False, True]))
+    # of 1, 2, 3, 4, 6
+    assert (samples(statistics), float(statistics.mean), float(statistics.variance)) == pytest.approx((5, 3.2, 2.96), abs=1e-5)
+    assert statistics.normalize(jnp.array([3.2, 6.0])).tolist() == pytest.approx([0.0, 1.6274669], abs=1e-5)
+
+
+def test_samples_are_merged_component_by_component():
+    rows = np.random.default_rng(0).normal(5.0, [1.0, 10.0, 0.1], size=(6, 50, 3)).astype(np.float32)
+    statistics = RunningStatistics.of_shape((3,))
+    for part in rows.reshape(6, 10, 5, 3):
+        statistics = statistics.merged(jnp.asarray(part), jnp.ones((10, 5), bool))
+    np.testing.assert_allclose(statistics.mean, rows.mean((0, 1)), rtol=1e-4)
+    np.testing.assert_allclose(statistics.variance, rows.var((0, 1)), rtol=1e-3)
+
+
+def test_a_large_offset_loses_no_variance():
+    rows = 10_000.0 + jnp.array([-1.0, 1.0, -1.0, 1.0])
+    statistics = RunningStatistics.of_shape(()).merged(rows, jnp.ones(4, bool)).merged(rows, jnp.ones(4, bool))
+    assert float(statistics.variance) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_million_merges_agree_with_float64():
+    # A cycle of 250 batches of 1,000 samples. A weighted average, kept * variance + share * added, is 1.5 % too small.
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(3.0, 0.1, 250), rng.uniform(0.5, 1.5, 250)
+    batches = jnp.asarray(means, jnp.float32), jnp.asarray(variances, jnp.float32)
+
+    def merge(i, statistics):
+        mean, variance = (x[i % 250] for x in batches)
+        return statistics.merged_moments(jnp.float32(1000), mean, variance)
+
+    merged = jax.jit(lambda start: jax.lax.fori_loop(0, 1_000_000, merge, start))(RunningStatistics.of_shape(()))
+    assert samples(merged) == 10**9
+    assert float(merged.mean) == pytest.approx(means.mean(), abs=2e-3)  # of a standard deviation of 1
+    assert float(merged.variance) == pytest.approx(variances.mean() + means.var(), rel=1e-3)
+
+
+def test_the_count_is_exact_beyond_what_float32_counts():
+    statistics = RunningStatistics.of_shape(())
+    for added in (WORD - 1, 3, WORD, 1, WORD - 7):
+        statistics = statistics.merged_moments(jnp.float32(added), jnp.zeros(()), jnp.ones(()))
+    assert samples(statistics) == 3 * WORD - 4
+
+
+def test_small_first_variance_is_not_rounded_to_zero():
+    samples = jnp.array([1e-5, -1e-5])
+    merged = RunningStatistics.of_shape(()).merged(samples, jnp.ones(2, bool))
+    assert float(merged.variance) == pytest.approx(1e-10, rel=1e-5)
+
+
+def test_padding_changes_no_statistic():
+    rows = jnp.array([[1.0, 2.0], [jnp.nan, jnp.inf], [3.0, 5.0]])
+    valid = jnp.array([True, False, True])
+    with_padding = RunningStatistics.of_shape((2,)).merged(rows, valid)
+    without = RunningStatistics.of_shape((2,)).merged(rows[jnp.array([0, 2])], jnp.ones(2, bool))
+    assert with_padding.mean.tolist() == without.mean.tolist()
+    assert with_padding.variance.tolist() == without.variance.tolist()
+    assert samples(with_padding) == 2
+
+
+def test_batch_of_padding_changes_nothing():
+    before = RunningStatistics.of_shape(()).merged(jnp.array([1.0, 3.0]), jnp.ones(2, bool))
+    after = before.merged(jnp.array([9.0, 9.0]), jnp.zeros(2, bool))
+    assert (samples(after), float(after.mean), float(after.variance)) == (2.0, 2.0, 1.0)
+
+
+def test_statistics_of_nothing_leave_observations_unchanged():
+    assert RunningStatistics.of_shape((2,)).normalize(jnp.array([0.5, -2.0])).tolist() == [0.5, -2.0]
+
+
+def test_normalised_values_are_clipped():
+    assert RunningStatistics.of_shape(()).normalize(jnp.array([50.0, -50.0])).tolist() == [10.0, -10.0]
+
+
+def test_discounted_returns_by_hand():
+    reward = jnp.ones((5, 1))
+    done = jnp.array([False, True, False, False, False])[:, None]
+    valid = jnp.array([True, True, True, False, True])[:, None]
+    running, returns = discounted_returns(jnp.array([4.0]), reward, done, valid, jnp.array(0.5))
+    # 4/2+1, 3/2+1, a new episode: 1, padding keeps it: 1, 1/2+1
+    assert returns[:, 0].tolist() == [3.0, 2.5, 1.0, 1.0, 1.5]
+    assert running.tolist() == [1.5]
+
+
+def test_discounted_returns_continue_over_the_seam_of_two_rollouts():
+    rng = np.random.default_rng(0)
+    reward = jnp.asarray(rng.normal(size=(12, 3)), jnp.float32)
+    done, valid = jnp.asarray(rng.random((12, 3)) < 0.2), jnp.ones((12, 3), bool)
+    gamma, start = jnp.float32(0.9), jnp.zeros(3)
+    last, whole = discounted_returns(start, reward, done, valid, gamma)
+    middle, first_half = discounted_returns(start, reward[:6], done[:6], valid[:6], gamma)
+    end, second_half = discounted_returns(middle, reward[6:], done[6:], valid[6:], gamma)
+    np.testing.assert_allclose(jnp.concatenate([first_half, second_half]), whole, atol=1e-6)
+    np.testing.assert_allclose(end, last, atol=1e-6)
+    _, forgotten = discounted_returns(start, reward[6:], done[6:], valid[6:], gamma)
+    assert np.abs(forgotten - whole[6:]).max() > 0.1

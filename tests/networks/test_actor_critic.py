@@ -1,0 +1,263 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.distributions import LOG_STD_RANGE
+from proximo.errors import EnvError
+from proximo.networks import make_policy
+from proximo.networks.heads import CategoricalHead, GaussianHead
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+import toys
+from helpers import shaken, small_config, small_policy
+
+
+def gaussian_head(space, mapping="clip", **settings):
+    return head_for(space, action_mapping=mapping, **settings)
+
+
+def head_for(space, **settings):
+    return make_policy(jax.random.key(0), Box((8,)), space, small_config(**settings).network, False).actor
+
+
+def test_a_clipped_sample_is_scaled_to_the_bounds():
+    head = gaussian_head(Box((2,), (-2.0, 0.0), (2.0, 10.0)))
+    got = head.to_space(jnp.array([[0.0, 0.0], [0.5, -0.5], [3.0, -3.0]]))
+    np.testing.assert_allclose(got, [[0.0, 5.0], [1.0, 2.5], [2.0, 0.0]])
+
+
+def test_a_squashed_sample_is_tanh_scaled_to_the_bounds():
+    head = gaussian_head(Box((1,), -2.0, 2.0), "tanh")
+    np.testing.assert_allclose(head.to_space(jnp.array([[0.5], [-50.0]])), [[0.9242343], [-2.0]], atol=1e-6)
+
+
+def test_half_bounded_spaces_are_clipped_and_unbounded_ones_unchanged():
+    head = gaussian_head(Box((2,), (0.0, -np.inf), np.inf))
+    np.testing.assert_allclose(head.to_space(jnp.array([[-3.0, -30.0], [4.0, 40.0]])), [[0.0, -30.0], [4.0, 40.0]])
+
+
+def test_actions_take_the_shape_of_their_space():
+    assert gaussian_head(Box((2, 3), -1.0, 1.0)).to_space(jnp.zeros((5, 6))).shape == (5, 2, 3)
+
+
+def test_standard_deviation_starts_at_its_setting():
+    head = gaussian_head(Box((2,), -1.0, 1.0), log_std_init=-0.5)
+    assert isinstance(head, GaussianHead)
+    assert head.log_std.tolist() == [-0.5, -0.5]
+
+
+def test_state_dependent_std_starts_at_its_setting_and_varies():
+    for mapping in ("clip", "tanh"):
+        head = gaussian_head(Box((2,), -1.0, 1.0), mapping, state_dependent_std=True, log_std_init=-0.5)
+        features = jax.random.normal(jax.random.key(1), (16, 8))
+        fresh, learned = head(features, None), shaken(head)(features, None)
+        np.testing.assert_allclose(fresh.log_std, -0.5, atol=0.1)
+        assert fresh.log_std.shape == fresh.mean.shape == (16, 2)
+        assert float(jnp.std(learned.log_std, axis=0).min()) > 0.1
+        assert float(jnp.std(fresh.log_std, axis=0).min()) > 0.0
+        plain = gaussian_head(Box((2,), -1.0, 1.0), mapping, log_std_init=-0.5)
+        assert float(jnp.std(jnp.broadcast_to(plain(features, None).log_std, (16, 2)), axis=0).max()) == 0.0
+        assert type(plain(features, None)) is type(fresh)
+
+
+def test_state_dependent_std_stays_within_its_range():
+    head = gaussian_head(Box((1,), -1.0, 1.0), state_dependent_std=True)
+    far = head(1e6 * jax.random.normal(jax.random.key(1), (64, 8)), None).log_std
+    assert (float(far.min()), float(far.max())) == LOG_STD_RANGE
+
+
+def test_beta_fills_the_bounds_and_starts_in_the_middle():
+    head = head_for(Box((2,), (-2.0, 0.0), (2.0, 10.0)), distribution="beta")
+    np.testing.assert_allclose(head.to_space(jnp.array([[0.0, 0.0], [0.25, 1.0]])), [[-2.0, 0.0], [-1.0, 10.0]])
+    np.testing.assert_allclose(head.features(jnp.array([[0.0, 0.5], [0.25, 1.0]])), [[-1.0, 0.0], [-0.5, 1.0]])
+    fresh = head(jax.random.normal(jax.random.key(1), (16, 8)), None)
+    np.testing.assert_allclose(head.to_space(fresh.mode()), [[0.0, 5.0]] * 16, atol=0.5)
+    wide = head(1e3 * jax.random.normal(jax.random.key(1), (16, 8)), None)
+    assert float(jnp.minimum(wide.alpha, wide.beta).min()) >= 1.0
+    assert np.isfinite(wide.mode()).all()
+
+
+def test_a_beta_needs_bounds():
+    with pytest.raises(
+        EnvError, match=r"^distribution = beta needs bounds on both sides of every component, and Box.* use a Gaussian\.$"
+    ):
+        head_for(Box((2,), (0.0, -np.inf), 1.0), distribution="beta")
+
+
+def test_policy_starts_almost_uniform_and_value_nonzero():
+    policy = make_policy(jax.random.key(0), Box((3,)), Discrete(4), small_config().network, False)
+    assert isinstance(policy.actor, CategoricalHead)
+    episode_start = jnp.zeros((1, 16), bool)
+    observation = jax.random.normal(jax.random.key(1), (1, 16, 3))
+    _, distribution, value = policy.unroll(policy.init_memory(16), observation, episode_start, ~episode_start)
+    np.testing.assert_allclose(distribution.entropy(), np.log(4.0), atol=1e-3)
+    assert float(jnp.std(value)) > 0.1
+
+
+def test_bytes_and_discrete_observations_are_not_normalized():
+    network = small_config(encoder="mlp").network
+    spaces = {Box((3,)): True, Box((3,), 0.0, 255.0, "uint8"): False, Discrete(4): False}
+    for space, expected in spaces.items():
+        assert (make_policy(jax.random.key(0), space, Discrete(2), network, True).normalizer is not None) is expected
+
+
+def test_separate_towers_share_no_parameter():
+    policy = small_policy(Box((3,)), "separate", memory="gru")
+    assert len(policy.torsos) == len(policy.init_memory(2)) == 2
+    episode_start = jnp.ones((1, 2), bool)
+
+    def outputs(policy, which):
+        _, distribution, value = policy.unroll(policy.init_memory(2), jnp.ones((1, 2, 3)), episode_start, episode_start)
+        return jnp.sum(distribution.log_prob(jnp.zeros((1, 2), jnp.int32))) if which == "policy" else jnp.sum(value)
+
+    gradients = {which: jax.jit(jax.grad(outputs), static_argnums=1)(policy, which) for which in ("policy", "value")}
+    for which, used, unused in (("policy", 0, 1), ("value", 1, 0)):
+        touched = [max(float(jnp.abs(g).max()) for g in jax.tree.leaves(gradients[which].torsos[t])) for t in (used, unused)]
+        assert touched[0] > 0.0
+        assert touched[1] == 0.0
+
+
+@pytest.mark.parametrize("space", [Box((3,)), Discrete(5), Box((3,), 0.0, 255.0, "uint8")])
+@pytest.mark.parametrize("memory", ["none", "gru", "lstm", "mingru", "lru", "gtrxl"])
+def test_bfloat16_reads_all_observations_and_returns_float32(space, memory):
+    policy = small_policy(space, memory=memory, compute_dtype="bfloat16")
+    shape, dtype = ((4, 2, 3), space.dtype) if isinstance(space, Box) else ((4, 2), "int32")
+    episode_start = jnp.zeros((4, 2), bool)
+    after, _, value = jax.eval_shape(
+        lambda x: policy.unroll(policy.init_memory(2), x, episode_start, episode_start), jnp.zeros(shape, dtype)
+    )
+    numbers = [leaf.dtype for leaf in jax.tree.leaves((after, value)) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    assert set(numbers) == {jnp.dtype("float32")}
+
+
+def test_bfloat16_computation_stays_near_float32():
+    values, episode_start = {}, jnp.zeros((4, 2), bool)
+    for dtype in ("float32", "bfloat16"):
+        policy = small_policy(Box((3,)), memory="gru", compute_dtype=dtype)
+        values[dtype] = jax.jit(lambda p: p.unroll(p.init_memory(2), jnp.ones((4, 2, 3)), episode_start, ~episode_start))(policy)[
+            2
+        ]
+    np.testing.assert_allclose(values["bfloat16"], values["float32"], atol=0.1)
+    assert not jnp.array_equal(values["bfloat16"], values["float32"])
+
+
+def test_only_components_bounded_on_both_sides_are_scaled():
+    head = gaussian_head(Box((4,), (-2.0, 0.0, -np.inf, -np.inf), (4.0, np.inf, 1.0, np.inf)))
+    got = head.to_space(jnp.array([[0.0, -3.0, 3.0, 30.0], [9.0, 3.0, -3.0, -30.0], [-9.0, 0.5, 0.5, 0.5]]))
+    np.testing.assert_allclose(got, [[1.0, 0.0, 1.0, 30.0], [4.0, 3.0, -3.0, -30.0], [-2.0, 0.5, 0.5, 0.5]])
+
+
+def test_sample_is_stored_before_it_is_mapped_to_the_space():
+    policy = small_policy(Box((3,)), action_space=Box((2,), (-0.1, 0.0), (0.1, np.inf)), log_std_init=1.0)
+    episode_start = jnp.ones(64, bool)
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(
+        policy.init_memory(64), jnp.ones((64, 3)), episode_start, episode_start, jax.random.key(0)
+    )
+    _, distribution, _ = policy.unroll(policy.init_memory(64), jnp.ones((1, 64, 3)), episode_start[None], episode_start[None])
+    assert jnp.any(jnp.abs(action[:, 0]) > 1.0)
+    assert jnp.any(action[:, 1] < 0.0)
+    np.testing.assert_allclose(distribution.log_prob(action[None])[0], log_prob, rtol=1e-4, atol=1e-4)
+    taken = policy.to_space(action)
+    assert jnp.all(jnp.abs(taken[:, 0]) <= 0.1)
+    assert jnp.all(taken[:, 1] >= 0.0)
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (Discrete(3, -1), [0, 2], [-1, 1]),
+        (MultiDiscrete((3, 2)), [[2, 1]], [[2, 1]]),
+        (MultiDiscrete((3, 2, 2, 2), (0, 5, -1, 0), (2, 2)), [[2, 1, 0, 1]], [[[2, 6], [-1, 1]]]),
+        (MultiBinary((2, 2)), [[0, 1, 1, 0]], [[[0, 1], [1, 0]]]),
+    ],
+)
+def test_integer_actions_have_the_start_and_shape_of_their_space(space, action, expected):
+    head = head_for(space)
+    taken = head.to_space(jnp.array(action))
+    assert taken.tolist() == expected
+    assert taken.dtype == jnp.int32
+
+
+MASKED = {"one": Discrete(4, 3), "several": MultiDiscrete((3, 1, 2), (0, 1, 0)), "bits": MultiBinary((3,))}
+MASKS = {
+    "one": [[1, 0, 1, 0], [0, 0, 0, 0]],
+    "several": [[0, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0]],
+    "bits": [[1, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
+}
+POSSIBLE = {  # of the first mask, and of the second, which allows nothing and is ignored
+    "one": ({0, 2}, {0, 1, 2, 3}),
+    "several": ({(a, 0, 1) for a in (1, 2)}, {(a, 0, c) for a in range(3) for c in range(2)}),
+    "bits": ({(0, 1, c) for c in range(2)}, {(a, b, c) for a in range(2) for b in range(2) for c in range(2)}),
+}
+
+
+def masked_policy(name, dtype="float32"):
+    entries = len(MASKS[name][0])
+    space = Dict((("x", Box((2,))), ("action_mask", Box((entries,), 0.0, 1.0, dtype))))
+    policy = small_policy(space, action_space=MASKED[name])
+    observation = {"x": jnp.ones((2, 2)), "action_mask": jnp.array(MASKS[name], dtype)}
+    return policy, observation
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_policy_takes_all_allowed_actions_and_no_others(name):
+    policy, observation = masked_policy(name, "int8")
+    episode_start = jnp.ones(2, bool)
+    keys = jax.random.split(jax.random.key(0), 500)
+    step = jax.jit(jax.vmap(lambda key: policy.step(policy.init_memory(2), observation, episode_start, episode_start, key)[1:3]))
+    actions, log_probs = jax.device_get(step(keys))
+    for index, possible in enumerate(POSSIBLE[name]):
+        seen = {tuple(a.tolist()) if a.ndim else int(a) for a in actions[:, index]}
+        assert seen == possible
+    assert np.isfinite(log_probs).all()
+    _, mode, _, _ = policy.step(policy.init_memory(2), observation, episode_start, episode_start, None)
+    assert (tuple(mode[0].tolist()) if mode[0].ndim else int(mode[0])) in POSSIBLE[name][0]
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_forbidden_actions_have_zero_gradient_and_all_gradients_are_finite(name):
+    policy, observation = masked_policy(name)
+    one = jax.tree.map(lambda x: x[None, :1], observation)
+    episode_start = jnp.ones((1, 1), bool)
+    action = jnp.array([[sorted(POSSIBLE[name][0])[0]]])
+
+    def objective(policy):
+        _, distribution, _ = policy.unroll(policy.init_memory(1), one, episode_start, episode_start)
+        return jnp.sum(distribution.log_prob(action) + distribution.entropy())
+
+    gradient = jax.jit(jax.grad(objective))(policy)
+    assert all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient))
+    untouched = {"one": [1, 3], "several": [0, 3, 4, 5], "bits": [0, 1]}[name]  # a single choice that is left is certain
+    bias = gradient.actor.readout.output.bias
+    assert not jnp.any(bias[jnp.array(untouched)])
+    assert jnp.any(bias)
+
+
+@pytest.mark.parametrize(
+    ("mask", "action_space", "message"),
+    [
+        (MultiBinary((3,)), Discrete(4), r"action mask has 3 entries, where actions of Discrete\(4\) take 4"),
+        (MultiBinary((3,)), MultiDiscrete((3, 2)), r"has 3 entries, where actions of MultiDiscrete\(\[3, 2\]\) take 5"),
+        (MultiBinary((3,)), MultiBinary((3,)), r"has 3 entries, where actions of MultiBinary\(3,\) take 6"),
+        (MultiBinary((2,)), Box((2,)), r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
+        (Discrete(4), Discrete(4), r"The entry 'action_mask' of the observation is Discrete\(4\): expected one array"),
+    ],
+)
+def test_mask_of_wrong_size_raises_and_names_both_sizes(mask, action_space, message):
+    space = Dict((("x", Box((2,))), ("action_mask", mask)))
+    with pytest.raises(EnvError, match=message):
+        make_policy(jax.random.key(0), space, action_space, small_config().network, False)
+
+
+def test_observation_with_only_a_mask_raises():
+    with pytest.raises(EnvError, match="has no entry besides the mask: add an entry"):
+        make_policy(jax.random.key(0), toys.masked(Dict(()), 3), Discrete(3), small_config().network, False)
+
+
+def test_the_mask_enters_neither_the_features_nor_the_value():
+    policy, observation = masked_policy("one")
+    episode_start = jnp.ones(2, bool)
+    assert jnp.ptp(policy.value(policy.init_memory(2), observation, episode_start)) == 0.0
+    assert policy.normalizer["action_mask"] is None

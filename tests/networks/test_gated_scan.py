@@ -1,0 +1,137 @@
+"""The hand-written gradients of the recurrences equal automatic differentiation of a plain scan."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.networks.recurrent import GRU, LRU, LSTM, MinGRU
+
+from helpers import difference, shaken
+
+CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU}
+ENVS, FEATURES, SIZE = 3, 4, 5
+STEPS = {"gru": 11, "lstm": 5, "mingru": 11, "lru": 5}  # more and fewer than the steps in one iteration of the scan
+
+
+def plain_scan(cell, state, x, episode_start, valid):
+    """The recurrence one ``step`` after the other, whose gradient JAX derives."""
+    return jax.lax.scan(lambda s, inputs: cell.step(s, *inputs), state, (x, episode_start, valid))
+
+
+def gradients(way, cell, state, x, episode_start, valid):
+    rng = np.random.default_rng(5)
+    weight = jnp.asarray(rng.normal(size=(*episode_start.shape, SIZE)), jnp.float32)
+
+    def objective(cell, state, x):
+        last, outputs = way(cell, state, x, episode_start, valid)
+        return jnp.sum(weight * jnp.sin(outputs)) + sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(last))
+
+    return jax.grad(objective, argnums=(0, 1, 2))(cell, state, x)
+
+
+@functools.cache
+def errors(name):
+    rng = np.random.default_rng(4)
+    cell = shaken(CELLS[name].create(jax.random.key(0), FEATURES, SIZE))
+    state = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), m.dtype), cell.init(ENVS))
+    shape = (STEPS[name], ENVS)
+    x = jnp.asarray(rng.normal(size=(*shape, FEATURES)), jnp.float32)
+    episode_start = jnp.asarray(rng.random(shape) < 0.2).at[0].set(jnp.array([True, False, False])).at[2, 1].set(True)
+    valid = jnp.asarray(rng.random(shape) > 0.2).at[1, 2].set(False)
+
+    @jax.jit
+    def measure(cell, state, x):
+        expected = gradients(plain_scan, cell, state, x, episode_start, valid)
+        mutated = {
+            "unchanged": (episode_start, valid),
+            "episode_start shifted by one": (jnp.roll(episode_start, 1, 0), valid),
+            "resets ignored": (jnp.zeros_like(episode_start), valid),
+            "padding as data": (episode_start, jnp.ones_like(valid)),
+        }
+
+        def against(episode_start, valid):
+            return difference(gradients(type(cell).unroll, cell, state, x, episode_start, valid), expected)
+
+        flags = jax.tree.map(lambda *leaves: jnp.stack(leaves), *mutated.values())
+        return dict(zip(mutated, jax.vmap(against)(*flags), strict=True))
+
+    return jax.device_get(measure(cell, state, x))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_hand_written_gradient_equals_automatic_differentiation(cell):
+    assert errors(cell)["unchanged"] < 1e-5
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradient_comparison_detects_mutations(cell):
+    assert min(error for name, error in errors(cell).items() if name != "unchanged") > 1e-2
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def one_step(name):
+    cell = shaken(CELLS[name].create(jax.random.key(1), FEATURES, SIZE))
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(ENVS, FEATURES)).astype(np.float32)
+    state = jax.tree.map(lambda m: rng.normal(size=m.shape).astype(np.float32), cell.init(ENVS))
+    after, output = cell.step(jax.tree.map(jnp.asarray, state), jnp.asarray(x), jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool))
+    from_x = x @ np.asarray(cell.input.weight) + np.asarray(cell.input.bias)
+    weight, bias = np.asarray(cell.recurrent.weight), np.asarray(cell.recurrent.bias)
+    return state, from_x, weight, bias, after, output
+
+
+def test_gru_follows_cho_et_al():
+    h, from_x, weight, bias, after, output = one_step("gru")
+    reset_x, update_x, candidate_x = np.split(from_x, 3, -1)
+    reset_h, update_h, candidate_h = np.split(h @ weight + bias, 3, -1)
+    update = sigmoid(update_x + update_h)
+    expected = (1 - update) * np.tanh(candidate_x + sigmoid(reset_x + reset_h) * candidate_h) + update * h
+    np.testing.assert_allclose(after, expected, atol=1e-6)
+    assert jnp.array_equal(after, output)
+
+
+def test_lstm_follows_hochreiter_with_an_open_forget_gate():
+    (h, c), from_x, weight, bias, after, output = one_step("lstm")
+    into, forget, out, candidate = np.split(from_x + h @ weight + bias, 4, -1)
+    cell = sigmoid(forget + 1.0) * c + sigmoid(into) * np.tanh(candidate)
+    np.testing.assert_allclose(after[1], cell, atol=1e-6)
+    np.testing.assert_allclose(output, sigmoid(out) * np.tanh(cell), atol=1e-6)
+    assert jnp.array_equal(after[0], output)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_initial_states_last_for_two_to_horizon_steps(name):
+    units, horizon = 256, 40
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, units, horizon)
+    ones = jax.tree.map(jnp.ones_like, cell.init(1))
+    silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
+    after, _ = silent.step(ones, jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))
+    kept = np.asarray(jax.tree.leaves(after)[-1])[0]  # the GRU's state, the LSTM's cell: nothing enters from silent inputs
+    lasting = 1 / (1 - kept)
+    assert 2 <= lasting.min() < 4
+    assert 38 < lasting.max() <= horizon + 1e-3
+    assert abs(lasting.mean() - 21) < 2  # uniform
+    loud = eqx.tree_at(lambda c: c.input.weight, silent, jnp.zeros_like(cell.input.weight).at[:, -units:].set(50.0))
+    after, _ = loud.step(ones, jnp.ones((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))
+    np.testing.assert_allclose(jax.tree.leaves(after)[-1][0], 1.0, atol=1e-5)  # as much enters as is lost
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_without_a_horizon_the_biases_are_zero(name):
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, SIZE)
+    assert not jnp.any(cell.input.bias)
+    assert not jnp.any(cell.recurrent.bias)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_each_gate_starts_orthogonal(name):
+    cell = CELLS[name].create(jax.random.key(0), FEATURES, SIZE)
+    for gate in np.split(np.asarray(cell.recurrent.weight), cell.recurrent.weight.shape[1] // SIZE, axis=1):
+        np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), atol=1e-5)

@@ -1,0 +1,147 @@
+"""Objectives and losses of the user's: what they change, and what is said of those that are none."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.collect.learning import check_policy
+from proximo.errors import ConfigError
+from proximo.math import losses
+
+import custom_networks as own
+import toys
+from helpers import difference, small_collector, small_config
+
+
+def clipped(policy, minibatch):
+    """PPO's own objective, as a user would write it."""
+    ratio, a, eps = minibatch.ratio, minibatch.advantage, minibatch.clip_eps
+    return -minibatch.mean(jnp.minimum(ratio * a, jnp.clip(ratio, 1 - eps, 1 + eps) * a)), {}
+
+
+class Reconstructing(own.Encoder):
+    """An encoder that can say what it has read."""
+
+    decoder: eqx.nn.Linear
+
+    def __init__(self, key, space):
+        super().__init__(key, space)
+        self.decoder = eqx.nn.Linear(own.UNITS, space.size, key=key)
+
+
+def reconstruction(policy, minibatch):
+    encoder = policy.torsos[0].encoder
+    seen = policy.normalize(minibatch.observation)
+    decoded = jax.vmap(jax.vmap(policy.custom_part("encoder").decoder))(encoder(seen))
+    error = minibatch.mean(jnp.mean(jnp.square(decoded - jax.lax.stop_gradient(seen)), axis=-1))
+    return error, {"reconstruction": error}
+
+
+@functools.cache
+def learned(updates=2, **settings):
+    collector = small_collector(toys.RandomEnds(), **settings)
+    state, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(updates), updates))(collector.init(jax.random.key(0)))
+    return state.learner.policy, metrics
+
+
+def test_custom_clip_objective_equals_the_built_in_one():
+    ours, metrics = learned()
+    theirs, same = learned(objective=clipped)
+    assert difference(ours, theirs) < 1e-6
+    assert difference(metrics, same) < 1e-6
+
+
+def test_another_objective_changes_the_second_gradient_step():
+    """At ratio 1 the penalty of SPO and its gradient are 0, as those of the clip are."""
+    once = {"updates": 1, "num_epochs": 1, "num_minibatches": 1}
+    assert difference(learned(**once)[0], learned(**once, objective=own.simple_policy_optimization)[0]) < 1e-6
+    ours, _ = learned(learning_rate="1e-2")
+    theirs, metrics = learned(learning_rate="1e-2", objective=own.simple_policy_optimization)
+    assert difference(ours, theirs) > 1e-4
+    assert (metrics["train/penalty"] > 0).all()
+
+
+def test_an_extra_loss_is_added_and_reported():
+    _, plain = learned()
+    _, metrics = learned(extra_loss=own.no_loss)
+    assert (metrics["train/extra_loss"] == 0).all()
+    assert difference(plain, {name: metrics[name] for name in plain}) < 1e-6
+    settings = {"encoder": Reconstructing, "hidden_sizes": (64, 64), "updates": 4, "learning_rate": "1e-2"}
+    without, _ = learned(**settings)
+    policy, metrics = learned(**settings, extra_loss=reconstruction)
+    total = metrics["train/policy_loss"] + 0.5 * metrics["train/value_loss"] + metrics["train/extra_loss"]
+    np.testing.assert_allclose(metrics["train/loss"], total, rtol=1e-5)
+    assert metrics["train/reconstruction"][-1] < 0.7 * metrics["train/reconstruction"][0]
+    decoders = [p.custom_part("encoder").decoder.weight for p in (without, policy)]
+    start = (
+        small_collector(toys.RandomEnds(), encoder=Reconstructing, hidden_sizes=(64, 64)).init(jax.random.key(0)).learner.policy
+    )
+    assert difference(decoders[0], start.custom_part("encoder").decoder.weight) == 0.0
+    assert difference(decoders[1], decoders[0]) > 1e-3
+
+
+def test_padding_does_not_enter_an_objective():
+    valid = jnp.array([[True, False]])
+    rows = jnp.array([[2.0, 100.0]])
+    assert losses.masked_mean(rows, valid) == 2.0
+
+
+class NoFunction:
+    def __call__(self, policy, minibatch):
+        return jnp.zeros(()), {}
+
+
+def penalised(policy, minibatch):
+    return jnp.zeros(()), {"penalty": jnp.zeros(())}
+
+
+def raising(policy, minibatch):
+    return minibatch.mean(minibatch.advantage @ jnp.zeros((7, 7))), {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"extra_loss": own.of_each_row},
+            r"^extra_loss: the loss is an array \(1, 2\) float32, expected one floating-point number",
+        ),
+        (
+            {"extra_loss": lambda p, m: m.mean(m.advantage)},
+            r"^extra_loss: the function returns an array \(\) float32, expected \(loss, metrics\) with a dictionary of metrics",
+        ),
+        ({"extra_loss": lambda p, m: (m.mean(m.advantage), {"rows": m.advantage})}, r"^extra_loss: rows is an array \(1, 2\)"),
+        (
+            {"extra_loss": own.named_like_ours},
+            r"^A custom loss returns the metric 'entropy', which exists already: give it another name",
+        ),
+        (
+            {"extra_loss": penalised, "objective": own.simple_policy_optimization},
+            r"^A custom loss returns the metric 'penalty', which exists already",
+        ),
+        ({"extra_loss": lambda p, m: (None, {})}, r"^extra_loss: the loss is NoneType, expected one floating-point number"),
+        (
+            {"extra_loss": lambda p, m: (jnp.zeros(()), {"q": "text"})},
+            r"^extra_loss: q is str, expected one floating-point number",
+        ),
+        ({"extra_loss": lambda p, m: (m.advantage, {"the loss": 1.0})}, r"^extra_loss: the loss is an array"),
+        ({"objective": raising}, r"^The function of objective raised TypeError: .*\(test_custom_losses.py, line \d+\)\.(\n|$)"),
+        ({"objective": NoFunction}, r"^objective = test_custom_losses:NoFunction: expected a function \(policy, minibatch\)"),
+        ({"objective": "custom_networks:no_los"}, r"has no such name \(did you mean 'no_loss'\?\)"),
+    ],
+)
+def test_invalid_loss_raises_before_training(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        check_policy(toys.RandomEnds(), small_config(**settings))
+
+
+def test_an_object_with_call_is_an_objective_as_well():
+    given = NoFunction()
+    policy, metrics = learned(objective=given)
+    assert small_collector(toys.RandomEnds(), objective=given).init(jax.random.key(0)).learner.static.objective is given
+    assert (metrics["train/policy_loss"] == 0).all()
+    assert difference(policy, learned()[0]) > 1e-4

@@ -1,0 +1,83 @@
+"""Law: no gradient crosses the border of a sequence, nor a reset."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.ppo.minibatches import Sequences, join_sequences, split_sequences, stack_memory, unroll
+from proximo.ppo.optimizer import split_policy
+from proximo.spaces import Box
+from proximo.types import BurnIn
+
+from helpers import difference, small_policy
+
+STEPS, ENVS = 8, 2
+
+
+def influence(memory, episode_start, length):
+    """How much the value of row ``t`` depends on the observation of row ``s``: (t, s), for the first environment."""
+    policy = small_policy(Box((3,)), memory=memory)
+    rng = np.random.default_rng(0)
+    observation = jnp.asarray(rng.normal(size=(STEPS, ENVS, 3)), jnp.float32)
+    pieces = STEPS // length
+    memories = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=(pieces, *m.shape)), jnp.float32), policy.init_memory(ENVS))
+
+    def values(observation):
+        rows = [split_sequences(x, length) for x in (observation, episode_start, jnp.ones_like(episode_start))]
+        _, _, value = policy.unroll(stack_memory(memories), *rows)
+        return join_sequences(value, ENVS)[:, 0]
+
+    return np.abs(jax.jit(jax.jacrev(values))(observation)[:, :, 0]).max(-1)
+
+
+def flags(*resets):
+    return jnp.zeros((STEPS, ENVS), bool).at[jnp.array(resets, int), 0].set(True)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru"])
+def test_no_gradient_crosses_the_border_of_a_sequence(memory):
+    matrix = influence(memory, flags(), 4)
+    assert np.all(matrix[4:, :4] == 0.0)
+    assert np.all(matrix[np.tril_indices(4)] > 0.0)
+    assert np.all(matrix[4:, 4:][np.tril_indices(4)] > 0.0)
+
+
+def test_gradient_crosses_that_boundary_in_a_whole_sequence():
+    assert np.all(influence("gru", flags(), 8)[4:, :4] > 0.0)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru", "gtrxl"])
+def test_no_gradient_crosses_a_reset(memory):
+    matrix = influence(memory, flags(3), 8)
+    assert np.all(matrix[3:, :3] == 0.0)
+    assert np.all(matrix[3:, 3:][np.tril_indices(5)] > 0.0)
+
+
+def test_late_reset_lets_the_gradient_cross():
+    assert influence("gru", flags(4), 8)[3, 2] > 0.0
+
+
+def test_no_row_sees_the_future():
+    assert np.all(influence("gru", flags(3), 8)[np.triu_indices(STEPS, 1)] == 0.0)
+
+
+def test_burn_in_updates_memory_without_gradient():
+    policy = small_policy(Box((3,)), memory="gru")
+    rng = np.random.default_rng(1)
+    rows = [jnp.asarray(rng.normal(size=(n, ENVS, 3)), jnp.float32) for n in (2, 4)]
+    no, yes = ((jnp.zeros((n, ENVS), bool), jnp.ones((n, ENVS), bool)) for n in (2, 4))
+
+    def values(policy, early):
+        sequences = Sequences(policy.init_memory(ENVS), BurnIn(early, *no), rows[1], *yes)
+        return unroll(policy, sequences)[2]
+
+    assert difference(values(policy, rows[0]), values(policy, rows[0] + 1.0)) > 1e-3
+    assert not np.any(jax.jacrev(lambda early: values(policy, early))(rows[0]))
+    # Nor any gradient of the parameters by way of the memory: that is the gradient from a memory that is given.
+    given = policy.unroll(policy.init_memory(ENVS), rows[0], *no)[0]
+    trainable, rest = split_policy(policy)
+    direct = jax.grad(lambda p: jnp.sum(eqx.combine(p, rest).unroll(given, rows[1], *yes)[2]))(trainable)
+    warmed = jax.grad(lambda p: jnp.sum(values(eqx.combine(p, rest), rows[0])))(trainable)
+    assert difference(warmed, direct) < 1e-5

@@ -1,0 +1,227 @@
+"""What happens to a rollout around the gradient steps: scaling, recomputing, observing, counting, health."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from learning import probes
+from proximo import ppo
+from proximo.math.running_statistics import RunningStatistics
+from proximo.ppo.rollout_processing import clip_rewards, health, observe, recompute_values, scale_rewards
+from proximo.ppo.state import RewardScale, StaticSettings
+
+import toys
+from helpers import difference, small_collector, small_config, trainer
+
+
+@functools.cache
+def collected(memory="gru"):
+    t = trainer(memory)
+    state = t.init(0)
+    _, rollout, _ = jax.jit(t.collector.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+def spoiled(rollout):
+    """The same rollout with the last two rows made padding with garbage."""
+
+    def garbage(x, value):
+        return x.at[-2:].set(value)
+
+    return dataclasses.replace(
+        rollout,
+        observation=garbage(rollout.observation, jnp.nan),
+        reward=garbage(rollout.reward, jnp.inf),
+        valid=garbage(rollout.valid, False),
+    )
+
+
+def test_the_normaliser_sees_exactly_the_valid_rows():
+    learner, rollout = collected()
+    seen = observe(learner.policy, spoiled(rollout)).normalizer
+    rows = np.asarray(rollout.observation)[:-2].reshape(-1, 3)
+    np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(seen.variance, rows.var(0), rtol=1e-4)
+    assert seen.count.tolist() == [len(rows), 0]
+
+
+def test_an_update_leaves_the_normaliser_as_observe_does():
+    # The parameters of the learner move; what the normaliser saw does not depend on them.
+    t = trainer("gru")
+    learner, rollout = collected()
+    after, _ = t.advance(t.init(0), 1)
+    assert difference(after.learner.policy.normalizer, observe(learner.policy, rollout).normalizer) < 1e-6
+    assert learner.policy.normalizer.count.tolist() == [0, 0]
+
+
+def rewards(values, terminated, valid, running):
+    """A scale and a rollout of one environment."""
+    learner, rollout = collected()
+    column = functools.partial(jnp.reshape, shape=(-1, 1))
+    steps = len(values)
+    per_row = ("observation", "episode_start", "action", "log_prob", "value", "bootstrap_value")
+    rollout = dataclasses.replace(
+        rollout,
+        **{name: getattr(rollout, name)[:steps, :1] for name in per_row},
+        **{name: getattr(rollout, name)[:1] for name in ("last_observation", "last_episode_start", "last_value")},
+        reward=column(jnp.array(values)),
+        terminated=column(jnp.array(terminated)),
+        truncated=jnp.zeros((steps, 1), bool),
+        valid=column(jnp.array(valid)),
+        memory=(),
+        last_memory=(),
+    )
+    hyperparameters = dataclasses.replace(learner.hyperparameters, gamma=jnp.array(0.5))
+    scale = RewardScale(RunningStatistics.of_shape(()), jnp.array([running]))
+    return dataclasses.replace(learner, reward_scale=scale, hyperparameters=hyperparameters), rollout
+
+
+def test_rewards_are_scaled_by_discounted_return_by_hand():
+    # Returns 2·½+1 = 2, 2·½+3 = 4, then a new episode: 2. Their variance is 8/9.
+    state, rollout = rewards([1.0, 3.0, 2.0], [False, True, False], [True] * 3, 2.0)
+    scale, scaled = scale_rewards(state, rollout)
+    assert scaled.reward[:, 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
+    assert scale.running_return.tolist() == [2.0]
+    assert rollout.reward[:, 0].tolist() == [1.0, 3.0, 2.0]
+
+
+def test_padding_does_not_change_reward_scale():
+    state, rollout = rewards([1.0, 3.0, 50.0, 2.0], [False, True, True, False], [True, True, False, True], 2.0)
+    scale, scaled = scale_rewards(state, rollout)
+    assert scaled.reward[jnp.array([0, 1, 3]), 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
+    assert scale.running_return.tolist() == [2.0]
+
+
+def test_scaled_rewards_are_clipped_to_ten():
+    state, rollout = rewards([0.0] * 7 + [100.0], [True] * 8, [True] * 8, 0.0)
+    state = dataclasses.replace(
+        state,
+        reward_scale=RewardScale(RunningStatistics(jnp.array([1e6, 0.0]), jnp.zeros(()), jnp.ones(())), jnp.zeros(1)),
+    )
+    assert scale_rewards(state, rollout)[1].reward[-1, 0] == 10.0
+
+
+def test_rewards_are_replaced_by_their_sign_before_they_are_scaled():
+    _, rollout = rewards([-7.0, 0.0, 0.3], [False] * 3, [True] * 3, 0.0)
+    signs = clip_rewards(StaticSettings.of(small_config(clip_reward="sign")), rollout)
+    assert signs.reward[:, 0].tolist() == [-1.0, 0.0, 1.0]
+    assert clip_rewards(StaticSettings.of(small_config()), rollout) is rollout
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_update_with_signs_learns_from_them_alone(normalize):
+    _, rollout = collected("none")
+    signs = dataclasses.replace(rollout, reward=jnp.sign(rollout.reward))
+    learned = {}
+    for how in ("sign", "none"):
+        learner = small_collector(clip_reward=how, normalize_reward=normalize).init(jax.random.key(0)).learner
+        learned[how] = [jax.jit(ppo.update)(learner, r)[0].policy.critic for r in (rollout, signs)]
+    assert difference(learned["sign"][0], learned["sign"][1]) == 0.0
+    assert difference(learned["sign"][0], learned["none"][1]) == 0.0
+    assert difference(*learned["none"]) > 1e-5
+
+
+def test_episode_returns_stay_those_of_the_environment():
+    raw, signs = (
+        jax.jit(collector.collect)(state.learner.policy, state.collector)[2]
+        for collector in (small_collector(clip_reward="none"), small_collector(clip_reward="sign"))
+        for state in [collector.init(jax.random.key(0))]
+    )
+    assert float(raw["rollout/return_mean"]) == float(signs["rollout/return_mean"]) != 0.0
+
+
+def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
+    learner, rollout = collected()
+    recompute = jax.jit(recompute_values, static_argnums=2)
+    same = recompute(learner.policy, rollout, 4)
+    assert difference(same.value, rollout.value) < 1e-5
+    assert difference(same.last_value, rollout.last_value) < 1e-5
+    changed = recompute(jax.tree.map(lambda x: 1.1 * x, learner.policy), rollout, 4)
+    assert difference(changed.value, rollout.value) > 1e-3
+    assert difference(changed.last_value, rollout.last_value) > 1e-3
+    assert jnp.array_equal(changed.bootstrap_value, rollout.bootstrap_value)
+
+
+def test_an_update_with_recomputed_advantages_differs_from_one_without():
+    _, rollout = collected("none")
+    learned = {}
+    for recompute in (False, True):
+        collector = small_collector(recompute_advantage=recompute, learning_rate=1e-2)
+        learner = collector.init(jax.random.key(0)).learner
+        learned[recompute], _ = jax.jit(ppo.update)(learner, rollout)
+    assert difference(learned[True].policy.critic, learned[False].policy.critic) > 1e-5
+
+
+FINE = {"loss": jnp.array(0.0), "grad_norm": jnp.array(0.0)}
+
+
+def test_health_reports_the_source_and_ignores_padding():
+    learner, rollout = collected()
+    assert not any(health(spoiled(rollout), FINE, learner).values())
+    nan = jnp.nan
+    cases = {
+        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner),
+        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), {}, learner),
+        "loss": (rollout, {"loss": jnp.array(nan)}, learner),
+        "gradient": (rollout, {"grad_norm": jnp.array(jnp.inf)}, learner),
+        "parameters": (rollout, {}, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
+    }
+    for source, (rows, metrics, state) in cases.items():
+        flags = health(rows, FINE | metrics, state)
+        assert {name for name, bad in flags.items() if bad} == {source}
+
+
+@functools.cache
+def collected_parts():
+    collector = small_collector(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
+    state = collector.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+def test_normalizer_of_dict_includes_exactly_valid_steps():
+    learner, rollout = collected_parts()
+    filled = dataclasses.replace(rollout, valid=rollout.valid.at[-2:].set(False))
+    seen = observe(learner.policy, filled).normalizer["body"][0]
+    rows = np.asarray(rollout.observation["body"][0])[:-2].reshape(-1, 3)
+    np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
+    assert seen.count.tolist() == [len(rows), 0]
+
+
+def test_health_sees_every_part_of_an_observation():
+    learner, rollout = collected_parts()
+    assert not any(health(rollout, FINE, learner).values())
+    body = rollout.observation["body"]
+    broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
+    flags = health(dataclasses.replace(rollout, observation=broken), FINE, learner)
+    assert {name for name, bad in flags.items() if bad} == {"observation"}
+    padding = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
+    assert not any(health(padding, FINE, learner).values())
+
+
+def test_overflowing_normalizer_statistics_are_reported():
+    learner, rollout = collected()
+    huge = rollout.observation.at[0, 0, 0].set(1e25)
+    policy = observe(learner.policy, dataclasses.replace(rollout, observation=huge))
+    assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
+    assert any(health(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())
+
+
+def moved(epochs, **settings):
+    """Change of the value in one update, in a task with one step and reward 1. Values begin near 0."""
+    settings = {"towers": "separate", "normalize_observation": False, "num_minibatches": 1, "learning_rate": 1e-3, **settings}
+    collector = small_collector(probes.OneStepValue(), num_epochs=epochs, **settings)
+    state = collector.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    learned, _ = jax.jit(ppo.update)(state.learner, rollout)
+    after = learned.policy.value(learned.policy.init_memory(4), rollout.observation[0], rollout.episode_start[0])
+    return float((after - rollout.value[0]).mean())
+
+
+def test_recomputed_values_do_not_move_the_value_clip():
+    """Above V_old + 0.1, on the way to the target 1, the clipped loss is constant. More epochs do not move the value further."""
+    assert 0.1 < moved(200, clip_value_eps=0.1, recompute_advantage=True) < 0.3

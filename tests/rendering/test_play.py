@@ -1,0 +1,209 @@
+"""Episodes to watch: they are those of an evaluation, step by step, and a picture shows the step."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import proximo
+from proximo.backends import make_backend
+from proximo.collect.learning import fresh_policy
+from proximo.collect.program_cache import environment
+from proximo.config.loading import make_config
+from proximo.errors import EnvError
+from proximo.evaluation.episodes import EVALUATION_STREAM
+from proximo.evaluation.policy import Policy
+from proximo.rendering.play import PolicyAgent, episodes_of, random_agent
+
+from helpers import shaken
+
+SMALL = {"hidden_sizes": "8", "num_envs": "8", "total_steps": "1024", "encoder": "mlp"}
+GRU = {"memory": "gru", "memory_size": 8}
+
+
+def made(env_id, **settings):
+    """A policy with random parameters, as if loaded, that acts differently from step to step."""
+    small = {**SMALL, "num_workers": 0} if "gym_toys" in env_id else SMALL
+    config = make_config(env_id, {**small, **settings}, preset=False)
+    env = environment(config)
+    return Policy(shaken(fresh_policy(jax.random.key(1), env, config)), env, config, step=0)
+
+
+def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):
+    agent = agent or PolicyAgent(policy, deterministic)
+    return list(episodes_of(policy.env, policy.config, agent, episodes, seed, EVALUATION_STREAM, max_steps))
+
+
+def ends(played):
+    """Return, length and success of every episode."""
+    last = [step for step in played if step.ended]
+    return [step.episode_return for step in last], [step.step for step in last], [step.success for step in last]
+
+
+def assert_as_evaluated(policy, episodes, evaluated, **how):
+    """The episodes are the first of the evaluation; those of another seed are not."""
+    returns, lengths, successes = ends(steps(policy, episodes, **how))
+    assert lengths == evaluated.length[:episodes].tolist()
+    np.testing.assert_allclose(returns, evaluated.episode_return[:episodes], rtol=1e-5, atol=1e-5)
+    if evaluated.success is not None:
+        assert successes == evaluated.success[:episodes].tolist()
+    others, *_ = ends(steps(policy, episodes, **{**how, "seed": 5}))
+    assert np.abs(np.subtract(others, returns)).max() > 1e-3
+
+
+SLOW = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in ("gymnax:CartPole-v1", "gymnax:Pendulum-v1")]
+
+
+@pytest.mark.parametrize("env_id", ["proximo:PocMemory", *SLOW])
+def test_jax_player_plays_the_episodes_of_the_evaluation(env_id):
+    policy = made(env_id, **GRU, observe_action=True, observe_reward=True)
+    assert_as_evaluated(policy, 4, proximo.evaluate(policy, 9))
+
+
+def test_first_sampled_episode_is_the_one_of_the_evaluation():
+    policy = made("proximo:PocMemory", **GRU)
+    assert_as_evaluated(policy, 1, proximo.evaluate(policy, 3, deterministic=False), deterministic=False)
+
+
+@pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])
+def test_jax_player_keeps_a_memory_between_episodes(observed):
+    policy = made("proximo:PocMemory", **GRU, **observed, reset_memory=False, num_envs=1, num_minibatches=1)
+    assert_as_evaluated(policy, 5, proximo.evaluate(policy, 5))
+    forgetful = made("proximo:PocMemory", **GRU)
+    assert ends(steps(policy, 5)) != ends(steps(forgetful, 5))
+
+
+@pytest.mark.parametrize("settings", [{}, {"levels": "3:40"}, {"max_episode_steps": 4}, {"frame_stack": 2}, GRU])
+def test_gymnasium_player_plays_the_episodes_of_the_evaluation(settings):
+    policy = made("gym_toys:DrawnWalk", **settings)
+    assert_as_evaluated(policy, 3, proximo.evaluate(policy, 8))
+
+
+@pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])
+def test_gymnasium_player_keeps_a_memory_between_episodes(observed):
+    policy = made("gym_toys:DrawnWalk", **GRU, **observed, reset_memory=False, num_envs=1, num_minibatches=1)
+    assert_as_evaluated(policy, 4, proximo.evaluate(policy, 4))
+
+
+def trained_on(env_id, **settings):
+    """Return, length and success of every episode that ended in a training: each of its updates is one step of one environment."""
+    single = {"num_envs": 1, "num_steps": 1, "num_minibatches": 1, "num_epochs": 1, "normalize_advantage": "none"}
+    single |= {"total_steps": 64, "updates_per_call": 64}
+    policy = made(env_id, **single, **settings)
+    backend = make_backend(policy.config, policy.env)
+    try:
+        state = backend.start([0])
+        backend.compile(state)
+        _, metrics = backend.advance(state, 64)
+    finally:
+        backend.close()
+    ended = metrics["rollout/episodes"][0] == 1
+    return [metrics[f"rollout/{name}"][0][ended].tolist() for name in ("return_mean", "length_mean", "success_rate")]
+
+
+@pytest.mark.parametrize("limit", [0, 6])
+@pytest.mark.parametrize("env_id", ["toys:EveryThird", "gym_toys:EveryThird"])
+def test_return_length_and_success_agree_in_training_evaluation_and_player(env_id, limit):
+    policy = made(env_id, max_episode_steps=limit)
+    evaluated = proximo.evaluate(policy, 24)
+    assert evaluated.unfinished == 0
+    for returns, lengths, successes in (
+        trained_on(env_id, max_episode_steps=limit),
+        (evaluated.episode_return, evaluated.length, evaluated.success),
+        ends(steps(policy, 12)),
+    ):
+        lengths = np.asarray(lengths)
+        assert len(set(lengths)) >= 3
+        assert (lengths == 6).any(), "a success, by an end of its own or by the limit"
+        np.testing.assert_array_equal(returns, lengths * (lengths + 1) / 2)
+        np.testing.assert_array_equal(successes, lengths % 3 == 0)
+
+
+def test_an_episode_cut_by_the_player_has_no_success():
+    cut = [step for step in steps(made("toys:EveryThird"), 3, max_steps=3) if step.ended == "cut"]
+    assert cut
+    assert {step.success for step in cut} == {None}
+
+
+@pytest.mark.parametrize("env_id", ["toys:Drawn", "gym_toys:DrawnWalk", "gym_toys:UnbasedDrawn"])
+def test_an_episode_has_a_frame_more_than_steps_and_they_show_its_time(env_id):
+    played = steps(made(env_id), 3)
+    frames = [step.draw() for step in played]
+    _, lengths, _ = ends(played)
+    assert len(frames) == sum(lengths) + 3
+    assert [step.step for step in played] == [step for length in lengths for step in range(length + 1)]
+    assert {frame.shape for frame in frames} == {frames[0].shape}
+    assert all((a != b).any() for a, b in itertools.pairwise(frames))
+    if "Drawn" in env_id and "Unbased" not in env_id:
+        assert [int((frame[0, :, 0] == 255).sum()) for frame in frames] == [step.step for step in played]
+
+
+def test_a_picture_of_jax_can_be_drawn_when_the_episode_is_long_over():
+    later = [step.draw for step in steps(made("toys:Drawn"))]
+    at_once = [step.draw() for step in episodes_of(*watched(made("toys:Drawn")))]
+    assert all(np.array_equal(draw(), frame) for draw, frame in zip(later, at_once, strict=True))
+
+
+def watched(policy):
+    return policy.env, policy.config, PolicyAgent(policy), 1, 0, EVALUATION_STREAM, 1000
+
+
+def test_a_random_agent_differs_from_the_policy_and_repeats_with_its_seed():
+    policy = made("proximo:PocMemory")
+    first, again, other = (ends(steps(policy, 6, agent=random_agent(policy.env, seed))) for seed in (0, 0, 1))
+    assert first == again != other
+    assert first != ends(steps(policy, 6))
+
+
+@pytest.mark.parametrize("env_id", ["gym_toys:InfoMask", "gym_toys:Parts"])
+def test_only_allowed_actions_are_taken(env_id, monkeypatch):
+    """These environments raise at any other one."""
+    policy = made(env_id)
+    monkeypatch.setattr(type(policy.env.make()), "render", lambda self: np.zeros((20, 20, 3), np.uint8))
+    for agent in (PolicyAgent(policy), PolicyAgent(policy, deterministic=False), random_agent(policy.env, 0)):
+        assert len(steps(policy, 3, agent=agent)) > 15
+
+
+def test_an_image_that_is_observed_is_the_picture_where_nothing_is_drawn():
+    played = steps(made("gym_toys:Parts"))
+    assert {step.draw().shape for step in played} == {(40, 40, 3)}
+    assert any(step.draw().std() > 10 for step in played)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_vectorized_environment_is_watched_to_its_true_end(mode):
+    policy = made("gym_toys:DrawnVector", env_settings={"mode": mode})
+    played = steps(policy, 4)
+    _, lengths, _ = ends(played)
+    assert len(played) == sum(lengths) + 4
+    assert {step.ended for step in played} == {"", "terminated", "truncated"} or len(lengths) == 4
+
+
+def test_an_episode_is_cut_where_it_is_asked_for_and_says_so():
+    played = steps(made("gym_toys:DrawnWalk", env_settings={"terminate": 0.0}), 2, max_steps=2)
+    _, lengths, _ = ends(played)
+    assert max(lengths) <= 2
+    assert all(step.ended == "truncated" or step.step == 2 for step in played if step.ended)
+    assert "cut" in {step.ended for step in played}
+
+
+@pytest.mark.parametrize("env_id", ["toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"])
+def test_nothing_to_look_at_is_one_sentence(env_id):
+    with pytest.raises(
+        EnvError, match=rf"^{env_id} cannot be watched: it has no renderer, and its observations are not images\."
+    ):
+        steps(made(env_id))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sentence"),
+    [
+        ("toys:BadlyDrawn", r"toys:BadlyDrawn\.render raised RuntimeError: the paint has dried \(toys\.py, line \d+\)"),
+        ("toys:DrawnInGray", r"toys:DrawnInGray\.render returned uint8\[40, 60\]: expected uint8 \[height, width, 3\]"),
+    ],
+)
+def test_a_renderer_that_fails_is_named(env_id, sentence):
+    played = steps(made(env_id), 3)
+    with pytest.raises(EnvError, match=sentence):
+        [step.draw() for step in played]

@@ -1,0 +1,136 @@
+"""Video files: every frame can be read back, and a file that cannot be written raises a worded error."""
+
+import io
+import stat
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+
+from proximo.rendering import video
+from proximo.rendering.frames import VideoError, fitted
+from proximo.rendering.gif import gif_of
+from proximo.rendering.video import recorder
+
+COUNT = 12
+
+
+def shade(k, size=(48, 64)):
+    """A frame of one gray, another one for each ``k``."""
+    return np.full((*size, 3), 20 * k, np.uint8)
+
+
+def written(path, frames, fps=10.0):
+    file = recorder(path, fps)
+    for frame in frames:
+        file.add(frame)
+    file.close()
+    return path
+
+
+def read(path):
+    """All frames of an mp4."""
+    frames = imageio_ffmpeg.read_frames(str(path))
+    size = next(frames)["size"]
+    return [np.frombuffer(frame, np.uint8).reshape(size[1], size[0], 3) for frame in frames]
+
+
+def test_mp4_has_every_frame_in_order(tmp_path):
+    back = read(written(tmp_path / "a.mp4", [shade(k) for k in range(COUNT)]))
+    assert len(back) == COUNT
+    grays = [frame.mean() for frame in back]
+    np.testing.assert_allclose(grays, [20 * k for k in range(COUNT)], atol=6)
+
+
+def test_a_second_of_video_has_fps_frames(tmp_path):
+    for fps in (5.0, 12.5):
+        count, seconds = imageio_ffmpeg.count_frames_and_secs(str(written(tmp_path / "a.mp4", [shade(1)] * 25, fps)))
+        assert count == 25
+        assert seconds == pytest.approx(25 / fps, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [(48, 64), (31, 57), (401, 299), (10, 10)])
+def test_sides_are_even_and_small_frames_are_enlarged(tmp_path, size):
+    frame = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    back = read(written(tmp_path / "a.mp4", [frame]))[0]
+    assert [side % 2 for side in back.shape[:2]] == [0, 0]
+    factor = max(1, 400 // max(size))
+    assert [a - factor * b in (0, 1) for a, b in zip(back.shape[:2], size, strict=True)] == [True, True]
+    large = fitted(frame)
+    assert np.array_equal(large[: factor * size[0] : factor, : factor * size[1] : factor], frame)
+
+
+def test_frame_of_another_size_is_resized_to_the_first(tmp_path):
+    back = read(written(tmp_path / "a.mp4", [shade(3), shade(6, (90, 20)), shade(9)]))
+    assert len({frame.shape for frame in back}) == 1
+    np.testing.assert_allclose([frame.mean() for frame in back], [60, 120, 180], atol=6)
+
+
+def test_gif_has_its_frames_and_rate(tmp_path):
+    image = Image.open(written(tmp_path / "a.gif", [shade(k) for k in range(COUNT)], 5.0))
+    assert image.n_frames == COUNT
+    assert image.info["duration"] == 200
+    assert image.info["loop"] == 0
+    small = Image.open(io.BytesIO(gif_of([shade(1), shade(2)], 100.0)))
+    assert (small.n_frames, small.info["duration"]) == (2, 20)  # browsers would play less slowly
+
+
+def test_file_gets_its_name_when_complete(tmp_path):
+    file = recorder(tmp_path / "new" / "a.mp4", 10.0)
+    file.add(shade(1))
+    assert not (tmp_path / "new" / "a.mp4").exists()
+    file.close()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.mp4"]
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.gif"])
+def test_dropped_recording_leaves_no_file(tmp_path, name):
+    file = recorder(tmp_path / name, 10.0)
+    file.add(shade(1))
+    file.drop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_ffmpeg_raises_for_mp4_but_not_for_gif(tmp_path, monkeypatch):
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    with pytest.raises(VideoError, match=r"^No ffmpeg was found .*pip install imageio-ffmpeg.*--gif needs none\.$"):
+        recorder(tmp_path / "a.mp4", 10.0)
+    assert written(tmp_path / "a.gif", [shade(1)]).exists()
+
+
+def test_failing_ffmpeg_raises_with_its_error_message(tmp_path, monkeypatch):
+    failing = tmp_path / "ffmpeg"
+    failing.write_text("#!/bin/sh\necho first >&2\necho 'no such codec' >&2\nexit 3\n")
+    failing.chmod(failing.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
+    file = recorder(tmp_path / "a.mp4", 10.0)
+    with pytest.raises(VideoError, match=r"a\.mp4: ffmpeg has failed \(no such codec\)"):
+        written_to_the_end(file)
+    file.drop()
+    assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
+
+
+def written_to_the_end(file):
+    for _ in range(100):
+        file.add(shade(1, (400, 400)))
+    file.close()
+
+
+def test_impossible_folder_and_unknown_format_raise(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VideoError, match=r"Cannot write .*a\.mp4 \(.*\): choose another --out"):
+        recorder(tmp_path / "file" / "a.mp4", 10.0)
+    with pytest.raises(VideoError, match=r"a\.avi: expected a name that ends in \.mp4 or \.gif"):
+        recorder(tmp_path / "a.avi", 10.0)
+
+
+def test_mp4_whose_encoder_fails_at_the_end_is_not_left(tmp_path, monkeypatch):
+    """As when the disk fills up at the last moment; imageio ignores it."""
+    failing = tmp_path / "ffmpeg"
+    failing.write_text("#!/bin/sh\ncat > /dev/null\necho 'No space left on device' >&2\nexit 3\n")
+    failing.chmod(failing.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
+    with pytest.raises(VideoError, match=r"a\.mp4: ffmpeg has failed \(No space left on device\)"):
+        written(tmp_path / "a.mp4", [shade(1)])
+    assert not (tmp_path / "a.mp4").exists()

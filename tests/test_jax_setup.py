@@ -1,0 +1,97 @@
+"""Importing proximo prevents JAX's deadlock, and an option that XLA does not know does no harm."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from proximo import jax_setup
+
+FEW = "from proximo import jax_setup; import os; jax_setup.cores = lambda: 2; os.environ.pop('NPROC', None)"
+
+
+def run_python(code, **environment):
+    variables = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True, env=variables)
+    return done.stdout.strip(), done.stderr
+
+
+def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
+    few = "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
+    code = f"import os; {few}; os.environ.pop('NPROC', None); import proximo; print(os.environ['NPROC'])"
+    assert run_python(code) == (str(jax_setup.SAFE_THREADS), "")
+
+
+def test_the_remedy_is_for_few_cores_and_leaves_the_users_choice(monkeypatch):
+    monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: False)
+    for cores, chosen, expected in ((2, None, "4"), (4, None, None), (2, "3", "3")):
+        monkeypatch.setattr(jax_setup, "cores", lambda cores=cores: cores)
+        monkeypatch.delenv("NPROC", raising=False)
+        if chosen:
+            monkeypatch.setenv("NPROC", chosen)
+        jax_setup.prevent_deadlock()
+        assert os.environ.get("NPROC") == expected
+
+
+def test_where_jax_runs_already_a_warning_says_what_to_do():
+    code = f"import jax; jax.numpy.ones(1); {FEW}; jax_setup.prevent_deadlock(); print(os.environ.get('NPROC'))"
+    out, err = run_python(code, NPROC="4")
+    assert out == "None"
+    assert "import proximo before the first JAX computation, or set NPROC=4" in err
+
+
+def test_a_compile_option_that_this_xla_does_not_know_is_left_out(monkeypatch):
+    lowered = jax.jit(lambda x: x + 1).lower(1.0)
+    assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
+    monkeypatch.setattr(jax_setup, "CPU_OPTIONS", {"xla_no_such_option": 1})
+    assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
+
+
+def test_an_error_of_the_compiler_itself_is_not_hidden(monkeypatch):
+    class Broken:
+        def compile(self, compiler_options=None):
+            raise jax.errors.JaxRuntimeError("out of memory")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
+        jax_setup.compile_lowered(Broken())
+
+
+CACHED = """
+import pathlib, proximo
+from proximo.jax_setup import prepare_jax
+prepare_jax()
+import jax
+folder = pathlib.Path(jax.config.jax_compilation_cache_dir)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+events = []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+for damaged in (False, True, False):
+    for entry in folder.glob("*-cache") if damaged else ():
+        entry.write_bytes(entry.read_bytes()[:100])  # as after a kill or on a full disk
+    jax.clear_caches()
+    jax.jit(lambda x: x + 1).lower(1.0).compile()
+print(*(event for event in events if event in ("cache_hits", "cache_misses")))
+"""
+
+
+def test_damaged_entry_of_the_compilation_cache_is_replaced(tmp_path):
+    out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path))
+    assert out == "cache_misses cache_misses cache_hits"
+    assert err.count("Error reading persistent compilation cache entry") == 1
+
+
+def test_unwritable_cache_folder_warns_once(tmp_path):
+    (tmp_path / "file").touch()
+    out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path / "file" / "cache"))
+    assert out == ""
+    assert "set PROXIMO_CACHE_DIR to a folder that you can write to" in err
+    assert err.count("Warning") == 1, err
+
+
+def test_relative_cache_folder_does_not_follow_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROXIMO_CACHE_DIR", "cache")
+    folder = jax_setup.cache_folder()
+    assert folder == tmp_path / "cache"

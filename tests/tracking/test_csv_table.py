@@ -1,0 +1,104 @@
+"""``metrics.csv``: the rows of ``metrics.jsonl``, whatever columns appear when, and whatever happens to the file."""
+
+import csv
+import os
+
+import pytest
+
+from proximo.tracking import csv_table
+from proximo.tracking.csv_table import CsvTable
+from proximo.tracking.sinks import JsonLines, TrackedRun, read_rows, truncate_after
+
+
+class Run:
+    """A run whose rows go to both files, as in a training."""
+
+    def __init__(self, run_dir, resumed_at=None):
+        self.warnings = []
+        self.lines = JsonLines(run_dir / "metrics.jsonl")
+        self.table = CsvTable(TrackedRun(run_dir, {}, resumed_at, self.warnings.append))
+
+    def write(self, step, **values):
+        for sink in (self.lines, self.table):
+            sink.write(step, values)
+
+
+def table(run_dir):
+    with open(run_dir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def agree(run_dir):
+    """Whether the table has the rows of metrics.jsonl, number by number."""
+    cells = [{name: float(cell) for name, cell in row.items() if cell} for row in table(run_dir)]
+    lines = [{name: value for name, value in row.items() if value is not None} for row in read_rows(run_dir / "metrics.jsonl")]
+    return cells == lines
+
+
+def test_row_is_a_line_and_missing_number_is_empty(tmp_path):
+    run = Run(tmp_path)
+    run.write(10, a=0.1, b=float("nan"))
+    run.write(20, a=float("inf"), b=2.0)
+    assert (tmp_path / "metrics.csv").read_text() == "step,a,b\n10,0.1,\n20,,2.0\n"
+
+
+def test_later_columns_come_last_and_are_empty_before(tmp_path):
+    run = Run(tmp_path)
+    run.write(10, a=1.0)
+    run.write(20, a=2.0, c=3.0)
+    run.write(20, b=4.0)
+    run.write(30, a=5.0)
+    assert (tmp_path / "metrics.csv").read_text() == "step,a,c,b\n10,1.0,,\n20,2.0,3.0,\n20,,,4.0\n30,5.0,,\n"
+    assert agree(tmp_path)
+
+
+def test_row_without_a_new_column_is_appended(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.write(10, a=1.0)
+    monkeypatch.setattr(csv_table, "write_atomic", lambda *_: pytest.fail("rewritten"))
+    run.write(20, a=2.0)
+    assert agree(tmp_path)
+
+
+def test_resume_drops_the_rows_after_its_start(tmp_path):
+    run = Run(tmp_path)
+    for step in (10, 20, 30):
+        run.write(step, a=step / 10, **({"late": 1.0} if step == 30 else {}))
+    resumed = Run(tmp_path, resumed_at=20)  # sinks are opened before metrics.jsonl is cut
+    truncate_after(tmp_path / "metrics.jsonl", 20)
+    assert [row["step"] for row in table(tmp_path)] == ["10", "20"]
+    resumed.write(30, a=9.0)
+    assert agree(tmp_path)
+    assert len(table(tmp_path)) == 3
+
+
+def test_table_added_at_a_resume_has_the_earlier_rows(tmp_path):
+    JsonLines(tmp_path / "metrics.jsonl").write(10, {"a": 1.0})
+    Run(tmp_path, resumed_at=10).write(20, a=2.0)
+    assert len(table(tmp_path)) == 2
+    assert agree(tmp_path)
+
+
+def test_a_new_run_begins_with_an_empty_table(tmp_path):
+    Run(tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == "step\n"
+
+
+def test_file_that_cannot_be_written_warns_once_and_is_completed_later(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.write(10, a=1.0)
+
+    def locked(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:  # another program has it open, as on Windows
+        patch.setattr(os, "replace", locked)
+        patch.setattr(csv_table, "open", locked, raising=False)
+        run.write(20, a=2.0)
+        run.write(30, a=3.0)
+    assert run.warnings == [
+        f"Cannot write {tmp_path / 'metrics.csv'} (Permission denied): proximo tries again with the next row."
+    ]
+    run.table.close()
+    assert agree(tmp_path)
+    assert len(table(tmp_path)) == 3

@@ -1,0 +1,174 @@
+"""Histograms: what they count, where they are written, and that they do not change a training."""
+
+import json
+import os
+import signal
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from commands import BATCH, copied, final_state, rows, train_words, trained
+from proximo.backends.jax_backend import JaxBackend
+from proximo.cli import main
+from proximo.storage import checkpoint
+from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
+from proximo.tracking.sinks import TensorBoard, read_rows
+from proximo.training import inspection
+
+LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
+NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
+
+
+def test_counts_and_sums_equal_those_of_numpy():
+    x = np.random.default_rng(0).normal(size=1000)
+    h = Histogram.of(x)
+    counts, edges = np.histogram(x, BINS)
+    np.testing.assert_array_equal(h.counts, counts)
+    np.testing.assert_allclose(h.edges, edges)
+    assert (h.count, h.total, h.squares) == (1000, pytest.approx(x.sum()), pytest.approx((x**2).sum()))
+
+
+def test_integers_have_one_bin_each():
+    h = Histogram.of(np.array([0, 2, 2, 5]))
+    assert h.counts.tolist() == [1, 0, 2, 0, 0, 1]
+    assert (h.low, h.high) == (-0.5, 5.5)
+
+
+@pytest.mark.parametrize("value", [0.0, 500.0, -1e30, 1e-30])
+def test_equal_values_are_counted(value):
+    h = Histogram.of(np.full(7, value, np.float32))
+    assert h.count == 7
+    assert h.low < h.high
+
+
+def test_values_that_are_not_finite_are_ignored():
+    assert Histogram.of(np.array([np.nan, 1.0, np.inf])).count == 1
+    assert Histogram.of(np.array([np.nan])) is None
+
+
+def test_large_arrays_are_sampled_evenly():
+    x = np.tile(np.arange(4, dtype=np.uint8), MAX_VALUES)
+    h = Histogram.of(x)
+    assert h.count <= MAX_VALUES
+    assert h.counts.min() > 0.9 * h.count / 4
+
+
+def test_json_round_trip():
+    h = Histogram.of(np.random.default_rng(0).normal(size=50))
+    again = Histogram.from_json(json.loads(json.dumps(h.as_json())))
+    np.testing.assert_array_equal(again.counts, h.counts)
+    assert (again.low, again.high, again.total, again.squares) == (h.low, h.high, h.total, h.squares)
+
+
+def test_invalid_transitions_are_ignored_and_parts_are_separate():
+    valid = np.ones((4, 2), bool)
+    valid[1] = False
+    flat = {name: np.zeros((4, 2)) for name in ("returns", "advantages", "ratios")}
+    observations = {"camera": np.zeros((4, 2, 3), np.uint8), "action_mask": np.ones((4, 2, 2)), "arm": (np.zeros((4, 2)),)}
+    made = of_rows({**flat, "valid": valid, "actions": np.zeros((4, 2, 3)), "observations": observations})
+    assert {name.removeprefix("histograms/") for name in made} == {
+        "returns", "advantages", "ratios", "actions/0", "actions/1", "actions/2", "observations/camera", "observations/arm/0",
+    }  # fmt: skip
+    assert made["histograms/returns"].count == 6
+    assert made["histograms/observations/camera"].count == 18
+
+
+def test_tensorboard_receives_the_same_bins(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    sink = TensorBoard(tmp_path)
+    h = Histogram.of(np.arange(3))
+    sink.write_histograms(7, {"histograms/x": h})
+    sink.flush()
+    (file,) = tmp_path.glob("events.*")
+    data, found = file.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        event, data = Event.FromString(data[12 : 12 + length]), data[length + 16 :]
+        found += [(event.step, value.tag, value.histo) for value in event.summary.value]
+    ((step, tag, histo),) = found
+    assert (step, tag, histo.num, histo.sum, histo.sum_squares) == (7, "histograms/x", 3, 3, 5)
+    assert list(histo.bucket) == [1, 1, 1]
+    assert list(histo.bucket_limit) == [0.5, 1.5, 2.5]
+    sink.close()
+
+
+SETTINGS = {
+    "seeds together": {"seeds": 2},
+    "Gymnasium with learner_lag": {"env": "gym_toys:Walk", "num_workers": 0, "learner_lag": 1},
+}
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def pair(request, tmp_path_factory):
+    """The same training without histograms and with them."""
+    folder, settings = tmp_path_factory.mktemp("pair"), {**LONG, **SETTINGS[request.param]}
+    return trained(folder, "without", **settings), trained(folder, "with", histograms="true", **settings)
+
+
+def members(run_dir):
+    return sorted(run_dir.glob("seed-*")) or [run_dir]
+
+
+def test_histograms_change_no_bit_of_a_training(pair):
+    for without, beside in zip(*map(members, pair), strict=True):
+        assert final_state(beside) == final_state(without)
+        assert rows(beside) == rows(without)
+
+
+def test_at_most_fifty_are_recorded_in_a_run(pair):
+    for run_dir in members(pair[1]):
+        made = read_rows(run_dir / "histograms.jsonl")
+        assert [row["step"] for row in made] == [3 * BATCH * (i + 1) for i in range(40)]
+        assert all(set(row) - {"step"} == NAMES for row in made)
+        last = {name: Histogram.from_json(value) for name, value in made[-1].items() if name != "step"}
+        assert last["histograms/returns"].count <= BATCH
+        ratios = last["histograms/ratios"]
+        assert 0.5 < ratios.total / ratios.count < 2
+        assert ratios.low < 1 < ratios.high
+        assert ratios.high - ratios.low > 1e-4, "the policy has learned in between"
+    assert not (members(pair[0])[0] / "histograms.jsonl").exists()
+
+
+def test_resume_writes_each_histogram_once(pair, tmp_path):
+    folder = copied(pair[1], tmp_path)
+    middle = min(checkpoint.steps(members(folder)[0] / "checkpoints"))
+    assert 0 < middle < 120 * BATCH
+    assert main(["train", "--resume", f"{folder}@{middle}", "--quiet"]) == 0
+    for run_dir, whole in zip(members(folder), members(pair[1]), strict=True):
+        steps = [row["step"] for row in read_rows(run_dir / "histograms.jsonl")]
+        assert steps == [row["step"] for row in read_rows(whole / "histograms.jsonl")]
+        if len(members(folder)) > 1:  # Gymnasium environments restart
+            assert final_state(run_dir) == final_state(whole)
+
+
+def test_actions_are_those_that_the_environment_receives():
+    made = of_rows(
+        {
+            "valid": np.ones((2, 2), bool),
+            **{name: np.zeros((2, 2)) for name in ("returns", "advantages", "ratios")},
+            "actions": jnp.array([[3, 4], [4, 4]]),
+            "observations": np.zeros((2, 2, 1)),
+        }
+    )
+    assert made["histograms/actions"].counts.tolist() == [1, 3]
+
+
+def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
+    """The first inspection compiles, which may take longer than an interrupted training waits."""
+    real, asked = JaxBackend.inspect_before, []
+
+    def slow(self, state):
+        if not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(inspection.GRACE_SECONDS + 1)
+        return real(self, state)
+
+    monkeypatch.setattr(JaxBackend, "inspect_before", slow)
+    words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
+    assert main(words) == 128 + signal.SIGTERM
+    assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
+    assert asked

@@ -1,0 +1,292 @@
+"""Sinks that ``track`` names: checked before anything is compiled, isolated from the training, complete after every resume."""
+
+import importlib.util
+import re
+import sqlite3
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import SMALL, copied, rows, trained
+from proximo.cli import main
+from proximo.config.validation import tracker_names
+from proximo.errors import ConfigError, EnvError
+from proximo.tracking import trackers
+from proximo.tracking.histograms import Histogram
+from proximo.tracking.sinks import JsonLines, Sink, TensorBoard, TrackedRun, read_rows
+from proximo.tracking.trackers import Background, Sinks, check
+
+TOTAL = SMALL["total_steps"]
+DOCS = Path(__file__).parents[2] / "docs" / "tracking.md"
+
+
+class Kept(Sink):
+    """Keeps what it is given in the class, as a tracker elsewhere would."""
+
+    rows, histograms, closed = [], [], 0
+
+    def __init__(self, run):
+        self.run = run
+
+    def write(self, step, values):
+        self.rows.append((step, dict(values)))
+
+    def write_histograms(self, step, histograms):
+        self.histograms.append((step, sorted(histograms)))
+
+    def close(self):
+        type(self).closed += 1
+
+
+class Broken(Kept):
+    def write(self, step, values):
+        super().write(step, values)
+        raise OSError("no route to host")
+
+
+class NoBase:
+    """All that a tracker needs."""
+
+    rows = []  # noqa: RUF012
+
+    def __init__(self, run):
+        pass
+
+    def write(self, step, values):
+        self.rows.append(step)
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch):
+    """The classes above as a user's module."""
+    made = types.ModuleType("custom_sinks")
+    made.Kept, made.Broken, made.NoBase, made.nothing = Kept, Broken, NoBase, 3
+    for cls in (Kept, Broken, NoBase):
+        cls.rows = []
+    Kept.histograms, Kept.closed = [], 0
+    monkeypatch.setitem(sys.modules, "custom_sinks", made)
+
+
+def background(run_dir, make=Kept, resumed_at=None, told=None):
+    told = [] if told is None else told
+    return Background("custom_sinks:Kept", make, TrackedRun(run_dir, {}, resumed_at, told.append))
+
+
+@pytest.mark.parametrize(("track", "names"), [("none", []), ("", []), ("csv", ["csv"]), (" csv , a.b:C", ["csv", "a.b:C"])])
+def test_names_are_read(track, names):
+    assert tracker_names(track) == names
+
+
+@pytest.mark.parametrize(
+    ("track", "sentence"),
+    [
+        ("wandbb", r"track = 'wandbb': there is no sink 'wandbb' \(did you mean 'wandb'\?\); expected csv, wandb or my_package"),
+        ("csv,csv", "names csv 2 times"),
+        ("csv,none", "there is no sink 'none'"),
+        ("nowhere.at_all:Sink", r"the module 'nowhere.at_all' cannot be imported \(ModuleNotFoundError: .*\). It must be on Python's path"),
+        ("custom_sinks:Kep", r"expected a class with write\(step, values\) .* found nothing of that name \(did you mean 'Kept'\?\)"),
+        ("custom_sinks:nothing", "found 3"),
+    ],
+)  # fmt: skip
+def test_unknown_sink_raises(track, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        check(track)
+
+
+def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EnvError, match=r"track = wandb needs a library that is not installed: pip install 'proximo\[wandb\]'"):
+        check("csv,wandb")
+    monkeypatch.setattr("proximo.training.api.make_backend", lambda *_: pytest.fail("went on"))
+    assert main(["train", "toys:RandomEnds", "--track", "wandb", "--runs-dir", str(tmp_path / "runs")]) == 2
+    assert "pip install 'proximo[wandb]'" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_folder_named_wandb_is_not_the_library(monkeypatch, tmp_path):
+    (tmp_path / "wandb").mkdir()
+    real = importlib.util.find_spec
+    spec = importlib.machinery.PathFinder.find_spec("wandb", [str(tmp_path)])
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: spec if name == "wandb" else real(name))
+    with pytest.raises(EnvError, match="not installed"):
+        check("wandb")
+
+
+def test_slow_sink_delays_nothing_and_receives_everything(tmp_path):
+    go = threading.Event()
+
+    class Slow(Kept):
+        def write(self, step, values):
+            assert go.wait(30)
+            super().write(step, values)
+
+    sink = background(tmp_path, Slow)
+    for step in range(5):
+        sink.write(step, {"a": 1.0})
+    assert Kept.rows == []  # and this line was reached
+    go.set()
+    sink.close()
+    assert [step for step, _ in Kept.rows] == list(range(5))
+    assert Kept.closed == 0
+    assert Slow.closed == 1
+
+
+def test_sink_that_never_returns_is_abandoned_at_the_end(tmp_path):
+    told, never = [], threading.Event()
+    sink = background(tmp_path, lambda run: never.wait(60) and Kept(run), told=told)
+    sink.patience = 0.05
+    sink.write(1, {})
+    sink.close()
+    assert told == ["custom_sinks:Kept has not written everything within 0 s: the last rows may be missing there."]
+    never.set()
+
+
+def test_slow_sinks_finish_at_the_same_time(tmp_path):
+    closed = []
+
+    class Late(Kept):
+        def close(self):
+            time.sleep(0.3)
+            closed.append(self)
+
+    sinks = [background(tmp_path / str(i), Late) for i in range(5) if (tmp_path / str(i)).mkdir() is None]
+    started = time.monotonic()
+    for step in ("end", "close"):
+        for sink in sinks:
+            getattr(sink, step)()
+    assert len(closed) == 5
+    assert time.monotonic() - started < 1.4
+
+
+def test_failing_sink_warns_once_and_receives_no_more_rows(tmp_path):
+    told = []
+    sink = background(tmp_path, Broken, told=told)
+    for step in range(3):
+        sink.write(step, {"a": 1.0})
+        sink.flush()
+    sink.close()
+    assert told == [
+        "custom_sinks:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
+    ]
+    assert len(Broken.rows) == 1
+
+
+@pytest.mark.parametrize("method", ["write", "write_histograms", "write_clip", "flush", "end", "close"])
+def test_sink_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypatch, method):
+    calls = []
+
+    def fail(self, *arguments):
+        calls.append(method)
+        raise ValueError("no \n room")
+
+    monkeypatch.setattr(TensorBoard, method, fail)
+    warnings = []
+    sinks = Sinks(TrackedRun(tmp_path, {}, None, warnings.append), "", tensorboard=True)
+    for step in (1, 2):
+        sinks.write(step, {"a": 1.0})
+        sinks.write_histograms(step, {})
+        sinks.write_clip(step, bytes, (1, 1))
+        sinks.flush()
+    sinks.end()
+    sinks.close()
+    assert calls == [method]
+    assert warnings == ["TensorBoard has failed (ValueError: no room): it receives no more rows, and the training continues."]
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def journal(run_dir, *steps):
+    """Rows of a training: one at each step, and a second one, of an evaluation, at every tenth."""
+    sink = JsonLines(run_dir / "metrics.jsonl", run_dir / "histograms.jsonl")
+    for step in steps:
+        for values in ({"a": step + 0.5}, {"eval/b": float("nan")})[: 2 if step % 10 == 0 else 1]:
+            sink.write(step, values)
+            yield step, values
+
+
+def test_resume_writes_missed_rows_and_skips_written_ones(tmp_path):
+    first = background(tmp_path)
+    for step, values in journal(tmp_path, 5, 10, 15, 20):
+        if (step, "eval/b" in values) != (20, True):  # killed before the last row had arrived
+            first.write(step, values)
+    first.close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10, 15, 20]
+    # From step 20 on: its evaluation is missing. Then from 10 on: 15 and 20 are written anew, and are there.
+    background(tmp_path, resumed_at=20).close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10, 15, 20, 20]
+    assert list(Kept.rows[-1][1]) == ["eval/b"]
+    again = background(tmp_path, resumed_at=10)
+    for step, values in journal(tmp_path, 15, 20, 25):
+        again.write(step, values)
+    again.close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10, 15, 20, 20, 25]
+
+
+def test_sink_added_at_a_resume_receives_all_earlier_rows(tmp_path):
+    list(journal(tmp_path, 5, 10, 15))
+    made = {"histograms/x": Histogram.of(np.arange(3.0))}
+    JsonLines(tmp_path / "metrics.jsonl", tmp_path / "histograms.jsonl").write_histograms(7, made)
+    background(tmp_path, resumed_at=10).close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10]
+    assert Kept.histograms == [(7, ["histograms/x"])]
+
+
+def test_sink_that_knows_its_rows_receives_all_again(tmp_path):
+    class Knows(Kept):
+        knows_its_rows = True
+
+    for resumed_at in (None, 10):
+        list(journal(tmp_path, 5, 10) if resumed_at is None else ())
+        sink = background(tmp_path, Knows, resumed_at)
+        sink.close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10]
+    background(tmp_path, Knows, 10).close()
+    assert [step for step, _ in Kept.rows] == [5, 10, 10] * 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A small run whose second half is resumed with trackers that the first half had not."""
+    return trained(tmp_path_factory.mktemp("tracked"), "r", track="csv", keep_checkpoints=50)
+
+
+def test_training_and_resume_write_each_row_once_to_custom_sinks(run, tmp_path):
+    run_dir = copied(run, tmp_path)
+    words = [
+        "train",
+        "--resume",
+        f"{run_dir}@{TOTAL // 2}",
+        "--track",
+        "csv,custom_sinks:Kept,custom_sinks:NoBase,custom_sinks:Broken",
+    ]
+    assert main([*words, "--quiet"]) == 0
+    assert rows(run_dir) == rows(run)
+    written = [(row["step"], sorted(set(row) - {"step"})) for row in read_rows(run_dir / "metrics.jsonl")]
+    assert [(step, sorted(values)) for step, values in Kept.rows] == written
+    assert NoBase.rows == [step for step, _ in written]
+    table = (run_dir / "metrics.csv").read_text().splitlines()
+    assert len(table) == len(written) + 1
+    assert len(Broken.rows) == 1
+
+
+def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    lines = [line for line in code.splitlines() if line.strip() and '"""' not in line]
+    assert len(lines) <= 12, "a dozen lines"
+    (tmp_path / "my_tracker.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    run_dir = copied(run, tmp_path / "runs")
+    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", "my_tracker:Sqlite", "--quiet"]) == 0
+    with sqlite3.connect(run_dir / "metrics.db") as table:
+        found = table.execute("select step, name, value from metrics").fetchall()
+    wanted = [
+        (row["step"], name, value)
+        for row in read_rows(run_dir / "metrics.jsonl")
+        for name, value in row.items()
+        if name != "step"
+    ]
+    assert found == wanted

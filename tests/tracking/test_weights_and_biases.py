@@ -1,0 +1,240 @@
+"""Weights & Biases: one run however often it is resumed, offline where there is no key or no server, each row once."""
+
+import contextlib
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from proximo.tracking import weights_and_biases as module
+from proximo.tracking.histograms import Histogram
+from proximo.tracking.sinks import TrackedRun
+from proximo.tracking.weights_and_biases import AXIS, WeightsAndBiases, has_key
+
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
+SETTINGS = {"env": {"id": "CartPole-v1"}, "ppo": {"gamma": 0.9}}
+
+
+class Server:
+    """What Weights & Biases keeps of runs by id: rows by their number, which only grows; rows of a smaller one are refused."""
+
+    def __init__(self):
+        self.rows, self.started, self.reachable = {}, [], True
+
+    def init(self, *, mode, id, resume, settings, **options):
+        offline = mode == "offline"
+        if not (offline or self.reachable):
+            raise ConnectionError("no route\nto host")
+        if offline:
+            self.rows[id, "folder"] = {}  # a folder of its own each time
+        kept = self.rows.setdefault((id, "folder" if offline else "server"), {})
+        self.started.append({"mode": mode, "id": id, "resume": resume, **options})
+        return Run(kept)
+
+    def module(self):
+        made = types.ModuleType("wandb")
+        made.init, made.Settings = self.init, lambda **named: named
+        made.Video = lambda path: ("video", path)
+        made.Histogram = lambda np_histogram: ("histogram", np_histogram[0].tolist(), len(np_histogram[1]))
+        return made
+
+
+class Run:
+    def __init__(self, kept):
+        self.kept, self.step = kept, max(kept, default=-1) + 1
+        self.axes, self.finished = [], False
+
+    def define_metric(self, name, **options):
+        self.axes.append((name, options))
+
+    def log(self, values, step):
+        assert step >= max(self.kept, default=0), "rows go on from the last one"
+        self.kept.setdefault(step, {}).update(values)
+
+    def finish(self):
+        self.finished = True
+
+
+@pytest.fixture
+def server(monkeypatch):
+    made = Server()
+    monkeypatch.setitem(sys.modules, "wandb", made.module())
+    for name in (*module.KEY_VARIABLES, "WANDB_MODE", "WANDB_PROJECT", "NETRC", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    return made
+
+
+def opened(run_dir, resumed_at=None, told=None):
+    run_dir.mkdir(parents=True, exist_ok=True)
+    return WeightsAndBiases(TrackedRun(run_dir, SETTINGS, resumed_at, ([] if told is None else told).append))
+
+
+def written(sink, *steps):
+    for step in steps:
+        sink.write(step, {"train/loss": step / 10, "train/odd": float("nan")})
+    return sink
+
+
+def test_rows_have_environment_steps_and_finite_numbers_only(server, tmp_path):
+    sink = opened(tmp_path / "r")
+    written(sink, 10, 20).close()
+    assert server.rows == {(sink._id, "server"): {s: {AXIS: s, "train/loss": s / 10} for s in (10, 20)}}
+    assert ("*", {"step_metric": AXIS}) in sink._run.axes
+    assert sink._run.finished
+
+
+def test_rows_of_one_step_are_joined(server, tmp_path):
+    sink = written(opened(tmp_path / "r"), 10)
+    sink.write(10, {"eval/return_mean": 3.0})
+    sink.write_histograms(10, {"histograms/x": Histogram.of(np.arange(3))})
+    sink.flush()
+    (row,) = server.rows[sink._id, "server"].values()
+    assert row == {AXIS: 10, "train/loss": 1.0, "eval/return_mean": 3.0, "histograms/x": ("histogram", [1, 1, 1], 4)}
+
+
+def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkeypatch):
+    opened(tmp_path / "alone")
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    opened(tmp_path / "several" / "seed-3")
+    alone, seed = server.started
+    assert (alone["project"], alone["name"], alone["group"]) == ("proximo", "CartPole-v1/alone", None)
+    assert (seed["project"], seed["name"], seed["group"]) == ("mine", "CartPole-v1/several/seed-3", "CartPole-v1/several")
+    assert alone["config"] == SETTINGS
+    assert alone["id"] != seed["id"]
+    assert alone["reinit"] == "create_new", "several seeds of a process are runs side by side"
+
+
+@pytest.mark.parametrize("again", [(10, 20, 30), (20, 30), ()])
+def test_resume_continues_the_run_and_writes_no_row_twice(server, tmp_path, again):
+    first = written(opened(tmp_path / "r"), 10, 20)
+    first.flush()  # and then it is killed
+    second = written(opened(tmp_path / "r", resumed_at=20), *again, 40)
+    second.close()
+    assert second._id == first._id
+    assert server.started[1]["resume"] == "allow"
+    assert sorted(server.rows[first._id, "server"]) == sorted({10, 20, 40, *again})
+
+
+def test_rows_lost_by_a_kill_are_written_on_resume(server, tmp_path):
+    first = written(opened(tmp_path / "r"), 10, 20)  # 20 is still being gathered
+    written(opened(tmp_path / "r", resumed_at=20), 10, 20, 30).close()
+    assert sorted(server.rows[first._id, "server"]) == [10, 20, 30]
+
+
+def test_missing_key_warns_and_tracks_offline(server, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY")
+    monkeypatch.setattr(module, "has_key", lambda: False)
+    told = []
+    opened(tmp_path / "r", told=told)
+    assert server.started[0]["mode"] == "offline"
+    assert told == [
+        f"Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY): {tmp_path / 'r'} is tracked offline; "
+        f"`wandb sync {tmp_path / 'r' / 'wandb' / 'latest-run'}` uploads it."
+    ]
+
+
+def test_seeds_of_a_group_warn_once(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "has_key", lambda: False)
+    told = []
+    for seed in range(3):
+        opened(tmp_path / "g" / f"seed-{seed}", told=told)
+    (sentence,) = told
+    assert f"{tmp_path / 'g'} is tracked offline; `wandb sync {tmp_path / 'g' / 'seed-*'}/wandb/latest-run`" in sentence
+
+
+def test_missing_server_warns_and_tracks_offline(server, tmp_path):
+    server.reachable = False
+    told = []
+    written(opened(tmp_path / "r", told=told), 10).close()
+    (sentence,) = told
+    assert sentence.startswith("Weights & Biases cannot be reached (no route to host): ")
+    assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]]
+
+
+def test_last_folder_of_a_resumed_offline_run_has_all_rows(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    first = written(opened(tmp_path / "r"), 10, 20)
+    first.close()
+    written(opened(tmp_path / "r", resumed_at=20), 10, 20, 30).close()
+    assert sorted(server.rows[first._id, "folder"]) == [10, 20, 30]
+
+
+def test_clips_are_logged_once_with_the_next_row(server, tmp_path):
+    videos = tmp_path / "r" / "videos"
+    videos.mkdir(parents=True)
+    (videos / "clip-20.mp4").write_bytes(b"")
+    sink = written(opened(tmp_path / "r"), 10, 20, 30)
+    sink.close()
+    rows = server.rows[sink._id, "server"]
+    assert [step for step, row in rows.items() if "videos/clip" in row] == [20]
+    (videos / "clip-40.mp4").write_bytes(b"")
+    written(opened(tmp_path / "r", resumed_at=30), 40).close()
+    assert [step for step, row in rows.items() if "videos/clip" in row] == [20, 40]
+    assert json.loads((tmp_path / "r" / "wandb.json").read_text())["videos"] == ["clip-20.mp4", "clip-40.mp4"]
+
+
+def test_damaged_id_starts_a_new_run(server, tmp_path):
+    first = opened(tmp_path / "r")
+    (tmp_path / "r" / "wandb.json").write_text('{"id": 3')
+    assert opened(tmp_path / "r", resumed_at=10)._id != first._id
+
+
+def records(file):
+    """What Weights & Biases itself has written: the records of LevelDB's log, behind seven bytes of its own."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, whole, found = file.read_bytes(), 7, b"", []
+    while at + 7 <= len(data):
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        if kind:
+            whole += data[at + 7 : at + 7 + length]
+            if kind in (1, 4):  # whole, or the last piece
+                found, whole = [*found, Record.FromString(whole)], b""
+        at += 7 + length
+        at += (32768 - at % 32768) if 32768 - at % 32768 < 7 else 0
+    return found
+
+
+def test_library_writes_a_complete_offline_run_after_a_resume(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("wandb")
+    for name in (*module.KEY_VARIABLES, "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    told = []
+    written(opened(tmp_path / "r", told=told), 10, 20).close()
+    sink = written(opened(tmp_path / "r", 20, told), 10, 20)
+    sink.write_histograms(20, {"histograms/x": Histogram.of(np.arange(3))})
+    written(sink, 30).close()
+    assert len(told) == 2
+    assert capfd.readouterr() == ("", "")
+    newest = max((tmp_path / "r" / "wandb").glob("offline-run-*"), key=lambda folder: folder.stat().st_mtime_ns)
+    assert (tmp_path / "r" / "wandb" / "latest-run").resolve() == newest
+    found = records(next(newest.glob("*.wandb")))
+    (begun,) = [record.run for record in found if record.HasField("run")]
+    assert (begun.run_id, begun.project, begun.display_name) == (sink._id, "proximo", "CartPole-v1/r")
+    rows = [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in found
+        if record.HasField("history")
+    ]
+    assert [(row["_step"], row[AXIS], row["train/loss"]) for row in rows] == [(s, s, s / 10) for s in (10, 20, 30)]
+    assert rows[1]["histograms/x/_type"] == "histogram"
+    assert any(r.HasField("metric") and r.metric.step_metric == AXIS for r in found)
+
+
+@pytest.mark.parametrize(("where", "found"), [("api.wandb.ai", True), ("elsewhere.example", False)])
+def test_key_of_a_login_is_found(server, tmp_path, monkeypatch, where, found):
+    monkeypatch.delenv("WANDB_API_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not has_key()
+    (tmp_path / ".netrc").write_text(f"machine {where}\n  login user\n  password {'x' * 40}\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert has_key() == found
+    with contextlib.suppress(KeyError):
+        monkeypatch.setenv("WANDB_BASE_URL", "https://elsewhere.example")
+        assert has_key() != found

@@ -1,0 +1,69 @@
+"""Calls of about a second, and the first NaN or infinity."""
+
+import types
+
+import numpy as np
+import pytest
+
+from proximo.training import advance
+from proximo.training.advance import TimedCalls, first_fault
+
+
+class Clock:
+    """A clock that only a call moves: ``seconds`` for each update."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def monotonic(self):
+        return self.now
+
+    def advance(self, state, num_updates):
+        self.now += self.seconds * num_updates
+        return state + num_updates, {"x": np.zeros((1, num_updates))}
+
+
+def timed(monkeypatch, seconds, max_updates=0):
+    clock = Clock(seconds)
+    monkeypatch.setattr(advance, "time", clock)
+    backend = types.SimpleNamespace(advance=clock.advance, capacity=50)
+    return TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, 10), (0.4, 2), (3.0, 1), (1e-6, 50)])
+def test_after_the_first_update_a_call_takes_about_a_second(monkeypatch, seconds, expected):
+    calls = timed(monkeypatch, seconds)
+    assert calls.num_updates(0, 100) == 1
+    state, _, updates, spent = calls.advance(0, 1)
+    assert (state, updates, spent) == (1, 1, pytest.approx(seconds))
+    assert calls.num_updates(1, 100) == expected
+
+
+def test_a_call_does_not_pass_the_boundary(monkeypatch):
+    calls = timed(monkeypatch, 0.1)
+    calls.advance(0, 1)
+    assert (calls.num_updates(1, 4), calls.num_updates(3, 4)) == (3, 1)
+
+
+def test_max_updates_replaces_the_second(monkeypatch):
+    calls = timed(monkeypatch, 0.1, max_updates=7)
+    assert calls.num_updates(0, 100) == 7
+
+
+def test_pace_is_the_mean_but_the_next_call_follows_the_last(monkeypatch):
+    calls = timed(monkeypatch, 0.1)
+    assert calls.seconds_per_update == 0
+    calls.advance(0, 9)
+    calls.backend.advance.__self__.seconds = 1.1
+    calls.advance(0, 1)
+    assert calls.seconds_per_update == pytest.approx(0.2)
+    assert calls.num_updates(10, 100) == 1
+
+
+def test_first_fault_is_the_earliest_and_its_first_source():
+    metrics = {f"bad/{name}": np.zeros((2, 4)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
+    metrics["bad/loss"][1, 2:] = 1
+    metrics["bad/reward"][1, 3] = 1
+    metrics["bad/gradient"][1, 2] = 1
+    assert first_fault(metrics, 0) == (4, "")
+    assert first_fault(metrics, 1) == (2, "loss")

@@ -1,0 +1,396 @@
+"""Callbacks are called in order and per seed, may stop a training, and their state is saved with it."""
+
+import copy
+import dataclasses
+import itertools
+import json
+import types
+
+import numpy as np
+import pytest
+
+import proximo
+from commands import BATCH, SMALL, copied, final_state, rows
+from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
+from proximo.errors import ConfigError, RunDirectoryError
+from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.storage import checkpoint, retention
+from proximo.training.callbacks import Evaluation, Info
+
+UPDATES = SMALL["total_steps"] // BATCH
+ENV = "toys:RandomEnds"
+SETTINGS = {**SMALL, "eval_every": 4 * BATCH}
+
+
+def trained(folder, *callbacks, env=ENV, **settings):
+    return proximo.train(env, callbacks=callbacks, runs_dir=str(folder), name="r", **{**SETTINGS, **settings})
+
+
+@pytest.fixture
+def nan_evaluations(monkeypatch):
+    """The first and the third evaluation of a run return NaN."""
+    count, played = itertools.count(1), JaxEvaluator.__call__
+
+    def nan_at_first(self, *arguments):
+        episodes = played(self, *arguments)
+        return dataclasses.replace(episodes, episode_return=episodes.episode_return * (np.nan if next(count) in (1, 3) else 1.0))
+
+    monkeypatch.setattr(JaxEvaluator, "__call__", nan_at_first)
+
+
+def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
+    recorder, stop = Recorder(), EarlyStopping(patience=UPDATES)
+    [result] = trained(tmp_path / "runs", recorder, stop, BestModel(tmp_path / "best"))
+    returns = [evaluation.return_mean for evaluation in recorder.of("evaluation")]
+    assert np.isnan(returns).nonzero()[0].tolist() == [0, 2]
+    best, is_best = -np.inf, []
+    for reached in returns:
+        is_best.append(reached >= best)
+        best = np.nanmax([best, reached])
+    assert [evaluation.is_best for evaluation in recorder.of("evaluation")] == is_best
+    step = [evaluation.step for evaluation in recorder.of("evaluation") if evaluation.is_best][-1]
+    assert result.best == {"step": step, "return_mean": best}
+    assert retention.best_step(result.run_dir) == proximo.load(tmp_path / "best").step == step
+    assert stop.best == best
+    [longer] = proximo.resume(
+        result.run_dir, callbacks=[recorder, stop, BestModel(tmp_path / "best")], total_steps=SMALL["total_steps"] + BATCH
+    )
+    assert longer.best["return_mean"] >= best
+
+
+@pytest.mark.parametrize("reached", [np.nan, np.inf, -np.inf])
+def test_early_stopping_ignores_returns_that_are_not_finite(reached):
+    stop = EarlyStopping(at=100.0, patience=3)
+    returns = (reached, 1.0, reached, reached, reached)
+    assert [stop.on_evaluation(types.SimpleNamespace(return_mean=x)) for x in returns] == [False, False, False, False, True]
+    assert stop.best == 1.0
+
+
+class Recorder:
+    """Records every call."""
+
+    def __init__(self, every=1):
+        self.every, self.calls = every, []
+
+    def on_start(self, info):
+        self.calls.append(("start", info))
+
+    def on_update(self, info):
+        self.calls.append(("update", info))
+
+    def on_evaluation(self, result):
+        self.calls.append(("evaluation", result))
+
+    def on_end(self, info):
+        self.calls.append(("end", info))
+
+    def of(self, kind):
+        return [info for name, info in self.calls if name == kind]
+
+
+def test_every_hook_is_called_in_order(tmp_path):
+    recorder = Recorder()
+    [result] = trained(tmp_path, recorder)
+    assert result.callbacks == (recorder,)
+    assert not result.stopped
+    kinds = [name for name, _ in recorder.calls]
+    assert (kinds[0], kinds[-1]) == ("start", "end")
+    assert [info.step for info in recorder.of("update")] == [BATCH * (i + 1) for i in range(UPDATES)]
+    assert [info.step for info in recorder.of("evaluation")] == [4 * BATCH * (i + 1) for i in range(UPDATES // 4)]
+    first = recorder.of("start")[0]
+    assert (first.step, first.seed, first.run_dir, first.total_steps) == (0, 0, result.run_dir, SMALL["total_steps"])
+    assert all(isinstance(info, Info) for _, info in recorder.calls)
+
+
+def test_metrics_of_hooks_equal_the_rows_of_the_run(tmp_path):
+    recorder = Recorder(every=SMALL["updates_per_call"])
+    [result] = trained(tmp_path, recorder)
+    written = {row["step"]: row for row in rows(result.run_dir) if "train/loss" in row}
+    assert [info.step for info in recorder.of("update")] == sorted(written)
+    for info in recorder.of("update"):
+        ours = {name: x for name, x in info.metrics.items() if not np.isnan(x)}
+        assert ours == {name: x for name, x in written[info.step].items() if name != "step" and x is not None}
+    evaluated = {row["step"]: row["eval/return_mean"] for row in rows(result.run_dir) if "eval/return_mean" in row}
+    assert {e.step: e.return_mean for e in recorder.of("evaluation")} == evaluated
+    best = -np.inf
+    for evaluation in recorder.of("evaluation"):
+        assert isinstance(evaluation, Evaluation)
+        assert evaluation.is_best == (evaluation.return_mean >= best)
+        best = max(best, evaluation.return_mean)
+
+
+def test_callbacks_change_no_bit(tmp_path):
+    [with_one] = trained(tmp_path / "with", Recorder(), Recorder(every=3))
+    [without] = trained(tmp_path / "without")
+    assert rows(with_one.run_dir) == rows(without.run_dir)
+    assert final_state(with_one.run_dir) == final_state(without.run_dir)
+
+
+class StopAt(Recorder):
+    def __init__(self, step, hook="update"):
+        super().__init__()
+        self.step, self.hook = step, hook
+
+    def on_update(self, info):
+        super().on_update(info)
+        return self.hook == "update" and info.step >= self.step
+
+    def on_evaluation(self, result):
+        super().on_evaluation(result)
+        return self.hook == "evaluation" and result.step >= self.step
+
+
+@pytest.mark.parametrize(("hook", "at"), [("update", 7 * BATCH), ("evaluation", 8 * BATCH)])
+def test_callback_stops_a_training_which_can_be_resumed(tmp_path, hook, at):
+    stop = StopAt(5 * BATCH + 1 if hook == "evaluation" else at, hook)
+    [result] = trained(tmp_path, stop)
+    assert result.stopped
+    assert checkpoint.steps(result.run_dir / "checkpoints")[-1] == at
+    assert stop.calls[-1][0] == "end"
+    assert stop.calls[-1][1].step == at
+    proximo.resume(result.run_dir)
+    [whole] = trained(tmp_path / "whole")
+    assert final_state(result.run_dir) == final_state(whole.run_dir)
+
+
+def test_callback_that_stops_after_the_last_update_changes_nothing(tmp_path):
+    [result] = trained(tmp_path, StopAt(SMALL["total_steps"]))
+    assert not result.stopped
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
+    class StopSeed(StopAt):
+        def on_update(self, info):
+            super().on_update(info)
+            return info.seed == 1 and info.step >= self.step
+
+    given = StopSeed(6 * BATCH)
+    results = trained(tmp_path, given, seeds=2, seeds_mode=mode)
+    assert given.calls == []
+    assert [r.stopped for r in results] == [False, True]
+    assert [[i.step for i in r.callbacks[0].of("end")] for r in results] == [[SMALL["total_steps"]], [6 * BATCH]]
+    assert {info.seed for info in results[1].callbacks[0].of("update")} == {1}
+    last = [checkpoint.steps(r.run_dir / "checkpoints")[-1] for r in results]
+    assert last == [SMALL["total_steps"], 6 * BATCH]
+
+
+class Counter:
+    def __init__(self):
+        self.count, self.restored = 0, None
+
+    def on_update(self, info):
+        self.count += 1
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.restored = copy.deepcopy(state)
+        self.count = state["count"]
+
+
+def test_state_of_callbacks_is_restored_by_resume(tmp_path):
+    [result] = trained(tmp_path, Counter(), StopAt(6 * BATCH))
+    run_dir = copied(result.run_dir, tmp_path / "copy")
+    counter, recorder = Counter(), StopAt(10**9)
+    proximo.resume(run_dir, callbacks=[counter, recorder])
+    assert counter.restored == {"count": 6}
+    assert counter.count == UPDATES
+    assert recorder.calls[0][1].step == 6 * BATCH
+
+
+@pytest.mark.parametrize("boundary", [4, 6])
+def test_checkpoint_contains_the_callback_state_of_its_boundary(tmp_path, boundary):
+    """Also if a checkpoint is due there: the evaluation of step 4 is neither repeated nor lost."""
+    [result] = trained(tmp_path, Counter(), StopAt(boundary * BATCH))
+    info = checkpoint.load(result.run_dir / "checkpoints" / str(boundary * BATCH)).info
+    assert info["callbacks"][0] == {"name": "Counter", "state": {"count": boundary}}
+
+
+def test_resume_with_other_callbacks_is_reported(tmp_path):
+    [result] = trained(tmp_path, StopAt(6 * BATCH), Counter())
+
+    class WarningRecorder(proximo.tracking.reporter.Reporter):
+        warnings = ()
+
+        def warned(self, message):
+            self.warnings += (message,)
+
+    reporter = WarningRecorder()
+    proximo.resume(result.run_dir, callbacks=[Counter()], reporter=reporter)
+    assert any(
+        "the callbacks were StopAt, Counter and are now Counter, so their saved state is not loaded" in s
+        for s in reporter.warnings
+    )
+
+
+def test_without_a_reporter_other_callbacks_are_a_python_warning(tmp_path):
+    [result] = trained(tmp_path, StopAt(6 * BATCH), Counter())
+    with pytest.warns(
+        UserWarning, match="the callbacks were StopAt, Counter and are now none, so their saved state is not loaded"
+    ):
+        proximo.resume(result.run_dir)
+
+
+def test_policy_of_a_hook_is_a_copy_available_within_it(tmp_path):
+    taken = []
+
+    class Take:
+        def on_update(self, info):
+            if info.step == 2 * BATCH:
+                taken.extend((info, info.policy, info.save(tmp_path / "saved")))
+
+    trained(tmp_path / "runs", Take())
+    info, policy, saved = taken
+    again = proximo.load_policy(saved)
+    assert policy.step == again.step == 2 * BATCH
+    observation = np.zeros((2, *policy.env.observation_space.shape), np.float32)
+    actions = [p.predict(observation)[0] for p in (policy, again)]
+    np.testing.assert_array_equal(*actions)
+    with pytest.raises(ConfigError, match=f"The state of step {2 * BATCH} was read after training had continued"):
+        info.policy  # noqa: B018
+
+
+def test_error_in_a_callback_is_raised_after_saving(tmp_path):
+    class Broken:
+        def on_update(self, info):
+            if info.step == 5 * BATCH:
+                raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        trained(tmp_path, Broken())
+    [run_dir] = tmp_path.glob("*/r")
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 5 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (object(), "object has none of on_start, on_update, on_evaluation, on_end"),
+        (Recorder, "Recorder is a class: expected an object, for example Recorder()"),
+        (type("Typo", (), {"on_updates": print})(), "Typo has none of .* (did you mean 'on_update'?)"),
+        (Recorder(every=0), "Recorder.every = 0: expected a number of updates, 1 or more"),
+    ],
+)
+def test_invalid_callback_raises_one_sentence(tmp_path, callback, message):
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")):
+        trained(tmp_path, callback)
+    assert not list(tmp_path.iterdir())
+
+
+def test_state_that_is_not_json_raises(tmp_path):
+    class Odd(Counter):
+        def state_dict(self):
+            return {"count": np.float32(1)}
+
+    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) returns a value that is not JSON"):
+        trained(tmp_path, Odd())
+
+
+def evaluation(return_mean):
+    return Evaluation(0, None, 0, 0, context=None, return_mean=return_mean)
+
+
+def stops_at(callback, returns):
+    """Index of the return that stops the training."""
+    for i, x in enumerate(returns):
+        callback_state = json.loads(json.dumps(callback.state_dict()))
+        callback.load_state_dict(callback_state)
+        if callback.on_evaluation(evaluation(x)):
+            return i
+    return None
+
+
+@pytest.mark.parametrize(
+    ("settings", "returns", "expected"),
+    [
+        ({"at": 5.0}, [1, 4.9, 5.0, 9], 2),
+        ({"patience": 2}, [1, 2, 2, 3, 3, 3, 4], 5),
+        ({"patience": 2, "min_delta": 1.0}, [1, 1.5, 2.5, 3.4, 3.5], 4),
+        ({"at": 9.0, "patience": 1}, [1, 2, 2], 2),
+        ({"at": 9.0}, [1, 2, 3], None),
+        ({"at": np.float32(5), "patience": np.int64(3)}, [1, 4.9, 5.0], 2),
+    ],
+)
+def test_early_stopping(settings, returns, expected):
+    assert stops_at(EarlyStopping(**settings), returns) == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"patience": 0},
+        {"at": 1.0, "min_delta": -1.0},
+        {"at": ""},
+        {"at": False},
+        {"at": float("nan")},
+        {"at": 1, "min_delta": "0"},
+    ],
+)
+def test_early_stopping_out_of_range_raises(settings):
+    with pytest.raises(ConfigError, match="EarlyStopping: "):
+        EarlyStopping(**settings)
+
+
+def test_checkpoints_and_best_model_are_whole_runs(tmp_path):
+    recorder = Recorder()
+    trained(tmp_path / "runs", Checkpoints(tmp_path / "all", every=8), BestModel(tmp_path / "best"), recorder)
+    assert sorted(int(p.name) for p in (tmp_path / "all").iterdir()) == [8 * BATCH, 16 * BATCH]
+    best = [e.step for e in recorder.of("evaluation") if e.is_best][-1]
+    assert proximo.load_policy(tmp_path / "best").step == best
+    agent = proximo.load(tmp_path / "all" / str(8 * BATCH))
+    assert agent.step == 8 * BATCH
+    proximo.resume(tmp_path / "all" / str(8 * BATCH))
+    [whole] = (tmp_path / "runs").glob("*/r")
+    assert final_state(tmp_path / "all" / str(8 * BATCH)) == final_state(whole)
+
+
+def test_seeds_save_beside_each_other(tmp_path):
+    trained(tmp_path / "runs", BestModel(tmp_path / "best"), seeds=2)
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_best_model_does_not_overwrite_another_run(tmp_path):
+    [result] = trained(tmp_path)
+    with pytest.raises(ConfigError, match="is the run of a training"):
+        trained(tmp_path / "other", BestModel(result.run_dir))
+
+
+def test_video_is_recorded_at_its_interval(tmp_path):
+    trained(tmp_path / "runs", Video(tmp_path / "clips", every=10, max_steps=5), env="proximo:PocMemory")
+    assert sorted(path.name for path in (tmp_path / "clips").iterdir()) == [f"{10 * BATCH}.mp4", f"{20 * BATCH}.mp4"]
+
+
+def test_taken_name_raises_with_callbacks(tmp_path):
+    trained(tmp_path)
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        trained(tmp_path, Recorder())
+
+
+class WithoutArgument:
+    def on_update(self):
+        """Takes no argument."""
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (EarlyStopping(at=4), r"^callbacks = EarlyStopping: expected a list, for example"),
+        ([EarlyStopping(at=4)], r"^callbacks: EarlyStopping needs evaluations, but eval_episodes = 0"),
+        (
+            [WithoutArgument()],
+            r"^callbacks: WithoutArgument\.on_update is called as on_update\(info\): too many positional arguments\.$",
+        ),
+    ],
+)
+def test_callbacks_that_would_never_be_called_raise(callbacks, message):
+    with pytest.raises(ConfigError, match=message):
+        proximo.PPO("toys:RandomEnds", preset=False, num_envs=4, num_steps=8, eval_episodes=0).learn(64, callbacks=callbacks)
+
+
+@pytest.mark.parametrize("settings", [{"at": "x"}, {"at": 1.0, "min_delta": -1}, {"at": True}])
+def test_early_stopping_requires_numbers(settings):
+    with pytest.raises(ConfigError, match=r"^EarlyStopping: (at|min_delta) = .*: expected a number"):
+        EarlyStopping(**settings)

@@ -1,0 +1,161 @@
+"""Clips of a training: they show the policy of their step, and never disturb the training."""
+
+import struct
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import copied, final_state, rows, train_words, trained
+from proximo.cli import main
+from proximo.rendering.frames import VideoError
+from proximo.training import clips
+
+import gym_toys
+import toys
+
+pytestmark = pytest.mark.slow  # too slow for the gate: run by hand
+
+EVERY = {"video_every": 320, "total_steps": 640, "keep_checkpoints": 20}
+
+
+def videos(run_dir):
+    return sorted(path.name for path in (run_dir / "videos").iterdir()) if (run_dir / "videos").exists() else []
+
+
+def frames(path):
+    return imageio_ffmpeg.count_frames_and_secs(str(path))[0]
+
+
+def events(run_dir):
+    """What TensorBoard reads: (step, tag, image) of every image."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for path in run_dir.glob("events.*"):
+        data, place = path.read_bytes(), 0
+        while place < len(data):
+            size = struct.unpack("<Q", data[place : place + 8])[0]
+            event = Event.FromString(data[place + 12 : place + 12 + size])
+            found += [(event.step, value.tag, value.image) for value in event.summary.value if value.HasField("image")]
+            place += 16 + size
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs"), "clips", "toys:Drawn", **EVERY, tensorboard="true")
+
+
+def test_clip_is_written_at_each_boundary_and_at_the_end(run):
+    assert videos(run) == ["320.mp4", "640.mp4"]
+    assert all(frames(run / "videos" / name) >= 2 for name in videos(run))
+
+
+def test_tensorboard_shows_a_clip_as_an_animated_gif(run, tmp_path):
+    found = events(run)
+    assert [(step, tag) for step, tag, _ in found] == [(320, "videos/episode"), (640, "videos/episode")]
+    for step, _, image in found:
+        (tmp_path / "a.gif").write_bytes(image.encoded_image_string)
+        gif = Image.open(tmp_path / "a.gif")
+        assert gif.n_frames == frames(run / "videos" / f"{step}.mp4")
+        assert gif.size == (image.width, image.height)
+        assert max(gif.size) <= clips.GIF_PIXELS
+
+
+def test_clips_do_not_change_a_training(run, tmp_path):
+    without = trained(tmp_path, "none", "toys:Drawn", total_steps=640)
+    assert videos(without) == []
+    assert final_state(without) == final_state(run)
+    assert rows(without) == rows(run)
+
+
+@pytest.mark.parametrize("mode", ["serial", pytest.param("vmap", marks=pytest.mark.slow)])
+def test_every_seed_has_its_own_clips(tmp_path, mode):
+    assert main(train_words(tmp_path, "r", "toys:Drawn", **EVERY, seeds=2, seeds_mode=mode)) == 0
+    assert all(videos(next(tmp_path.glob(f"*/r/seed-{i}"))) == ["320.mp4", "640.mp4"] for i in (0, 1))
+
+
+def test_gymnasium_environments_have_clips(tmp_path):
+    run_dir = trained(tmp_path, "r", "gym_toys:DrawnWalk", **EVERY, num_workers=0)
+    assert videos(run_dir) == ["320.mp4", "640.mp4"]
+
+
+def test_resume_may_change_video_every_and_removes_later_clips(run, tmp_path):
+    again = copied(run, tmp_path)
+    (again / "videos" / "watch-640.mp4").write_bytes(b"made by watch")
+    assert main(["train", "--resume", f"{again}@320", "--video-every", "160"]) == 0
+    assert videos(again) == ["320.mp4", "480.mp4", "640.mp4", "watch-640.mp4"]
+    assert final_state(again) == final_state(run)
+
+
+def warnings_of(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if "clips" in line]
+
+
+def _dried(self, *_):
+    raise RuntimeError("the paint has dried")
+
+
+def _gray(self, *_):
+    return np.zeros((40, 60), np.uint8)
+
+
+def _nothing(self, *_):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("env", "render", "sentence"),
+    [
+        ("toys:Drawn", _dried, "toys:Drawn.render raised RuntimeError: the paint has dried"),
+        ("toys:Drawn", _gray, "toys:Drawn.render returned uint8[40, 60]"),
+        ("toys:Drawn", None, "toys:Drawn cannot be watched"),
+        ("gym_toys:DrawnWalk", _dried, "Drawing gym_toys:DrawnWalk raised RuntimeError: the paint has dried"),
+        ("gym_toys:DrawnWalk", _nothing, "gym_toys:DrawnWalk cannot be watched"),
+    ],
+)
+def test_failing_renderer_is_one_warning_and_training_continues(tmp_path, capsys, monkeypatch, env, render, sentence):
+    cls = toys.Drawn if env == "toys:Drawn" else gym_toys.DrawnWalk
+    if render is None:
+        monkeypatch.delattr(cls, "render")
+    else:
+        monkeypatch.setattr(cls, "render", render)
+    settings = {"num_workers": 0} if "gym" in env else {}
+    assert main([*train_words(tmp_path, "r", env, video_every=160, **settings), "--quiet"]) == 0
+    warnings = warnings_of(capsys)
+    assert len(warnings) == 1
+    assert sentence in warnings[0]
+    run_dir = next(tmp_path.glob("*/r"))
+    assert videos(run_dir) == []
+    assert rows(run_dir)[-1]["step"] == 640
+
+
+def test_missing_encoder_is_one_warning(tmp_path, capsys, monkeypatch):
+    def missing():
+        raise VideoError("No ffmpeg was found.")
+
+    monkeypatch.setattr("proximo.rendering.video.ffmpeg", missing)
+    assert main([*train_words(tmp_path, "r", "toys:Drawn", video_every=160), "--quiet"]) == 0
+    assert warnings_of(capsys) == ["warning: No more clips (video_every): No ffmpeg was found."]
+
+
+def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):
+    class SeedRun:
+        run_dir = tmp_path
+
+        def write_clip(self, step, gif, size):
+            self.written = step, gif(), size
+
+    seed_run = SeedRun()
+    clip = clips._Clip(seed_run, 7, 30.0)
+    for k in range(230):
+        clip.add(np.full((200, 400, 3), k, np.uint8))
+    clip.finish()
+    assert frames(tmp_path / "videos" / "7.mp4") == 230
+    step, gif, size = seed_run.written
+    (tmp_path / "a.gif").write_bytes(gif)
+    image = Image.open(tmp_path / "a.gif")
+    assert (step, size, image.size) == (7, (100, 200), (200, 100))
+    assert clips.GIF_FRAMES / 2 < image.n_frames <= clips.GIF_FRAMES

@@ -1,0 +1,209 @@
+"""Faults of the disk and the run folder during a training: progress is saved, and the error names the reason."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import proximo
+from commands import BATCH, SMALL, final_state, rows, train_words
+from disks import fill_disk_for, full_disk, wait_for_room
+from proximo.errors import CheckpointError, RunDirectoryError
+from proximo.storage import checkpoint
+from proximo.tracking.reporter import Reporter
+from proximo.tracking.sinks import read_rows
+from proximo.training import saver
+
+SETTINGS = {**SMALL, "tensorboard": "true", "track": "csv"}
+TOTAL = SMALL["total_steps"]
+
+
+class At:
+    """Calls ``action(info)`` after the update that reaches ``step``."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_update(self, info):
+        if info.step == self.step:
+            self.action(info)
+
+
+class ReporterRecorder(Reporter):
+    def __init__(self):
+        self.warnings, self.stops = [], []
+
+    def warned(self, message):
+        self.warnings.append(message)
+
+    def stopped(self, message):
+        self.stops.append(message)
+
+
+def train(folder, name, *callbacks, env="toys:RandomEnds", reporter=None, **settings):
+    """A small training in this process."""
+    config = proximo.make_config(env, {**SETTINGS, "runs_dir": str(folder), "name": name, **settings}, preset=False)
+    try:
+        return proximo.train(config=config, callbacks=list(callbacks), reporter=reporter or ReporterRecorder())[0].run_dir
+    finally:
+        wait_for_room()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The training without faults."""
+    return train(tmp_path_factory.mktemp("whole"), "r")
+
+
+def values(run_dir):
+    """The rows of ``metrics.csv``, without columns that depend on the clock."""
+    lines = (run_dir / "metrics.csv").read_text().splitlines()
+    shown = [i for i, name in enumerate(lines[0].split(",")) if not name.startswith("time/")]
+    return [[line.split(",")[i] for i in shown] for line in lines]
+
+
+def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path):
+    recorder = ReporterRecorder()
+    fills = [At(step, lambda _: fill_disk_for(0.3)) for step in (3 * BATCH, 10 * BATCH)]
+    run_dir = train(tmp_path, "r", *fills, reporter=recorder)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole)
+    assert values(run_dir) == values(whole)
+    assert checkpoint.steps(run_dir / "checkpoints") == checkpoint.steps(whole / "checkpoints")
+    assert any("Retrying for 10 s" in warning for warning in recorder.warnings)
+    assert len({warning.split(" (")[0] for warning in recorder.warnings}) == len(recorder.warnings), "each file is warned of once"
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_error_while_the_disk_is_full_is_reported_and_saving_retried(tmp_path, monkeypatch, lasting):
+    if lasting:
+        monkeypatch.setattr(saver, "RETRY_SECONDS", 0.5)
+    recorder = ReporterRecorder()
+
+    def fail(_):
+        fill_disk_for(1.0 if lasting else 0.3)
+        raise RuntimeError("of the user")
+
+    with pytest.raises(RuntimeError, match="of the user"):
+        train(tmp_path, "r", At(3 * BATCH, fail), reporter=recorder)
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == (2 if lasting else 3) * BATCH
+    messages = recorder.warnings if lasting else recorder.stops
+    assert any(
+        ("/96 (File too large): earlier checkpoints" if lasting else "Stopped at step 96, saved") in message
+        for message in messages
+    )
+
+
+def test_disk_that_stays_full_stops_training_with_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "RETRY_SECONDS", 0.3)
+    started, run_dir = [], tmp_path / "toys-RandomEnds" / "r"
+    with contextlib.ExitStack() as stack:
+        fill = At(3 * BATCH, lambda _: (started.append(time.monotonic()), stack.enter_context(full_disk())))
+        with pytest.raises(
+            CheckpointError, match=r"Cannot write checkpoint .*/128 \(File too large\): earlier checkpoints are intact"
+        ):
+            train(tmp_path, "r", fill)
+        assert time.monotonic() - started[0] < 3
+    assert checkpoint.steps(run_dir / "checkpoints") == [2 * BATCH]
+    assert not list(run_dir.rglob("*.tmp"))
+
+
+def test_resume_on_a_full_disk_raises_and_changes_nothing(tmp_path):
+    run_dir = train(tmp_path, "r", total_steps=TOTAL // 2)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    with full_disk(), pytest.raises(RunDirectoryError, match=r"Cannot write into .*/r \(File too large\)"):
+        proximo.resume(run_dir, total_steps=TOTAL, reporter=ReporterRecorder())
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_changing_the_working_folder_during_training_moves_no_file(whole, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    run_dir = train("runs", "r", At(BATCH, lambda _: os.chdir(elsewhere)))
+    assert run_dir == tmp_path / "runs" / "toys-RandomEnds" / "r"
+    assert final_state(run_dir) == final_state(whole)
+    os.chdir(tmp_path)
+    leave = At(TOTAL + BATCH, lambda _: os.chdir(elsewhere))
+    proximo.resume("toys-RandomEnds/r", total_steps=TOTAL + 2 * BATCH, callbacks=[leave], reporter=ReporterRecorder())
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_environment_changing_the_working_folder_moves_no_file(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELSEWHERE", str(tmp_path / "elsewhere"))
+    taken = tmp_path / "runs" / "odd_envs-Wandering" / "r"
+    taken.mkdir(parents=True)
+    (taken / "config.yaml").touch()
+    with pytest.raises(RunDirectoryError, match=f"{taken} exists already"):
+        train("runs", "r", env="odd_envs:Wandering")
+
+
+def test_renamed_run_folder_is_saved_and_can_be_resumed(whole, tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    renamed = tmp_path / "moved" / "the other"
+    renamed.parent.mkdir()
+    sentence = f"{run_dir} was renamed to {renamed} during the training, .* proximo train --resume '{renamed}'"
+    with pytest.raises(RunDirectoryError, match=sentence):
+        train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
+    assert not run_dir.exists()
+    assert checkpoint.steps(renamed / "checkpoints")[-1] == 4 * BATCH
+    proximo.resume(renamed, reporter=ReporterRecorder())
+    assert final_state(renamed) == final_state(whole)
+    assert rows(renamed) == rows(whole)
+
+
+def test_run_folder_removed_during_training_is_not_recreated(tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} was removed or renamed during the training"):
+        train(tmp_path, "r", At(3 * BATCH, lambda _: shutil.rmtree(run_dir)), video_every=4 * BATCH)
+    assert list(run_dir.parent.iterdir()) == []
+
+
+def test_run_at_the_path_of_a_renamed_one_is_unchanged(tmp_path):
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+
+    def replace(_):
+        run_dir.rename(tmp_path / "old")
+        run_dir.mkdir()
+
+    with pytest.raises(RunDirectoryError, match="was renamed to"):
+        train(tmp_path, "r", At(3 * BATCH, replace))
+    assert list(run_dir.iterdir()) == []
+    assert read_rows(tmp_path / "old" / "metrics.jsonl")[-1]["step"] == 4 * BATCH
+
+
+def ordinary_user():
+    """Prefix of a command that runs it without root's power to ignore permissions. It keeps the right to read all files if possible,
+    because the code may be in a folder of root."""
+    if os.getuid():
+        return []
+    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    readable = [*drop, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return readable if not subprocess.run([*readable, "true"], check=False, capture_output=True).returncode else drop
+
+
+@pytest.mark.slow
+def test_unwritable_folders_give_one_error_and_one_warning(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o555)
+    program = "import sys; from proximo.cli import main; sys.exit(main(sys.argv[1:]))"
+    paths = os.pathsep.join((str(Path(__file__).parents[1]), *filter(None, sys.path)))
+    variables = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", "PROXIMO_CACHE_DIR": "", "PYTHONPATH": paths}
+    command = [*ordinary_user(), sys.executable, "-c", program, *train_words(home / "runs", "r")]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2, ended
+    assert re.search(
+        r"^proximo: Cannot create .*/r \(Permission denied\): choose another --runs-dir\.$", ended.stderr, re.MULTILINE
+    )
+    assert ended.stderr.count("Warning") == 1, ended.stderr
+    assert f"cannot be kept in {home}/.cache/proximo/xla" in ended.stderr

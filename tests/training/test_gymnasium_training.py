@@ -1,0 +1,276 @@
+"""Trainings on Gymnasium environments: what is written, what a resume restores, and the faults that end a training."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import proximo
+from commands import BATCH, SMALL, Process, copied, final_state, rows, train_words, trained
+from proximo.cli import main
+from proximo.errors import ConfigError, EnvError, EnvironmentFault
+from proximo.storage import checkpoint
+from proximo.tracking.sinks import read_rows
+
+TOTAL = SMALL["total_steps"]
+WALK = "gym_toys:Walk"
+LONG = {"total_steps": 10_000_000, "eval_episodes": 0, "num_workers": 2, "checkpoint_every": 4 * BATCH}
+
+
+def children(pid):
+    """Living child processes of ``pid``."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone_within(seconds, pids):
+    deadline = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
+
+
+def saved(folder):
+    return sorted(folder.glob("*/*/checkpoints/[0-9]*"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("host"), "r", WALK, num_workers=2, checkpoint_every=3 * BATCH, keep_checkpoints=50)
+
+
+def test_rows_have_episodes_shares_of_time_and_restarts(run):
+    table = [row for row in read_rows(run / "metrics.jsonl") if "train/loss" in row]
+    assert [row["step"] for row in table][-1] == TOTAL
+    for row in table:
+        assert {"rollout/return_mean", "rollout/length_mean", "rollout/success_rate", "rollout/restarts"} <= set(row)
+        assert row["rollout/restarts"] == 0
+        shares = [row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest")]
+        assert sum(shares) == pytest.approx(1, abs=1e-6)
+    assert any("eval/return_mean" in row for row in read_rows(run / "metrics.jsonl"))
+
+
+def test_two_resumes_of_one_checkpoint_are_equal_bit_for_bit(run, tmp_path):
+    states, tables = [], []
+    for name in ("a", "b"):
+        run_dir = copied(run, tmp_path / name)
+        with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", "--json") as process:
+            code, out, err = process.end()
+        assert code == 0, err
+        assert json.loads(out)["steps"] == TOTAL - 3 * BATCH
+        states.append(final_state(run_dir))
+        tables.append(rows(run_dir))
+    assert states[0] == states[1]
+    assert tables[0] == tables[1]
+    assert states[0] != final_state(run), "environments start new episodes: it is not the uninterrupted run"
+
+
+def test_resume_continues_policy_optimizer_and_counters_exactly(run, tmp_path):
+    """A resume starts with the content of the checkpoint."""
+    run_dir, step = copied(run, tmp_path), 3 * BATCH
+    before = safetensors.numpy.load_file(run_dir / "checkpoints" / str(step) / "state.safetensors")
+    assert main(["train", "--resume", f"{run_dir}@{step}", "--total-steps", str(step + BATCH)]) == 0
+    after = safetensors.numpy.load_file(run_dir / "checkpoints" / str(step + BATCH) / "state.safetensors")
+    counts = [name for name in before if name.startswith("learner.optimizer") and before[name].ndim == 0]
+    assert counts
+    for name in counts:
+        assert after[name] == before[name] + 4, "two epochs of two minibatches"
+    weights = [name for name in before if name.startswith("learner.policy.torsos") and name.endswith("weight")]
+    assert weights
+    for name in weights:
+        assert 0 < np.abs(after[name] - before[name]).max() < 5 * 4 * 3e-4, "four steps of Adam at 3e-4 away, not a fresh network"
+    np.testing.assert_array_equal(after["learner.steps"] - before["learner.steps"], [BATCH, 0])
+
+
+def test_evaluation_is_the_same_for_any_number_of_workers(run):
+    policy = proximo.load_policy(str(run))
+    assert policy.env.id == WALK
+    one = proximo.evaluate(policy, 20, seed=4)
+    two = proximo.evaluate(str(run), 20, seed=4, deterministic=True)
+    assert one.summary() == two.summary()
+    other = proximo.evaluate(policy, 20, seed=5)
+    assert other.summary() != one.summary()
+    assert one.success is not None
+
+
+def test_several_seeds_train_one_after_the_other(tmp_path):
+    results = proximo.train(
+        config=proximo.make_config(
+            WALK, {**SMALL, "seeds": 2, "num_workers": 0, "runs_dir": str(tmp_path), "name": "g"}, preset=False
+        )
+    )
+    assert [r.run_dir.name for r in results] == ["seed-0", "seed-1"]
+    alone = trained(tmp_path, "alone", WALK, seed=1, num_workers=0)
+    assert final_state(results[1].run_dir) == final_state(alone), "a seed of a group is the run of that seed"
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "error", "sentence"),
+    [
+        ("toys:RandomEnds", {"frame_stack": 4}, ConfigError, r"frame_stack is for Gymnasium environments: it has no effect on toys:RandomEnds, a JAX environment"),
+        ("toys:RandomEnds", {"learner_lag": 1}, ConfigError, r"learner_lag is for Gymnasium environments"),
+        (WALK, {"seeds": 2, "seeds_mode": "vmap"}, ConfigError, r"seeds_mode = vmap: gym_toys:Walk is a Gymnasium environment"),
+        ("gym_toys:CustomVector", {"num_workers": 2}, ConfigError, r"num_workers: gym_toys:CustomVector is a vector environment that steps its environments itself"),
+        ("gym_toys:CustomVector", {"frame_stack": 2}, ConfigError, r"gym_toys:CustomVector is a vector environment: preprocessing, frame_stack"),
+        (WALK, {"num_workers": 5}, ConfigError, r"num_workers = 5: expected at most num_envs = 4"),
+        (WALK, {"num_workers": 3, "overlap": "true"}, ConfigError, r"a multiple of 2 with overlap"),
+        (WALK, {"life_loss": "true"}, EnvError, r"life_loss = true: gym_toys:Walk does not report lives in its info"),
+        (WALK, {"preprocessing": "atari"}, ConfigError, r"preprocessing = atari: gym_toys:Walk is not an Atari game"),
+        ("gym_toys:Parts", {"frame_stack": 2}, ConfigError, r"frame_stack: the observations of gym_toys:Parts are Dict"),
+        ("gym_toys:Misbehaving", {"env_settings": "what=constructor"}, EnvError, r"raised OSError: no simulator on port 4242"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_raise_before_a_directory_exists(tmp_path, env, settings, error, sentence):
+    with pytest.raises(error, match=sentence):
+        proximo.train(config=proximo.make_config(env, {**SMALL, **settings, "runs_dir": str(tmp_path / "runs")}, preset=False))
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_environment_that_raises_stops_the_training_after_saving(tmp_path, capsys, workers):
+    words = train_words(
+        tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": workers, "env_settings": "what=raise,at=30"}
+    )
+    assert main(words) == 1
+    err = capsys.readouterr().err
+    assert "gym_toys:Misbehaving.step of environment 0 (seed " in err
+    assert 'raise ZeroDivisionError("the pole has fallen off")' in err
+    run_dir = next(tmp_path.glob("*/r"))
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 3 * BATCH, "three updates of eight steps came before"
+    assert read_rows(run_dir / "metrics.jsonl")[-1]["step"] == 3 * BATCH
+
+
+def test_constructor_that_fails_in_a_worker_is_reported(tmp_path, capsys, monkeypatch):
+    (tmp_path / "only_here.py").write_text(
+        "import os, gym_toys\n"
+        f"class Env(gym_toys.Countdown):\n"
+        f"    def __init__(self):\n"
+        f"        super().__init__(5)\n"
+        f"        if os.getpid() != {os.getpid()}:\n"
+        f"            raise OSError('no simulator on port 4242')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(train_words(tmp_path, "r", "only_here:Env", **{**SMALL, "num_workers": 2})) == 2
+    err = capsys.readouterr().err
+    assert "Making only_here:Env to train on raised OSError: no simulator on port 4242" in err
+    assert "Traceback" not in err
+
+
+def test_failing_reset_is_reported_as_reset(tmp_path, capsys):
+    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=reset,at=30"})
+    assert main(words) == 1
+    assert "gym_toys:Misbehaving.reset of environment 0 (seed " in capsys.readouterr().err
+
+
+# The observation of step 1200 ends an episode and is never acted upon.
+@pytest.mark.parametrize(("where", "update", "step"), [("observation", 150, 1), ("reward", 149, 7)])
+def test_nan_after_the_first_checks_names_the_environment(tmp_path, capsys, where, update, step):
+    words = train_words(
+        tmp_path, "r", "gym_toys:LateNaN", **{**SMALL, "num_workers": 0, "env_settings": f"where={where}", "total_steps": 6400}
+    )
+    assert main(words) == 1
+    assert f"NaN or infinity in the {where} between steps {update * BATCH} and {(update + 1) * BATCH}" in (
+        err := capsys.readouterr().err
+    )
+    assert f"environment 0 gave it as {where} in step {step} of the rollout" in err
+
+
+def test_value_of_a_wrong_shape_exits_with_code_two(tmp_path, capsys):
+    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=shape,at=30"})
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "returned observation of shape (2, 1): its space is Box(2,)" in err
+    assert "Traceback" not in err
+
+
+def test_killed_worker_is_reported_and_training_completes(tmp_path):
+    words = train_words(tmp_path, "r", "gym_toys:Countdown", num_workers=2, total_steps=200 * BATCH, eval_episodes=0)
+    with Process(*words) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        process.wait_for(lambda: saved(tmp_path))
+        victim = children(process.process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        code, out, err = process.end()
+    assert code == 0, err
+    assert "was killed by SIGKILL: it is restarted with new seeds (restart 1 of at most 100)" in out + err
+    table = [row for row in read_rows(next(tmp_path.glob("*/r")) / "metrics.jsonl") if "rollout/restarts" in row]
+    assert sum(row["rollout/restarts"] for row in table) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("hang", "SIGINT"),
+        ("nothing", "SIGKILL"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("nothing", "SIGINT"), ("hang", "SIGKILL"))),
+    ],
+)
+def test_no_process_outlives_the_training(tmp_path, what, how):
+    """With a hung environment too; and what was learned before it hung is saved where the end is one that can be noticed."""
+    settings = {**LONG, "env_settings": f"what={what},at=200"}
+    with Process(*train_words(tmp_path, "r", "gym_toys:Misbehaving", **settings)) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        process.wait_for(lambda: saved(tmp_path))
+        time.sleep(2.0)  # long enough to come to the step that hangs
+        workers = children(process.process.pid)
+        process.send(getattr(signal, how))
+        code, out, err = process.end(30)
+    assert len(workers) == 2
+    assert code == (130 if how == "SIGINT" else -signal.SIGKILL), err
+    assert gone_within(5.0, workers)
+    if how == "SIGINT":
+        assert "Go on with: proximo train --resume" in out
+        if what == "hang":
+            assert checkpoint.steps(next(tmp_path.glob("*/r")) / "checkpoints")[-1] == 24 * BATCH, "199 steps are 24 updates of 8"
+
+
+def test_fault_from_python_raises_and_leaves_no_process(tmp_path):
+    settings = {**SMALL, "num_workers": 2, "env_settings": {"what": "raise", "at": 30}, "runs_dir": str(tmp_path)}
+    before = set(children(os.getpid()))
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
+        proximo.train(config=proximo.make_config("gym_toys:Misbehaving", settings, preset=False))
+    assert gone_within(5.0, set(children(os.getpid())) - before)
+
+
+@pytest.mark.slow
+def test_cartpole_is_learned_despite_a_hundred_kills(tmp_path):
+    """A long training, because a kill comes every 0.7 s and a new interpreter takes most of that."""
+    words = ["train", "CartPole-v1", "--runs-dir", tmp_path, "--name", "r", "--num-workers", "2", "--max-restarts", "1000"]
+    # Without evaluations, whose workers would take some of the kills.
+    words += ["--total-steps", "6000000", "--eval-episodes", "0"]
+    kills, everyone = 0, set()
+    with Process(*words) as process:
+        process.wait_for(lambda: len(children(process.process.pid)) == 2)
+        while process.process.poll() is None and kills < 100:
+            workers = children(process.process.pid)
+            everyone |= set(workers)
+            if workers:
+                os.kill(workers[kills % len(workers)], signal.SIGKILL)
+                kills += 1
+            time.sleep(0.7)
+        code, _, err = process.end(600)
+    assert code == 0, err
+    assert kills == 100
+    assert gone_within(5.0, everyone)
+    run_dir = next(tmp_path.glob("*/r"))
+    assert sum(row.get("rollout/restarts", 0) for row in read_rows(run_dir / "metrics.jsonl")) >= 90
+    assert proximo.evaluate(str(run_dir), 100).summary()["return_mean"] >= 475

@@ -1,0 +1,328 @@
+"""Ctrl-C, SIGTERM, kill -9 and a hanging runtime: what was learned is kept, and the process ends in time."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import BATCH, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
+from proximo.backends.jax_backend import JaxBackend
+from proximo.cli import main
+from proximo.errors import TrainingError
+from proximo.storage import checkpoint
+from proximo.training import interrupts
+from proximo.training.interrupts import AbandonedError, HungError, Interrupts
+
+LONG = {"total_steps": 10_000_000, "eval_episodes": 0}
+BRAKED = "odd_envs:Braked"
+
+
+def stopped_while(file):
+    """A function that runs until ``file`` is there."""
+
+    def wait():
+        while not file.exists():
+            time.sleep(0.01)
+        return "done"
+
+    return wait
+
+
+def test_call_returns_the_result_or_raises_the_error():
+    with Interrupts() as guard:
+        assert guard.call(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            guard.call(divmod, 7, 0)
+    assert guard.requested is None
+
+
+def test_signal_lets_the_call_finish_and_is_reported_once(tmp_path):
+    requests = []
+    with Interrupts(lambda: (requests.append(1), (tmp_path / "go").touch())) as guard:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert guard.call(stopped_while(tmp_path / "go")) == "done"
+        assert guard.call(divmod, 7, 2) == (3, 1)
+        assert guard.requested == signal.SIGTERM
+    assert requests == [1]
+
+
+def test_call_that_outlasts_its_grace_is_abandoned(tmp_path, monkeypatch):
+    monkeypatch.setattr(interrupts, "GRACE_SECONDS", 0.5)
+    with Interrupts() as guard:
+        os.kill(os.getpid(), signal.SIGINT)
+        started = time.monotonic()
+        with pytest.raises(AbandonedError):
+            guard.call(stopped_while(tmp_path / "go"))
+        assert 0.4 < time.monotonic() - started < 3
+        with pytest.raises(AbandonedError):
+            guard.call(stopped_while(tmp_path / "go"), grace=0.0)
+    (tmp_path / "go").touch()
+
+
+def test_earlier_signal_handlers_are_restored():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupts():
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_hangup_ignored_by_nohup_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as guard:
+            signal.raise_signal(signal.SIGHUP)
+            assert guard.call(divmod, 7, 2) == (3, 1)
+            assert guard.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_call_without_cpu_time_is_a_hang(tmp_path, monkeypatch):
+    monkeypatch.setattr(interrupts, "STILL_SECONDS", 0.7)
+
+    def compute():
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            sum(range(1000))
+        return "done"
+
+    with Interrupts() as guard:
+        assert guard.call(compute) == "done"
+        with pytest.raises(HungError, match="has hung: no CPU time was used"):
+            guard.call(stopped_while(tmp_path / "go"))
+    assert issubclass(HungError, TrainingError)
+    (tmp_path / "go").touch()
+
+
+def test_waiting_for_environments_is_no_hang(monkeypatch):
+    monkeypatch.setattr(interrupts, "STILL_SECONDS", 0.5)
+    with Interrupts() as guard:
+        assert guard.call(lambda: time.sleep(1.5) or "slept", is_computing=lambda: False) == "slept"
+        with pytest.raises(HungError):
+            guard.call(lambda: time.sleep(3.0))
+
+
+def test_suspended_process_is_no_hang(monkeypatch):
+    watch = interrupts._CpuWatch()
+    now = time.monotonic()
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1000)  # as after Ctrl-Z and fg
+    watch.check(True)
+    assert watch._since == now + 1000, "the waiting begins anew"
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1001)
+    watch.check(True)
+
+
+def braked(tmp_path, **settings):
+    """A file that slows the steps of a training; the run directory and the process of that training."""
+    brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"
+    words = train_words(tmp_path, "r", BRAKED, **{**LONG, "checkpoint_every": 50 * BATCH, **settings})
+    return brake, run_dir, Process(*words, BRAKE=str(brake))
+
+
+def hanging(tmp_path):
+    """Run directory and process of a training that has saved, and whose next step has hung for a second."""
+    brake, run_dir, process = braked(tmp_path)
+    process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
+    brake.write_text("for ever")
+    time.sleep(1)
+    return run_dir, process
+
+
+@pytest.mark.slow
+def test_update_longer_than_the_grace_is_dropped(tmp_path):
+    brake, run_dir, process = braked(tmp_path, updates_per_call=1)
+    with process:
+        process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
+        brake.touch()  # from now on an update takes 6.4 s, which the training knows after the next one
+        before = checkpoint.steps(run_dir / "checkpoints")[-1]
+        time.sleep(2)
+        slow = rows(run_dir)[-1]["step"]
+        # The second one, because the brake may have slowed only a part of the first.
+        process.wait_for(lambda: rows(run_dir)[-1]["step"] >= slow + 2 * BATCH)
+        brake.write_text("for ever")
+        time.sleep(3)
+        process.send(signal.SIGINT)
+        started = time.monotonic()
+        ended = process.end()
+        assert time.monotonic() - started < 10
+    assert ended.code == 130, ended
+    assert f"Go on with: proximo train --resume {run_dir}" in ended.out
+    step = checkpoint.steps(run_dir / "checkpoints")[-1]
+    assert f"Stopped at step {step:,}, saved" in ended.out
+    assert step > before
+    assert rows(run_dir)[-1]["step"] == step
+
+
+def test_hanging_short_call_leaves_the_last_checkpoint(tmp_path):
+    run_dir, process = hanging(tmp_path)
+    with process:
+        process.send(signal.SIGTERM)
+        ended = process.end(20)
+    assert ended.code == 143, ended
+    step = checkpoint.steps(run_dir / "checkpoints")[-1]
+    assert f"Stopped at step {step:,}, saved" in ended.out
+
+
+def test_second_signal_ends_the_process_at_once(tmp_path):
+    _, process = hanging(tmp_path)
+    with process:
+        process.send(signal.SIGINT)
+        process.read_until("stopping: the running update is finished and saved first (Ctrl-C again: at once)")
+        process.send(signal.SIGINT)
+        started = time.monotonic()
+        assert process.end().code == 130
+        assert time.monotonic() - started < 2
+
+
+def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("os._exit", ended_at_once)
+    monkeypatch.setattr(JaxBackend, "advance", pressed_twice)
+    with pytest.raises(SystemExit, match="130"):
+        main([*train_words(tmp_path, "r"), "--json"])
+    message = f"Stopped at once. Go on with: proximo train --resume {tmp_path / 'toys-RandomEnds' / 'r'}"
+    assert json.loads(capfd.readouterr().out) == {"error": message}
+
+
+@pytest.mark.parametrize(
+    ("slow", "until"),
+    [
+        ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.compile = lambda *_: time.sleep(1e6)", "compiling…"),
+        ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n time.sleep(1e6)\n"
+         "import proximo.config.loading\nproximo.config.loading.make_config = _", "here"),
+    ],
+)  # fmt: skip
+def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, until):
+    # A shell that runs this in the background has its children ignore Ctrl-C.
+    handler = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    with Process(*train_words(tmp_path, "r"), "--json", before=f"{handler}\n{slow}") as process:
+        while until not in (line := process.process.stderr.readline()):
+            assert line
+        process.send(signal.SIGINT)
+        ended = process.end(30)
+    assert ended.code == 130, ended
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    stopped = f"Stopped before the first update. Go on with: proximo train --resume {run_dir}"
+    assert json.loads(ended.out) == {"error": stopped if until == "compiling…" else "interrupted."}
+
+
+def test_interrupt_during_compilation_ends_at_once_and_can_be_resumed(tmp_path, capsys):
+    slow = "from proximo.backends.jax_backend import JaxBackend\nimport time\nJaxBackend.compile = lambda *_: time.sleep(1e6)"
+    with Process(*train_words(tmp_path, "r"), before=slow) as process:
+        process.read_until("compiling…")
+        process.send(signal.SIGINT)
+        started = time.monotonic()
+        ended = process.end()
+        assert time.monotonic() - started < 3
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert ended.code == 130, ended
+    assert f"Stopped before the first update. Go on with: proximo train --resume {run_dir}" in ended.out
+    assert main(["train", "--resume", str(run_dir)]) == 0
+    assert "no checkpoint was saved yet" in capsys.readouterr().out
+    assert final_state(run_dir) == final_state(trained(tmp_path, "s"))
+
+
+def test_resume_repeats_an_interrupted_last_evaluation(tmp_path):
+    endless = """
+from proximo.training import interrupts
+from proximo.evaluation.jax_evaluator import JaxEvaluator
+import time
+interrupts.GRACE_SECONDS = 0.3
+real, count = JaxEvaluator.__call__, [0]
+def call(self, *arguments):
+    count[0] += 1
+    if count[0] == 10:
+        print("the last evaluation", flush=True)
+        time.sleep(1e6)
+    return real(self, *arguments)
+JaxEvaluator.__call__ = call
+"""
+    with Process(*train_words(tmp_path, "r"), before=endless) as process:
+        process.read_until("the last evaluation")
+        process.send(signal.SIGTERM)
+        ended = process.end()
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert ended.code == 143, ended
+    assert (
+        f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}" in ended.out
+    )
+    assert main(["train", "--resume", str(run_dir)]) == 0
+    whole = trained(tmp_path, "s")
+    assert (final_state(run_dir), rows(run_dir)) == (final_state(whole), rows(whole))
+    assert main(["train", "--resume", str(run_dir)]) == 2, "now it is complete"
+
+
+def test_hung_runtime_ends_the_training(tmp_path):
+    impatient = "from proximo.training import interrupts\ninterrupts.STILL_SECONDS = 3.0"
+    brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"
+    words = train_words(tmp_path, "r", BRAKED, **LONG, checkpoint_every=50 * BATCH)
+    with Process(*words, before=impatient, BRAKE=str(brake)) as process:
+        process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
+        brake.write_text("for ever")
+        ended = process.end(30)
+    assert ended.code == 1, ended
+    assert "proximo: JAX's CPU runtime has hung" in ended.err
+    assert "Traceback" not in ended.err
+    checkpoint.load_newest(run_dir / "checkpoints")
+
+
+def kill_at_random_moments(tmp_path, kills, seed):
+    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory, that of the uninterrupted training,
+    and what interrupted saves have left."""
+    settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
+    draw = random.Random(seed)
+    words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"
+    leftovers, steps_saved = [], []
+    for _ in range(kills):
+        with Process(*words) as process:
+            newest = checkpoint.steps(run_dir / "checkpoints")[-1:]
+            process.wait_for(lambda newest=newest: checkpoint.steps(run_dir / "checkpoints")[-1:] != newest)
+            time.sleep(draw.uniform(0, 0.3))
+            process.send(signal.SIGKILL)
+            ended = process.end()
+        assert ended.code == -signal.SIGKILL, ended
+        leftovers += [path.name.split("-")[0] for path in (run_dir / "checkpoints").glob(".*")]
+        steps_saved.append(checkpoint.load_newest(run_dir / "checkpoints")[0].step)
+        words = ["train", "--resume", str(run_dir)]
+    assert steps_saved == sorted(set(steps_saved)), "a resumed run did not continue"
+    assert main([*words, "--checkpoint-every", str(100 * BATCH)]) == 0
+    return run_dir, trained(tmp_path, "whole", **settings), leftovers
+
+
+def test_resume_after_kill_9_equals_the_uninterrupted_run(tmp_path):
+    run_dir, whole, _ = kill_at_random_moments(tmp_path, kills=2, seed=0)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole), "a row was lost or written twice"
+
+
+@pytest.mark.slow
+def test_resume_after_twenty_kills_equals_the_uninterrupted_run(tmp_path):
+    run_dir, whole, leftovers = kill_at_random_moments(tmp_path, kills=20, seed=1)
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole), "a row was lost or written twice"
+    assert ".saving" in leftovers
+
+
+def test_exit_of_python_waits_for_an_abandoned_call():
+    """Otherwise its thread would end inside the compiler, which aborts the process."""
+    program = """
+import os, signal, time
+from proximo.training.interrupts import AbandonedError, Interrupts
+
+def compiled():
+    time.sleep(1.0)
+    print("returned")
+
+with Interrupts(owns_process=False) as guard:
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        guard.call(compiled, grace=0.0)
+    except AbandonedError:
+        print("abandoned", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "abandoned\nreturned\n"), ended.stderr

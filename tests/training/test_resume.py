@@ -1,0 +1,323 @@
+"""A resumed run equals the uninterrupted one, bit for bit; what prevents a resume is reported."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import yaml
+
+import proximo
+from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
+from proximo.backends.jax_backend import JaxBackend
+from proximo.cli import main
+from proximo.cli.training_reporters import LineReporter
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.storage import checkpoint, retention, run_directory
+from proximo.training import interrupts, resuming
+
+TOTAL = SMALL["total_steps"]
+CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of each kind, with all of its checkpoints."""
+    folder = tmp_path_factory.mktemp("whole")
+    kinds = {"feed-forward": {}, "gru": GRU}
+    return {name: trained(folder, name, **settings, **CHECKPOINTS) for name, settings in kinds.items()}
+
+
+UPDATE_BY_UPDATE = {**CHECKPOINTS, "updates_per_call": 1, "eval_every": 2 * BATCH}
+
+
+@pytest.fixture(scope="module")
+def update_by_update(tmp_path_factory):
+    """An uninterrupted run that can be stopped after every update."""
+    return trained(tmp_path_factory.mktemp("update by update"), "it", **UPDATE_BY_UPDATE)
+
+
+def resumed(run_dir, which="", *words):
+    assert main(["train", "--resume", f"{run_dir}{which}", *words]) == 0
+    return run_dir
+
+
+@pytest.mark.parametrize("kind", ["feed-forward", "gru"])
+def test_resume_in_a_new_process_equals_the_uninterrupted_run(whole, tmp_path, kind):
+    run_dir = copied(whole[kind], tmp_path)
+    boundaries = checkpoint.steps(run_dir / "checkpoints")
+    assert 3 * BATCH in boundaries
+    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", "--json") as process:
+        code, out, err = process.end()
+    assert code == 0, err
+    assert json.loads(out)["steps"] == TOTAL - 3 * BATCH
+    assert f"resumed at step {3 * BATCH}" in err
+    assert final_state(run_dir) == final_state(whole[kind])
+    assert rows(run_dir) == rows(whole[kind])
+    assert retention.best_step(run_dir) == retention.best_step(whole[kind])
+
+
+@pytest.mark.slow
+def test_resume_with_default_xla_flags_equals_the_uninterrupted_run(tmp_path):
+    words = train_words(tmp_path / "whole", "it", **GRU, **CHECKPOINTS, eval_episodes=0)
+    with Process(*words, XLA_FLAGS="") as process:
+        assert process.end().code == 0
+    (whole,) = (tmp_path / "whole").glob("*/it")
+    run_dir = copied(whole, tmp_path / "resumed")
+    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", XLA_FLAGS="") as process:
+        code, out, err = process.end()
+    assert (code, f"resumed at step {3 * BATCH}" in out) == (0, True), err
+    assert final_state(run_dir) == final_state(whole)
+    assert rows(run_dir) == rows(whole)
+
+
+@pytest.mark.parametrize("kind", ["feed-forward", "gru"])
+def test_resume_from_every_checkpoint_equals_the_uninterrupted_run(whole, tmp_path, kind):
+    run_dir = copied(whole[kind], tmp_path)
+    for step in checkpoint.steps(run_dir / "checkpoints")[-2::-3]:
+        resumed(run_dir, f"@{step}")
+        assert final_state(run_dir) == final_state(whole[kind]), step
+        assert rows(run_dir) == rows(whole[kind]), step
+
+
+@pytest.mark.parametrize("lost", ["memory", "observation", "key"])
+def test_losing_a_part_of_the_collector_changes_the_bits(whole, tmp_path, monkeypatch, lost):
+    restore = resuming.restore
+
+    def restore_without_part(backend, *arguments):
+        state = restore(backend, *arguments)
+        fresh = backend.start([0]).collector
+        parts = {name: getattr(fresh if name == lost else state.collector, name) for name in vars(fresh)}
+        return type(state)(state.learner, type(fresh)(**parts), state.healthy)
+
+    monkeypatch.setattr(resuming, "restore", restore_without_part)
+    run_dir = resumed(copied(whole["gru"], tmp_path), f"@{3 * BATCH}")
+    assert final_state(run_dir) != final_state(whole["gru"])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, tmp_path, monkeypatch, capsys, number, code):
+    update = LineReporter.advanced
+    monkeypatch.setattr(interrupts.signal, "getsignal", lambda _: signal.SIG_DFL)  # also where these tests run under nohup
+
+    def stop(self, steps, *rest):
+        update(self, steps, *rest)
+        if steps == 5 * BATCH:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(LineReporter, "advanced", stop)
+    assert main(train_words(tmp_path, "feed-forward", **UPDATE_BY_UPDATE)) == code
+    monkeypatch.undo()
+    run_dir = tmp_path / "toys-RandomEnds" / "feed-forward"
+    assert capsys.readouterr().out.splitlines()[-1] == f"Stopped at step 160, saved. Go on with: proximo train --resume {run_dir}"
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 5 * BATCH
+    assert rows(run_dir)[-1]["step"] == 5 * BATCH
+    resumed(run_dir)
+    assert final_state(run_dir) == final_state(update_by_update)
+
+
+def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    with pytest.raises(AssertionError):
+        resumed(run_dir)
+    assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
+    resumed(run_dir, "", "--total-steps", str(TOTAL + 2 * BATCH))
+    assert f"warning: total_steps {TOTAL} → {TOTAL + 64}: schedules stretch over the new total" in capsys.readouterr().out
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert run_directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
+    # A resume from an older checkpoint keeps the new total, and does not warn again.
+    resumed(run_dir, f"@{TOTAL}")
+    out = capsys.readouterr().out
+    assert "warning: total_steps" not in out
+    assert (
+        f"warning: {run_dir} continues from step {TOTAL}: its later checkpoints ({TOTAL + BATCH}, {TOTAL + 2 * BATCH}) are removed."
+        in out
+    )
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+    assert run_directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
+    state = final_state(run_dir)["learner.hyperparameters.total_steps"]
+    assert np.frombuffer(state, np.float32) == TOTAL + 2 * BATCH, "the schedules run over the new total"
+    assert len((run_dir / "command.txt").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only checkpoint_every,"),
+        (["--num-envs", "8"], "num_envs cannot change"),
+        (["--seed", "3"], "seed cannot change"),
+        (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),
+        (["--total-step", "9"], "Unknown setting 'total-step' (did you mean 'total_steps'?)"),
+        (["--smoke"], "--resume continues a run with its settings"),
+        (["--no-preset"], "--resume continues a run with its settings"),
+        (["toys:RandomEnds"], "--resume continues a run with its settings"),
+        (["--config", "x.yaml"], "--resume continues a run with its settings"),
+    ],
+)
+def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, capsys, words, sentence):
+    monkeypatch.setattr(JaxBackend, "start", lambda *_: pytest.fail("computed before it was refused"))
+    monkeypatch.setattr(JaxBackend, "compile", lambda *_: pytest.fail("compiled before it was refused"))
+    before = final_state(whole["gru"])
+    assert main(["train", "--resume", f"{whole['gru']}@{3 * BATCH}", *words]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(f"proximo: {sentence}")
+    assert (out, err.count("\n")) == ("", 1)
+    assert final_state(whole["gru"]) == before
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_newest_checkpoint_is_reported_and_an_older_one_used(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    newest, older = checkpoint.steps(run_dir / "checkpoints")[:-3:-1]
+    flip(run_dir / "checkpoints" / str(newest) / "state.safetensors")
+    assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert "state.safetensors has the sha256" in err
+    assert f"at step {older}:" in out
+    resumed(run_dir)
+    out = capsys.readouterr().out
+    assert "is damaged: state.safetensors has the sha256" in out
+    assert f"resumed at step {older}" in out
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
+def test_resume_without_a_valid_checkpoint_raises(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    for path in run_dir.glob("checkpoints/*/state.safetensors"):
+        flip(path)
+    assert main(["train", "--resume", str(run_dir)]) == 2
+    assert "There is no valid checkpoint in" in capsys.readouterr().err
+
+
+def test_run_without_a_checkpoint_starts_again_with_a_warning(whole, tmp_path, capsys):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    shutil.rmtree(run_dir / "checkpoints")
+    assert main(["eval", str(run_dir)]) == 2
+    err = capsys.readouterr().err
+    assert "There is no checkpoint in" in err
+    assert err.endswith(f"proximo train --resume {run_dir}\n")
+    resumed(run_dir)
+    assert "warning: no checkpoint was saved yet" in capsys.readouterr().out
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+    assert rows(run_dir) == rows(whole["feed-forward"])
+
+
+def test_checkpoint_of_another_run_raises(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    shutil.rmtree(run_dir / "checkpoints")
+    shutil.copytree(whole["feed-forward"] / "checkpoints", run_dir / "checkpoints")
+    for words in (["train", "--resume", f"{run_dir}@{3 * BATCH}"], ["eval", str(run_dir)]):
+        assert main(words) == 2
+        assert "does not fit these settings" in capsys.readouterr().err
+
+
+def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    (run_dir / "checkpoints" / "96" / "meta.json").write_text('{"weights": []}')
+    for words in (["train", "--resume", f"{run_dir}@96"], ["eval", f"{run_dir}@96"]):
+        assert main(words) == 2
+        assert "is not a proximo checkpoint: meta.json does not contain the format" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["train", "--resume"], ["eval"]])
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        ("nowhere", "No run 'nowhere'"),
+        ("last", "There is no run in"),
+        ("{whole}@99", "has no checkpoint of step 99; it has 64, 96"),
+        ("{whole}@bset", "expected best, last or a step after @, found 'bset' (did you mean 'best'?)"),
+    ],
+)
+def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, verb, run, sentence):
+    assert main([*verb, run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
+    run_dir = copied(whole["gru"], tmp_path)
+    before = final_state(run_dir)
+    check = f"import pathlib, time\nfrom proximo.storage.run_directory import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
+    with Process(before=f"{check}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
+        holder.read_until("held")
+        assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
+        assert f"{run_dir} is in use by process {holder.process.pid}" in capsys.readouterr().err
+        assert final_state(run_dir) == before
+        assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
+    assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 0
+
+
+def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    (run_dir / "best").unlink()
+    retention.mark_best(run_dir, TOTAL)
+    resumed(run_dir, f"@{3 * BATCH}")
+    evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
+    assert retention.best_step(run_dir) == last_best(evaluations)
+
+
+def test_saved_config_gives_the_same_run(whole, tmp_path):
+    words = ["train", "--config", str(whole["gru"] / "config.yaml"), "--runs-dir", str(tmp_path), "--name", "again"]
+    assert main(words) == 0
+    again = tmp_path / "toys-RandomEnds" / "again"
+    assert final_state(again) == final_state(whole["gru"])
+    settings = [yaml.safe_load((d / "config.yaml").read_bytes()) for d in (again, whole["gru"])]
+    for mapping in settings:
+        del mapping["run"]["name"], mapping["run"]["runs_dir"]
+    assert settings[0] == settings[1]
+
+
+def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    seen = []
+
+    def spy(run_dirs, *arguments):
+        with pytest.raises(RunDirectoryError, match="is in use"):
+            run_directory.RunLock(run_dir).__enter__()
+        seen.append(run_dirs)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(resuming, "checkpoints_to_resume", spy)
+    with pytest.raises(ConfigError, match="enough"):
+        proximo.resume(run_dir)
+    assert seen == [[run_dir]]
+
+
+def test_kill_during_a_rewind_loses_no_row(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    real, count = shutil.rmtree, [0]
+
+    def killed(path, **options):
+        count[0] += 1
+        if count[0] == 3:
+            raise KeyboardInterrupt
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.resume(f"{run_dir}@{3 * BATCH}")
+    monkeypatch.setattr(shutil, "rmtree", real)
+    resumed(run_dir)
+    assert (final_state(run_dir), rows(run_dir)) == (final_state(whole["feed-forward"]), rows(whole["feed-forward"]))
+
+
+def test_resume_with_fewer_total_steps_raises(whole, tmp_path):
+    with pytest.raises(ConfigError, match=f"is already at step {TOTAL}, but total_steps = {TOTAL - BATCH}"):
+        proximo.resume(copied(whole["feed-forward"], tmp_path), total_steps=TOTAL - BATCH)
+
+
+def test_checkpoint_of_a_newer_proximo_raises(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    before = checkpoint.steps(run_dir / "checkpoints")
+    monkeypatch.setattr(checkpoint, "VERSION", 0)
+    with pytest.raises(CheckpointError, match="has the format version"):
+        proximo.resume(run_dir)
+    assert checkpoint.steps(run_dir / "checkpoints") == before

@@ -1,0 +1,388 @@
+"""The training loop: what it writes, saves and evaluates; several seeds; faults that end it."""
+
+import contextlib
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import proximo
+from commands import BATCH, GRU, SMALL, copied, final_state, last_best, rows, train_words, trained
+from proximo.backends.jax_backend import JaxBackend
+from proximo.cli import main
+from proximo.collect import program_cache
+from proximo.errors import ConfigError, TrainingError
+from proximo.evaluation import evaluate as evaluation
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.ppo import make_hyperparameters
+from proximo.storage import checkpoint, retention, run_directory
+from proximo.tracking.reporter import Reporter
+from proximo.tracking.sinks import read_rows
+
+import toys
+from helpers import bits, compilations
+
+TOTAL = SMALL["total_steps"]
+TRAIN_METRICS = (
+    "policy_loss value_loss entropy approx_kl clip_fraction explained_variance grad_norm learning_rate ratio_min ratio_max"
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with an evaluation at every second update, and TensorBoard events."""
+    return trained(tmp_path_factory.mktemp("run"), "r", tensorboard="true", keep_checkpoints=2)
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Three seeds, vmapped and one after the other."""
+    folder = tmp_path_factory.mktemp("groups")
+    settings = {"seeds": 3, "seed": 5, "checkpoint_every": 4 * BATCH, "keep_checkpoints": 9}
+    return {mode: trained(folder, mode, **settings, seeds_mode=mode) for mode in ("vmap", "serial")}
+
+
+def train(folder, name, **settings):
+    """Train from Python; ``trained`` trains from the command line."""
+    return proximo.train(
+        config=proximo.make_config("toys:RandomEnds", {**SMALL, **settings, "runs_dir": str(folder), "name": name}, preset=False)
+    )
+
+
+def test_rows_have_all_metrics(run):
+    table = read_rows(run / "metrics.jsonl")
+    training = [row for row in table if "train/policy_loss" in row]
+    assert [row["step"] for row in training] == list(range(2 * BATCH, TOTAL + 1, 2 * BATCH))
+    for row in training:
+        assert {f"train/{name}" for name in TRAIN_METRICS.split()} <= set(row)
+        assert {"rollout/episodes", "rollout/return_mean", "rollout/length_mean"} <= set(row)
+        assert "rollout/success_rate" not in row, "this environment reports no success"
+        assert {"time/steps_per_second", "time/seconds"} <= set(row)
+        assert all(math.isfinite(row[f"train/{name}"]) for name in TRAIN_METRICS.split())
+        assert row["train/ratio_min"] <= 1 <= row["train/ratio_max"]
+        assert not [name for name in row if name.startswith("bad/")]
+    evaluations = [row for row in table if "eval/return_mean" in row]
+    assert [row["step"] for row in evaluations] == [row["step"] for row in training]
+    assert {"eval/return_std", "eval/return_iqm", "eval/length_mean"} <= set(evaluations[0])
+
+
+def test_rows_keep_their_order_and_time_goes_forward(run):
+    table = read_rows(run / "metrics.jsonl")
+    assert [row["step"] for row in table] == sorted(row["step"] for row in table)
+    times = [row["time/seconds"] for row in table if "time/seconds" in row]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+def test_newest_and_best_checkpoints_are_kept(run):
+    evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run) if "eval/return_mean" in row}
+    best = last_best(evaluations)
+    assert retention.best_step(run) == best
+    assert set(checkpoint.steps(run / "checkpoints")) == {TOTAL - 2 * BATCH, TOTAL, best}
+    assert proximo.load_policy(f"{run}@best").step == best
+
+
+def test_checkpoint_is_the_state_of_its_step(run):
+    arrays = safetensors.numpy.load((run / "checkpoints" / str(TOTAL) / "state.safetensors").read_bytes())
+    assert arrays["learner.steps"].tolist() == [TOTAL, 0]
+    assert arrays["collector.observation"].shape == (4, 3)
+    normalizer = {name: x for name, x in arrays.items() if "normalizer" in name}
+    assert any(np.allclose(x, 3.0, atol=0.5) for x in normalizer.values()), "the mean of the observations is 3"
+
+
+def test_policy_is_evaluated_on_the_given_levels(run, monkeypatch):
+    played = []
+    monkeypatch.setattr(evaluation, "make_evaluator", lambda env, *rest: played.append(env) or make_evaluator(env, *rest))
+    for levels in ("7:8", "8:9", None):
+        assert proximo.evaluate(str(run), 2, levels=levels).length.shape == (2,)
+    starts = [[env.reset(jax.random.key(k), env.default_params)[1].tolist() for k in (0, 1)] for env in played]
+    assert starts[0][0] == starts[0][1] != starts[1][0] == starts[1][1]  # one level each
+    assert starts[2][0] != starts[2][1]
+
+
+def test_loaded_policy_and_its_run_evaluate_equally(run):
+    policy = proximo.load_policy(str(run))
+    assert (policy.step, policy.config.run.name) == (TOTAL, "r")
+    first, second = proximo.evaluate(policy, 20), proximo.evaluate(str(run), 20)
+    np.testing.assert_array_equal(first.episode_return, second.episode_return)
+
+
+def test_tensorboard_events_are_written_and_can_be_turned_off(run, tmp_path):
+    assert list(run.glob("events.out.tfevents.*"))
+    assert not list(trained(tmp_path, "without").glob("events*"))
+
+
+def test_eval_episodes_zero_disables_every_evaluation(tmp_path):
+    (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH)
+    assert not [row for row in rows(result.run_dir) if "eval/return_mean" in row]
+    assert retention.best_step(result.run_dir) is None
+    assert checkpoint.steps(result.run_dir / "checkpoints") == [12 * BATCH, 18 * BATCH, TOTAL]
+    # Then the return is that of the last episodes of training.
+    assert result.return_mean is not None
+
+
+def test_result_counts_steps_and_seconds(tmp_path):
+    (result,) = train(tmp_path, "r", total_steps=TOTAL + 5)
+    assert result.steps == TOTAL
+    assert result.steps_per_second == pytest.approx(TOTAL / result.seconds)
+    assert result.return_mean == rows(result.run_dir)[-1]["eval/return_mean"]
+    assert result.interrupted is None
+
+
+def test_division_into_calls_does_not_change_the_bits(run, tmp_path):
+    assert final_state(trained(tmp_path, "r", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
+
+
+def test_equal_seeds_repeat_and_others_differ(run, tmp_path):
+    assert final_state(trained(tmp_path, "same")) == final_state(run)
+    assert final_state(trained(tmp_path, "other", seed=1)) != final_state(run)
+
+
+def test_second_training_with_other_numbers_compiles_nothing(run, tmp_path):
+    train(tmp_path, "first")
+    with compilations() as seen:
+        (result,) = train(tmp_path, "second", learning_rate="linear(1e-2, 0)", gamma=0.9, ent_coef=0.01, max_grad_norm=1, seed=3)
+    assert seen == []
+    assert result.compile_seconds < 1
+    with compilations() as seen:
+        train(tmp_path, "third", num_epochs=3)
+    assert seen
+
+
+def test_reused_program_uses_the_new_numbers(tmp_path, monkeypatch):
+    train(tmp_path, "other", learning_rate=1e-2, gamma=0.9)
+    reused = train(tmp_path, "reused", learning_rate="linear(3e-3, 0)")[0].run_dir
+    monkeypatch.setattr(program_cache, "_kept", type(program_cache._kept)())
+    assert final_state(reused) == final_state(train(tmp_path, "fresh", learning_rate="linear(3e-3, 0)")[0].run_dir)
+    assert rows(reused)[-2]["train/learning_rate"] == pytest.approx(
+        3e-3 * 1.5 / 20, rel=1e-3
+    )  # the mean of the last two of 20 updates
+
+
+def test_traced_settings_are_the_hyperparameters():
+    hyperparameters = vars(make_hyperparameters(proximo.make_config("toys:RandomEnds", {}).ppo))
+    assert set(hyperparameters) == program_cache._TRACED
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_each_seed_is_an_ordinary_run(groups, mode, capsys):
+    seed_runs = run_directory.seed_run_dirs(groups[mode])
+    assert [path.name for path in seed_runs] == ["seed-5", "seed-6", "seed-7"]
+    assert len({final_state(path)["learner.key"] for path in seed_runs}) == 3
+    for i, seed_run in enumerate(seed_runs):
+        config = run_directory.read_config(seed_run)
+        assert (config.run.seed, config.run.seeds) == (5 + i, 1)
+        assert [row["step"] for row in rows(seed_run) if "train/entropy" in row] == list(range(64, TOTAL + 1, 64))
+    assert main(["eval", str(seed_runs[1]), "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 3
+
+
+def test_seed_of_a_serial_group_equals_its_single_run(groups, tmp_path):
+    assert final_state(trained(tmp_path, "six", seed=6)) == final_state(groups["serial"] / "seed-6")
+
+
+def test_vmapped_seed_learns_like_the_single_one(groups):
+    for name in ("seed-5", "seed-7"):
+        first, second = (rows(groups[mode] / name)[0] for mode in ("vmap", "serial"))
+        assert first["rollout/return_mean"] == pytest.approx(second["rollout/return_mean"], rel=1e-4)
+        assert first["train/value_loss"] == pytest.approx(second["train/value_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_resumed_group_equals_the_uninterrupted_one(groups, mode, tmp_path):
+    group = copied(groups[mode], tmp_path)
+    assert main(["train", "--resume", f"{group}@{8 * BATCH}"]) == 0
+    for seed_run in run_directory.seed_run_dirs(group):
+        assert final_state(seed_run) == final_state(groups[mode] / seed_run.name)
+        assert rows(seed_run) == rows(groups[mode] / seed_run.name)
+
+
+def test_single_seed_of_a_group_can_be_resumed(groups, tmp_path):
+    group = copied(groups["serial"], tmp_path)
+    assert main(["train", "--resume", f"{group / 'seed-6'}@{8 * BATCH}"]) == 0
+    assert final_state(group / "seed-6") == final_state(groups["serial"] / "seed-6")
+
+
+def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_path, monkeypatch, capsys):
+    group = copied(groups["serial"], tmp_path)
+    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    retention.discard_after(group / "seed-7" / "checkpoints", 0)
+    assert main(["train", "--resume", str(group)]) == 0
+    out = capsys.readouterr().out
+    assert "seed-7: it starts from the beginning" in out
+    assert "seed-5: mean return" not in out, "it was complete"
+    for seed_run in run_directory.seed_run_dirs(group):
+        assert final_state(seed_run) == final_state(groups["serial"] / seed_run.name)
+
+
+def test_vmapped_group_resumes_from_the_common_step(groups, tmp_path):
+    group = copied(groups["vmap"], tmp_path)
+    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    assert main(["train", "--resume", str(group)]) == 0
+    assert final_state(group / "seed-5") == final_state(groups["vmap"] / "seed-5")
+    assert final_state(group / "seed-6") == final_state(groups["vmap"] / "seed-6")
+
+
+def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path):
+    group = copied(groups["vmap"], tmp_path)
+    for name, step in (("seed-5", 2 * BATCH), ("seed-6", 2 * BATCH), ("seed-7", 0)):
+        retention.discard_after(group / name / "checkpoints", step)
+    assert main(["train", "--resume", str(group)]) == 0
+    assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
+
+
+def test_vmapped_group_with_a_lost_checkpoint_raises_unchanged(groups, tmp_path, capsys):
+    group = copied(groups["vmap"], tmp_path)
+    retention.discard_after(group / "seed-6" / "checkpoints", 0)
+    assert main(["train", "--resume", str(group)]) == 2
+    assert "resume each seed alone" in capsys.readouterr().err
+    assert checkpoint.steps(group / "seed-5" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-5" / "checkpoints")
+
+
+def test_group_is_evaluated_seed_by_seed(groups, capsys):
+    assert main(["eval", f"{groups['vmap']}@best", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 9
+    assert len(result["seeds"]) == 3
+    means = [seed["return_mean"] for seed in result["seeds"].values()]
+    assert result["return_mean"] == pytest.approx(np.mean(means))
+
+
+NO_EVALUATION = {"eval_episodes": 0, "checkpoint_every": BATCH, "normalize_reward": "false", "normalize_observation": "false"}
+
+
+def test_nan_from_the_environment_stops_and_names_its_source(tmp_path, capsys):
+    assert main(train_words(tmp_path, "r", "odd_envs:NanObservation", **NO_EVALUATION, updates_per_call=1)) == 1
+    err = capsys.readouterr().err
+    run_dir = tmp_path / "odd_envs-NanObservation" / "r"
+    assert f"proximo: NaN or infinity in the observation between steps 64 and 96 of {run_dir}" in err
+    assert "the environment returned it" in err
+    assert "the checkpoint of step 64 is intact" in err
+    assert err.count("\n") == 1
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == 64
+    assert not any(np.isnan(np.frombuffer(x, np.float32)).any() for name, x in final_state(run_dir).items() if "policy" in name)
+    assert proximo.load_policy(str(run_dir)).step == 64
+
+
+def test_absurd_learning_rate_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(TrainingError, match=r"NaN or infinity in the (loss|parameters) between .*lower learning_rate") as caught:
+        train(tmp_path, "r", **NO_EVALUATION, learning_rate="linear(1e-3, 1e38)", max_grad_norm=1e30)
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    step = checkpoint.steps(run_dir / "checkpoints")[-1]
+    assert f"Training has stopped; the checkpoint of step {step} is intact." in str(caught.value)
+    assert proximo.evaluate(str(run_dir), 3).summary()["return_mean"] is not None
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(proximo.load_policy(str(run_dir)).actor_critic))
+
+
+def test_fault_within_a_call_names_the_first_bad_update(tmp_path):
+    settings = {**SMALL, **NO_EVALUATION, "checkpoint_every": 10 * BATCH, "updates_per_call": 8}
+    with pytest.raises(TrainingError, match=r"in the reward between steps 64 and 96 .*no checkpoint was saved yet"):
+        proximo.train("odd_envs:NanReward", **settings, runs_dir=str(tmp_path), name="r")
+    (row,) = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
+    assert row["step"] == 64, "the updates before are written: they show the cause"
+    assert math.isfinite(row["train/loss"])
+
+
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
+    """Here the display fails, as if the terminal were closed, and fails again while that is reported."""
+
+    def fail(*_):
+        raise kind("the terminal has gone")
+
+    def fail_again(*_):
+        raise OSError("the terminal has gone")
+
+    monkeypatch.setattr(Reporter, "evaluated", fail)
+    monkeypatch.setattr(Reporter, "stopped", fail_again)
+    with pytest.raises(kind, match="the terminal has gone"):
+        train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
+    (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")
+    assert step == BATCH * 2
+
+
+def test_nan_before_an_evaluation_skips_the_evaluation(tmp_path, capsys):
+    settings = {"normalize_observation": "false", "normalize_reward": "false", "updates_per_call": 1, "max_episode_steps": 50}
+    assert main(train_words(tmp_path, "r", "odd_envs:NanReward", **settings, eval_every=BATCH)) == 1
+    assert "NaN or infinity in the reward between steps 64 and 96" in capsys.readouterr().err
+    table = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
+    assert [row["step"] for row in table if "eval/return_mean" in row] == [32, 64]
+
+
+@pytest.mark.parametrize("mode", ["vmap", "serial"])
+def test_failed_seed_does_not_stop_the_others(tmp_path, capsys, mode):
+    settings = {**SMALL, "normalize_observation": False, "seeds": 4, "seeds_mode": mode, "runs_dir": str(tmp_path), "name": "g"}
+    with pytest.raises(TrainingError) as caught:
+        proximo.train("odd_envs:Unlucky", **settings)
+    group = tmp_path / "odd_envs-Unlucky" / "g"
+    failed = [m.name for m in run_directory.seed_run_dirs(group) if (m / "failure.txt").exists()]
+    assert 0 < len(failed) < 4, failed
+    for seed_run in run_directory.seed_run_dirs(group):
+        steps = checkpoint.steps(seed_run / "checkpoints")
+        assert (f"of {seed_run} (" in str(caught.value)) == (seed_run.name in failed)
+        assert (TOTAL in steps) == (seed_run.name not in failed)
+    with pytest.raises(ConfigError, match="is complete at step"):
+        proximo.resume(group)
+    longer = TOTAL + 2 * BATCH
+    with contextlib.suppress(TrainingError):
+        proximo.resume(group, total_steps=longer)
+    for seed_run in run_directory.seed_run_dirs(group):
+        assert (seed_run.name in failed) == (TOTAL not in checkpoint.steps(seed_run / "checkpoints"))
+
+
+def test_resuming_one_vmapped_seed_alone_warns(tmp_path, capsys):
+    settings = {**SMALL, "seeds": 2, "keep_checkpoints": 50, "runs_dir": str(tmp_path), "name": "g"}
+    proximo.train("toys:RandomEnds", **settings)
+    assert main(["train", "--resume", f"{tmp_path}/toys-RandomEnds/g/seed-1@{TOTAL // 2}"]) == 0
+    assert "2 seeds were trained in one program, now it is 1: the last bits may differ" in capsys.readouterr().out
+
+
+def test_config_for_another_environment_raises(tmp_path):
+    config = proximo.make_config("toys:RandomEnds", {**SMALL, "runs_dir": str(tmp_path)}, preset=False)
+    with pytest.raises(ConfigError, match="env = 'toys:Counting', but config is for 'toys:RandomEnds'"):
+        proximo.train("toys:Counting", config=config)
+    with pytest.raises(ConfigError, match="num_minibatches = 3 does not divide"):
+        proximo.train(config=config, num_minibatches=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_policy_loads_after_the_environment_state_has_changed(run, monkeypatch):
+    policy = proximo.load_policy(run)
+    real = toys.RandomEnds.reset
+
+    def reset(self, key, params):
+        state, observation = real(self, key, params)
+        return (state, jnp.zeros(())), observation
+
+    monkeypatch.setattr(toys.RandomEnds, "reset", reset)
+    monkeypatch.setattr(
+        toys.RandomEnds,
+        "step",
+        lambda self, key, state, *rest, step=toys.RandomEnds.step: widened(step(self, key, state[0], *rest)),
+    )
+    again = proximo.load_policy(run)
+    assert again.step == policy.step
+    assert bits(again.actor_critic) == bits(policy.actor_critic)
+
+
+def widened(result):
+    return ((result[0], jnp.zeros(())), *result[1:])
+
+
+def test_backend_uses_the_evaluation_and_precision_settings():
+    settings = {**SMALL, "max_episode_steps": 7, "matmul_precision": "highest"}
+    backend = JaxBackend(proximo.make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), stacked=False)
+    assert (backend._evaluator.limit, backend._evaluator.matmul_precision) == (7, "highest")
+    collector = backend.collector
+    state = collector.init(jax.random.key(0))
+    assert "HIGHEST" in str(jax.make_jaxpr(collector.advance, static_argnums=2)(state, jnp.int32(1), 1))
+
+
+def test_run_with_memory_is_loaded(tmp_path):
+    (result,) = train(tmp_path, "r", **GRU)
+    assert proximo.load_policy(str(result.run_dir)).actor_critic.is_recurrent
+    assert result.return_mean is not None
