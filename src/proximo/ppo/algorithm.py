@@ -87,7 +87,7 @@ def gradient_step(
     gradient_of = jax.value_and_grad(lambda parameters: loss(policy_of(parameters), state, minibatch), has_aux=True)
     (_, metrics), gradient = gradient_of(parameters)
     change, new_optimizer_state = make_optimizer(state).update(gradient, optimizer_state, parameters)
-    new_parameters = parameters + change
+    new_parameters = jax.tree.map(jnp.add, parameters, change)
 
     target_kl = state.enabled_hyperparameters.target_kl
     if target_kl is not None:

@@ -35,8 +35,7 @@ def make_optimizer(state: LearnerState) -> optax.GradientTransformation:
     if h.critic_learning_rate is not None:
         rate = jnp.where(_as_vector(is_critic_only, state.policy), scheduled(h.critic_learning_rate, state.progress), rate)
     if state.static.optimizer == "adamw":
-        is_decayed = _as_vector(is_weight, state.policy)
-        decay = optax.stateless(lambda change, parameters: change + h.weight_decay * jnp.where(is_decayed, parameters, 0.0))
+        decay = optax.add_decayed_weights(h.weight_decay * _as_vector(is_weight, state.policy))
     return optax.chain(clipped_adam(h.max_grad_norm), decay, optax.scale(-rate))
 
 
