@@ -8,7 +8,7 @@ import pytest
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.config import Config, override
-from proximo.envs.gymnasium.by_id import from_factory
+from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM

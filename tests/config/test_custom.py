@@ -112,10 +112,10 @@ def test_another_network_than_that_of_the_run_raises(lost):
 def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
     push(by_object, tmp_path / "out", episodes=2)
     assert (
-        "The encoder `custom_networks:Encoder` is code that is not in this folder" in (tmp_path / "out" / "README.md").read_text()
+        "The encoder `custom_networks:Encoder` is code that this folder does not contain" in (tmp_path / "out" / "README.md").read_text()
     )
     with pytest.raises(
-        ConfigError, match=r"asks for .*the encoder 'custom_networks:Encoder', .*: modules that would be imported .*--trust-code"
+        ConfigError, match=r"the encoder 'custom_networks:Encoder', .*: modules to import from your Python path.*--trust-code"
     ):
         pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))
     assert not list((tmp_path / "runs").iterdir())

@@ -44,7 +44,7 @@ PREPARED = {"docs/export.md": _export, "docs/publishing.md": _published}
 
 def _claims_of_the_readme(names):
     assert names["result"].summary()["return_mean"] > 150
-    assert names["state"].learner.steps[0] > 19_000
+    assert (names["state"].learner.steps[:, 0] > 19_000).all()  # two seeds, the low word of each counter
 
 
 def _claims_of_python(names):

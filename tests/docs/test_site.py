@@ -78,7 +78,7 @@ def test_the_row_of_a_setting_has_default_range_and_meaning():
     assert (
         '| <span id="num_envs"></span>`num_envs` | `8` | whole, 1 or more | number of environments stepped together. |' in table
     )
-    assert "`gamma` | `0.99` | number, 0 … 1 | discount γ. |" in table
+    assert "`gamma` | `0.99` | number, 0 … 1 | discount factor γ. |" in table
     assert "`memory` | `none` | `none`, `gru`, " in table
     assert "`total_steps` | `1,000,000` |" in table
 
@@ -104,7 +104,7 @@ def test_lines_of_source_are_those_of_the_source():
 def test_statements_are_found_by_what_they_assign():
     _, lines = sources.lines_of("ppo/loss.py", "loss", ["policy_loss", "total"])
     assert lines[0].strip().startswith("policy_loss, objective_metrics = ")
-    assert lines[-1].strip().startswith(("total = ", "total, "))
+    assert any(line.strip().startswith("total = ") for line in lines)
     for path, function, names in (("math/losses.py", "clipped", None), ("math/losses.py", "value_loss", ["ratio"])):
         with pytest.raises(Exception, match=r"has no|assigns no"):
             sources.lines_of(path, function, names)
