@@ -29,7 +29,7 @@ from proximo.distributions import (
 )
 from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 
 class Readout(eqx.Module):
@@ -68,9 +68,9 @@ class ActorHead(eqx.Module):
     """Makes the action distribution from features, draws its noise, and maps its samples to the action space."""
 
     @property
-    @abc.abstractmethod
     def mask_size(self) -> int:
         """Number of entries of an action mask; 0 if actions cannot be masked."""
+        return 0
 
     @abc.abstractmethod
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
@@ -94,7 +94,7 @@ class ActorHead(eqx.Module):
 
     @abc.abstractmethod
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
-        """A sampled action as ``action_features(space)`` numbers, choices one-hot: the policy may observe it at the next step."""
+        """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
 
 
 class CategoricalHead(ActorHead):
@@ -130,7 +130,7 @@ class ProductHead(ActorHead):
 
     @property
     def mask_size(self) -> int:
-        return sum(self.space.nvec)
+        return flatdim(self.space)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
         logits = self._components(self.readout(features), FORBIDDEN)
@@ -151,7 +151,12 @@ class ProductHead(ActorHead):
         return (action + np.array(self.space.start, np.int32)).reshape((*action.shape[:-1], *self.space.shape))
 
     def features(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch total"]:
-        return jnp.concatenate([jax.nn.one_hot(action[..., i], n) for i, n in enumerate(self.space.nvec)], axis=-1)
+        return one_hot(action, self.space.nvec)
+
+
+def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
+    """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
+    return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
 
 
 class BernoulliHead(ActorHead):
@@ -190,10 +195,6 @@ class GaussianHead(ActorHead):
     space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
 
-    @property
-    def mask_size(self) -> int:
-        return 0
-
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
         return self.distribution(self.readout(features), self.log_std)
 
@@ -212,12 +213,11 @@ class GaussianHead(ActorHead):
 
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
         action = action.reshape((*action.shape[:-1], *self.space.shape))
-        low, high = self.space.bounds()
-        bounded = self._bounded()
+        (low, high), bounded = self.space.bounds(), self._bounded()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
-        half_range = np.where(bounded, np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0), 1.0) / 2
-        middle = np.where(bounded, np.where(bounded, low, 0.0) + half_range, 0.0)
-        scaled = middle.astype(np.float32) + half_range.astype(np.float32) * unit
+        least = np.where(bounded, low, -1.0)
+        half_range = (np.where(bounded, high, 1.0) - least) / 2
+        scaled = (least + half_range).astype(np.float32) + half_range.astype(np.float32) * unit
         return jnp.where(bounded, scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
     def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -240,10 +240,6 @@ class BetaHead(ActorHead):
 
     readout: ReadoutFunction
     space: Box = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return 0
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:
         return Beta(*jnp.split(1.0 + jax.nn.softplus(self.readout(features)), 2, axis=-1))
@@ -283,13 +279,6 @@ CONTINUOUS_SETTINGS = ("sde_every", "state_dependent_std", "distribution", "acti
 """Settings that only Box actions use."""
 
 
-def action_features(space: ActionSpace) -> int:
-    """Number of features of one action, as ``ActorHead.features`` returns them."""
-    if isinstance(space, Discrete):
-        return space.n
-    return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
-
-
 def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -311,11 +300,7 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
             raise EnvError(f"{name} = {_plain(value)} is for continuous actions (Box), not {space}: set it to {_plain(off)}.")
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.nvec)
-    return space.size * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
+    return flatdim(space) * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:

@@ -12,8 +12,8 @@ from proximo.config.custom import Custom
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule, describe_shape, make_module, output_shape, vmap_leading
-from proximo.networks.heads import ActorHead, ReadoutFunction
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary
+from proximo.networks.heads import ActorHead, ReadoutFunction, one_hot
+from proximo.spaces import ActionSpace, Box, MultiBinary, components
 
 METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
 
@@ -59,15 +59,6 @@ class CustomHead(ActorHead):
     action_ndim: int = eqx.field(static=True)
     """Number of axes of one sampled action."""
 
-    @property
-    def mask_size(self) -> int:
-        return 0
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of parameters of the distribution of one action."""
-        return int(self.family.module.num_parameters)
-
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> CustomDistribution:
         return CustomDistribution(self.readout(features), self.family)
 
@@ -82,10 +73,8 @@ class CustomHead(ActorHead):
         taken = self.to_space(action).reshape((*lead, -1))
         if isinstance(self.space, Box | MultiBinary):
             return taken.astype(float)
-        nvec, start = (
-            ((self.space.n,), (self.space.start,)) if isinstance(self.space, Discrete) else (self.space.nvec, self.space.start)
-        )
-        return jnp.concatenate([jax.nn.one_hot(taken[..., i] - start[i], n) for i, n in enumerate(nvec)], axis=-1)
+        nvec, start = components(self.space)
+        return one_hot(taken - np.array(start), nvec)
 
 
 def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, int, int]:
