@@ -14,7 +14,7 @@ from proximo.config.custom import Custom
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule, describe_shape, is_array, make_module, output_shape, vmap_leading
-from proximo.networks.heads import ActorHead, ReadoutFunction, one_hot
+from proximo.networks.heads import ActorHead, one_hot
 from proximo.spaces import ActionSpace, Box, MultiBinary, components
 
 METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
@@ -51,12 +51,10 @@ class CustomDistribution(Distribution):
         return vmap_leading(function, self.parameters.ndim - 1, self.parameters, *arrays)
 
 
-class CustomHead(ActorHead):
+class CustomHead(ActorHead[ActionSpace]):
     """Reads the parameters from a readout and samples from a custom family. It does not support action masks."""
 
-    readout: ReadoutFunction
     family: CustomModule
-    space: ActionSpace = eqx.field(static=True)
     action_ndim: int = eqx.field(static=True)
     """Number of axes of one sampled action."""
 
