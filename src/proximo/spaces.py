@@ -166,6 +166,16 @@ def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
     return function(space)
 
 
+def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The number of choices and the smallest value of each component; a ``Discrete`` space has one component."""
+    return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
+
+
+def flatdim(space: LeafSpace) -> int:
+    """Number of entries of one value as a vector in which integers are one-hot, as in ``gymnasium.spaces.flatdim``."""
+    return sum(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else space.size
+
+
 def without(space: Space, names: tuple[str, ...]) -> Space:
     """A ``Dict`` space without the entries ``names``; any other space is returned unchanged."""
     return Dict(tuple((name, part) for name, part in space.spaces if name not in names)) if isinstance(space, Dict) else space

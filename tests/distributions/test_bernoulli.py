@@ -35,7 +35,7 @@ def test_entropy_of_certain_bits_is_zero_and_has_a_finite_gradient():
 
 
 def test_samples_follow_the_enumeration():
-    noise = Bernoulli.noise(jax.random.key(0), (20_000,), 3)
+    noise = jax.random.logistic(jax.random.key(0), (20_000, 3))
     samples = np.asarray(Bernoulli(jnp.broadcast_to(LOGITS, noise.shape)).sample(noise))
     counts = np.bincount(samples @ np.array([4, 2, 1]), minlength=8)
     assert stats.chisquare(counts, probabilities() * 20_000).pvalue > 1e-3

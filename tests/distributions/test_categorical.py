@@ -38,7 +38,7 @@ def test_entropy_of_a_certain_choice_is_zero_and_has_a_finite_gradient():
 
 
 def test_samples_follow_the_probabilities():
-    noise = Categorical.noise(jax.random.key(0), (20_000, 2), 3)
+    noise = jax.random.gumbel(jax.random.key(0), (20_000, 2, 3))
     samples = np.asarray(Categorical(jnp.broadcast_to(LOGITS, (20_000, 2, 3))).sample(noise))
     for column, p in zip(samples.T, probabilities(), strict=True):
         assert stats.chisquare(np.bincount(column, minlength=3), p * 20_000).pvalue > 1e-3

@@ -32,7 +32,7 @@ def test_standard_normal_by_hand():
 
 
 def test_samples_follow_mean_and_standard_deviation():
-    noise = Gaussian.noise(jax.random.key(0), (5000,), 2)
+    noise = jax.random.normal(jax.random.key(0), (5000, 2))
     samples = np.asarray(Gaussian(jnp.broadcast_to(MEAN[0], (5000, 2)), jnp.asarray(LOG_STD)).sample(noise))
     for column, mean, log_std in zip(samples.T, MEAN[0], LOG_STD, strict=True):
         assert stats.kstest(column, stats.norm(mean, np.exp(log_std)).cdf).pvalue > 1e-3

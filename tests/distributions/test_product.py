@@ -32,7 +32,7 @@ def test_entropy_equals_the_enumeration():
 
 
 def test_samples_follow_the_enumeration():
-    noise = ProductCategorical.noise(jax.random.key(0), (20_000,), 3, 3)
+    noise = jax.random.gumbel(jax.random.key(0), (20_000, 3, 3))
     samples = np.asarray(ProductCategorical(jnp.broadcast_to(LOGITS, noise.shape)).sample(noise))
     counts = [int((samples == np.array(action)).all(-1).sum()) for action in COMBINATIONS]
     assert sum(counts) == 20_000

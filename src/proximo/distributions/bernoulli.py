@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from proximo.distributions.distribution import Distribution
 
@@ -12,13 +12,8 @@ class Bernoulli(Distribution):
 
     logits: Float[Array, "*batch n"]
 
-    @staticmethod
-    def noise(key: Key[Array, ""], shape: tuple[int, ...], n: int) -> Float[Array, "*batch n"]:
-        """Standard logistic noise for a batch of ``shape``."""
-        return jax.random.logistic(key, (*shape, n))
-
     def sample(self, noise: Float[Array, "*batch n"]) -> Int[Array, "*batch n"]:
-        """1 where ``logits + noise > 0``, which has the probability ``σ(logits)``."""
+        """1 where ``logits + noise > 0``, which has the probability ``σ(logits)`` for standard logistic noise."""
         return (self.logits + noise > 0).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "*batch n"]:

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma
-from jaxtyping import Array, Float, Key, UInt32
+from jaxtyping import Array, Float, UInt32
 
 from proximo.distributions.distribution import Distribution
 
@@ -43,13 +43,11 @@ class Beta(Distribution):
     alpha: Float[Array, "*batch n"]
     beta: Float[Array, "*batch n"]
 
-    @staticmethod
-    def noise(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
-        """The data of a random key for each element: a Beta is sampled by rejection, which takes no fixed number of draws."""
-        return jax.random.bits(key, (*shape, 2), "uint32")
-
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Float[Array, "*batch n"]:
-        """``x / (x + y)`` of two Gamma variables."""
+        """``x / (x + y)`` of two Gamma variables.
+
+        The noise is the data of one random key for each element, because rejection sampling takes no fixed number of draws.
+        """
 
         def one(data: Array, alpha: Array, beta: Array) -> Array:
             return jax.random.beta(jax.random.wrap_key_data(data, impl="threefry2x32"), alpha, beta)

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from proximo.distributions.distribution import Distribution
 
@@ -12,13 +12,8 @@ class Categorical(Distribution):
 
     logits: Float[Array, "*batch n"]
 
-    @staticmethod
-    def noise(key: Key[Array, ""], shape: tuple[int, ...], n: int) -> Float[Array, "*batch n"]:
-        """Standard Gumbel noise for a batch of ``shape``."""
-        return jax.random.gumbel(key, (*shape, n))
-
     def sample(self, noise: Float[Array, "*batch n"]) -> Int[Array, "*batch"]:
-        """``argmax(logits + noise)``, which is distributed as ``p``.
+        """``argmax(logits + noise)``, which is distributed as ``p`` for standard Gumbel noise.
 
         Source: the Gumbel-max trick, as in Maddison, Tarlow & Minka 2014, arXiv:1411.0030.
         """

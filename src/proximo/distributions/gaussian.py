@@ -2,9 +2,8 @@
 
 import math
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from proximo.distributions.distribution import Distribution
 
@@ -22,13 +21,8 @@ class Gaussian(Distribution):
     mean: Float[Array, "*batch n"]
     log_std: Float[Array, "..."]
 
-    @staticmethod
-    def noise(key: Key[Array, ""], shape: tuple[int, ...], n: int) -> Float[Array, "*batch n"]:
-        """Standard normal noise for a batch of ``shape``."""
-        return jax.random.normal(key, (*shape, n))
-
     def sample(self, noise: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """``mean + std · noise``."""
+        """``mean + std · noise``, for standard normal noise."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Float[Array, "*batch n"]:

@@ -16,7 +16,7 @@ from proximo.errors import ConfigError, EnvError
 from proximo.networks.assembly import make_parts
 from proximo.networks.custom.head import CustomHead
 from proximo.networks.custom.networks import CustomCell, CustomEncoder, CustomReadout
-from proximo.networks.heads import ActorHead, ReadoutFunction, action_features
+from proximo.networks.heads import ActorHead, ReadoutFunction
 from proximo.networks.normalizer import make_statistics, normalized
 from proximo.networks.torso import Torso
 from proximo.spaces import (
@@ -30,6 +30,7 @@ from proximo.spaces import (
     MultiBinary,
     MultiDiscrete,
     Space,
+    flatdim,
 )
 from proximo.types import Memory, Observation, Previous
 
@@ -291,7 +292,7 @@ def make_policy(
         mask_ndim=None if mask_shape is None else len(mask_shape),
         reset_memory=config.reset_memory,
         observed_previous=added,
-        action_features=action_features(action_space),
+        action_features=flatdim(action_space),
         privileged=config.privileged,
     )
 
@@ -306,7 +307,7 @@ def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -
             raise EnvError(
                 f"The observation space {space} already has an entry {name!r}: rename it, or turn off observe_{name.removeprefix('previous_')}."
             )
-    sizes = {PREVIOUS_ACTION: action_features(action_space), PREVIOUS_REWARD: 1}
+    sizes = {PREVIOUS_ACTION: flatdim(action_space), PREVIOUS_REWARD: 1}
     return Dict((*named, *((name, Box((sizes[name],))) for name in added)))
 
 

@@ -64,7 +64,7 @@ def _family(space: ActionSpace, config: NetworkConfig) -> tuple[int, Callable[[R
     if not is_custom(config.distribution):
         return num_parameters(space, config), lambda readout: make_actor(readout, space, config)
     family, count, ndim = make_family(config.distribution, space)
-    return count, lambda readout: CustomHead(readout, family, space, ndim)
+    return count, lambda readout: CustomHead(readout, space, family, ndim)
 
 
 def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:

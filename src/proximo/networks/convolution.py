@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,7 +57,8 @@ class ConvReLU(eqx.Module):
         return convolve(x, self.weight * scale, self.bias, self.stride)
 
 
-def _primal(
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def convolve(
     x: Shaped[Array, "batch height width channels"],
     weight: Float[Array, "size size channels out"],
     bias: Float[Array, " out"],
@@ -69,21 +71,22 @@ def _primal(
     over all images takes about as long as a product.
     """
     on_cpu = by_products if x.shape[0] >= MIN_BATCH else by_xla
-    ways = {"cpu": on_cpu, "default": by_xla}
-    return jax.lax.platform_dependent(x, weight, bias, **{name: partial(way, stride=stride) for name, way in ways.items()})
+    return _by_platform(on_cpu, by_xla, stride, x, weight, bias)
+
+
+def _by_platform(cpu: Callable[..., Any], default: Callable[..., Any], stride: int, *arrays: Array) -> Any:
+    return jax.lax.platform_dependent(*arrays, cpu=partial(cpu, stride=stride), default=partial(default, stride=stride))
 
 
 def _forward(x: Array, weight: Array, bias: Array, stride: int) -> tuple[Array, tuple[Array, Array, Array]]:
-    y = _primal(x, weight, bias, stride)
+    y = convolve(x, weight, bias, stride)
     return y, (x, weight, y)
 
 
 def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array | None, Array, Array]:
-    ways = {"cpu": gradients_by_products, "default": gradients_by_xla}
-    return jax.lax.platform_dependent(*kept, gradient, **{name: partial(way, stride=stride) for name, way in ways.items()})
+    return _by_platform(gradients_by_products, gradients_by_xla, stride, *kept, gradient)
 
 
-convolve = jax.custom_vjp(_primal, nondiff_argnums=(3,))
 convolve.defvjp(_forward, _backward)
 
 
@@ -93,10 +96,8 @@ def by_xla(x: Array, weight: Array, bias: Array, stride: int) -> Array:
 
 
 def _convolution(x: Array, weight: Array, stride: int) -> Array:
-    strides = (stride, stride)
-    return jax.lax.conv_general_dilated(
-        x.astype(weight.dtype), weight, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x.astype(weight.dtype), weight, (stride, stride), "VALID", dimension_numbers=numbers)
 
 
 def gradients_by_xla(x: Array, weight: Array, y: Array, gradient: Array, stride: int) -> tuple[Array | None, Array, Array]:
@@ -122,7 +123,7 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
     With the pixels of each ``stride × stride`` block as channels, the stride is 1 and the kernel has ``size / stride`` positions along each
     axis. One product multiplies all blocks with the matrices of all positions; the shifted products are added up.
     """
-    matrix, size = _weight_to_matrix(weight, stride)
+    matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight.shape[0], stride), weight.shape[0] // stride
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array) -> tuple[None, Array]:
@@ -131,7 +132,7 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
         products = jnp.matmul(image.reshape((-1, channels)), matrix, preferred_element_type=wide)
         products = products.reshape((images, rows, columns, size, size, -1))
         inner = (rows - size + 1, columns - size + 1)
-        parts = [products[:, i : i + inner[0], j : j + inner[1], i, j] for i in range(size) for j in range(size)]
+        parts = [products[:, i : i + inner[0], j : j + inner[1], i, j] for i, j in positions]
         return None, jax.nn.relu(sum(parts, bias)).astype(weight.dtype)
 
     return _in_chunks(chunk, x)[1]
@@ -179,9 +180,8 @@ def _transposed(matrix: Array) -> Array:
 
 def _back_matrix(weight: Array, stride: int) -> Array:
     """The weight with a row for each output channel, and a column for each position and channel of a block."""
-    matrix, size = _weight_to_matrix(weight, stride)
-    out = weight.shape[-1]
-    return matrix.reshape((-1, size * size, out)).transpose(2, 1, 0).reshape((out, -1))
+    positions, out = len(_positions(weight.shape[0], stride)), weight.shape[-1]
+    return _weight_to_matrix(weight, stride).reshape((-1, positions, out)).transpose(2, 1, 0).reshape((out, -1))
 
 
 def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
@@ -228,12 +228,12 @@ def _from_blocks(x: Array, stride: int) -> Array:
     return x.reshape((batch, rows * stride, columns * stride, -1))
 
 
-def _weight_to_matrix(weight: Array, stride: int) -> tuple[Array, int]:
-    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` and ``n = size / stride``, the positions along each axis."""
+def _weight_to_matrix(weight: Array, stride: int) -> Array:
+    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` with ``n = size / stride`` positions along each axis."""
     size, _, channels, out = weight.shape
     n = size // stride
     blocks = weight.reshape((n, stride, n, stride, channels, out)).transpose(1, 3, 4, 0, 2, 5)
-    return blocks.reshape((stride * stride * channels, n * n * out)), n
+    return blocks.reshape((stride * stride * channels, n * n * out))
 
 
 def _matrix_to_weight(matrix: Array, shape: tuple[int, ...], stride: int) -> Array:

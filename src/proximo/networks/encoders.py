@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
@@ -20,11 +21,12 @@ from proximo.spaces import (
     Box,
     Dict,
     Discrete,
-    LeafSpace,
     MultiBinary,
     MultiDiscrete,
     Space,
     Tuple,
+    components,
+    flatdim,
     tree,
 )
 from proximo.types import Observation
@@ -97,7 +99,7 @@ class NatureCNN(eqx.Module):
                 f"{MIN_IMAGE_SIZE}×{MIN_IMAGE_SIZE}; set encoder = mlp."
             )
         keys = jax.random.split(key, 4)
-        channels = int(np.prod([shape[axis] for axis in axes[2:]]))
+        channels = math.prod(shape[axis] for axis in axes[2:])
         layers = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))  # in channels, out channels, size, stride
         convolutions = tuple(ConvReLU.create(k, *layer) for k, layer in zip(keys, layers, strict=False))
         for _, _, size, stride in layers:
@@ -158,38 +160,33 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
     Raises:
         EnvError: ``encoder = nature_cnn`` without an image, or an image that is too small.
     """
-    if config.encoder == "nature_cnn" and not any(jax.tree.leaves(tree(_is_image, space))):
+    if config.encoder == "nature_cnn" and not any(
+        jax.tree.leaves(tree(lambda leaf: isinstance(leaf, Box) and leaf.is_image, space))
+    ):
         raise EnvError(f"encoder = nature_cnn reads uint8 images (as height, width, channels), not {space}: set encoder = mlp.")
     return _make(key, space, config)
 
 
 def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     if isinstance(space, Dict | Tuple):
-        spaces = tuple(part for _, part in space.spaces) if isinstance(space, Dict) else space.spaces
+        parts = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
         # A Dict with one part has the same weights as that part alone.
-        keys = jax.random.split(key, len(spaces)) if len(spaces) > 1 else [key]
-        names = [name for name, _ in space.spaces] if isinstance(space, Dict) else [""] * len(spaces)
+        keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.
         without_layers = dataclasses.replace(config, hidden_sizes=())
-        configs = [without_layers if name in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for name in names]
-        made = [_make(k, part, c) for k, part, c in zip(keys, spaces, configs, strict=True)]
-        encoders, features = zip(*made, strict=True)
-        return PartsEncoder(dict(zip(names, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
-    if isinstance(space, Box) and _is_image(space) and _is_encoded_by_cnn(space, config):
+        configs = [without_layers if where in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for where in parts]
+        encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
+        return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
+    if isinstance(space, Box) and space.is_image and _is_encoded_by_cnn(space, config):
         return NatureCNN.create(key, space.shape), 512
+    mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation)
+    features = (flatdim(space), *config.hidden_sizes)[-1]
     if isinstance(space, Discrete | MultiDiscrete):
-        nvec, start = ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
-        mlp = MLP.create(key, sum(nvec), config.hidden_sizes, config.activation)
-        return OneHotEncoder(mlp, nvec, start, len(space.shape)), (config.hidden_sizes or (sum(nvec),))[-1]
-    mlp = MLP.create(key, space.size, config.hidden_sizes, config.activation)
+        return OneHotEncoder(mlp, *components(space), len(space.shape)), features
     scale = 1.0 / 255.0 if isinstance(space, Box) and space.dtype == "uint8" else 1.0
     # Bits become -1 and 1, which are centered: with 0 and 1 a policy learns more slowly in its first updates.
     scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (scale, 0.0)
-    return VectorEncoder(mlp, len(space.shape), scale, shift), (config.hidden_sizes or (space.size,))[-1]
-
-
-def _is_image(space: LeafSpace) -> bool:
-    return isinstance(space, Box) and space.is_image
+    return VectorEncoder(mlp, len(space.shape), scale, shift), features
 
 
 def _is_encoded_by_cnn(space: Box, config: NetworkConfig) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ from proximo.distributions import (
 )
 from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 
 class Readout(eqx.Module):
@@ -62,15 +62,21 @@ class Readout(eqx.Module):
 
 ReadoutFunction = Callable[[Float[Array, "*batch features"]], Float[Array, "*batch out_size"]]
 """A ``Readout``, or a custom network in its place."""
+S = TypeVar("S", bound=ActionSpace)
 
 
-class ActorHead(eqx.Module):
+class ActorHead(eqx.Module, Generic[S]):
     """Makes the action distribution from features, draws its noise, and maps its samples to the action space."""
 
+    readout: ReadoutFunction
+    space: S = eqx.field(static=True)
+    mask_entries: ClassVar[int] = 0
+    """Entries of an action mask for each entry of ``features``; 0 if actions cannot be masked."""
+
     @property
-    @abc.abstractmethod
     def mask_size(self) -> int:
-        """Number of entries of an action mask; 0 if actions cannot be masked."""
+        """Number of entries of an action mask."""
+        return self.mask_entries * flatdim(self.space)
 
     @abc.abstractmethod
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
@@ -88,49 +94,38 @@ class ActorHead(eqx.Module):
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
         """Draw noise for ``Distribution.sample``, for a batch of ``shape``."""
 
-    @abc.abstractmethod
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """Map a sampled action to the action that the environment receives."""
+        return action.reshape((*action.shape[:-1], *self.space.shape))
 
-    @abc.abstractmethod
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
-        """A sampled action as ``action_features(space)`` numbers, choices one-hot: the policy may observe it at the next step."""
+        """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
+        return action.astype(float)
 
 
-class CategoricalHead(ActorHead):
+class CategoricalHead(ActorHead[Discrete]):
     """For Discrete actions. The mask has an entry for each choice."""
 
-    readout: ReadoutFunction
-    n: int = eqx.field(static=True)
-    start: int = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return self.n
+    mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch n"] | None) -> Categorical:
         logits = self.readout(features)
         return Categorical(logits if mask is None else mask_choices(logits, mask))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return Categorical.noise(key, shape, self.n)
+        return jax.random.gumbel(key, (*shape, self.space.n))
 
     def to_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
-        return action + self.start
+        return action + self.space.start
 
     def features(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch n"]:
-        return jax.nn.one_hot(action, self.n)
+        return jax.nn.one_hot(action, self.space.n)
 
 
-class ProductHead(ActorHead):
+class ProductHead(ActorHead[MultiDiscrete]):
     """For MultiDiscrete actions. Logits and mask entries are ordered component by component."""
 
-    readout: ReadoutFunction
-    space: MultiDiscrete = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return sum(self.space.nvec)
+    mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
         logits = self._components(self.readout(features), FORBIDDEN)
@@ -145,54 +140,42 @@ class ProductHead(ActorHead):
         return jnp.stack(padded, axis=-2)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch components n"]:
-        return ProductCategorical.noise(key, shape, self.space.size, max(self.space.nvec))
+        return jax.random.gumbel(key, (*shape, self.space.size, max(self.space.nvec)))
 
     def to_space(self, action: Int[Array, "*batch components"]) -> Int[Array, "..."]:
-        return (action + np.array(self.space.start, np.int32)).reshape((*action.shape[:-1], *self.space.shape))
+        return super().to_space(action + np.array(self.space.start, np.int32))
 
     def features(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch total"]:
-        return jnp.concatenate([jax.nn.one_hot(action[..., i], n) for i, n in enumerate(self.space.nvec)], axis=-1)
+        return one_hot(action, self.space.nvec)
 
 
-class BernoulliHead(ActorHead):
+def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
+    """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
+    return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
+
+
+class BernoulliHead(ActorHead[MultiBinary]):
     """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, whether it may be 1."""
 
-    readout: ReadoutFunction
-    space: MultiBinary = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return 2 * self.space.size
+    mask_entries = 2
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> Bernoulli:
         logits = self.readout(features)
         return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return Bernoulli.noise(key, shape, self.space.size)
-
-    def to_space(self, action: Int[Array, "*batch n"]) -> Int[Array, "..."]:
-        return action.reshape((*action.shape[:-1], *self.space.shape))
-
-    def features(self, action: Int[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        return action.astype(float)
+        return jax.random.logistic(key, (*shape, self.space.size))
 
 
-class GaussianHead(ActorHead):
+class GaussianHead(ActorHead[Box]):
     """For Box actions: the readout gives the means, and each component has a standard deviation that does not depend on the observation.
 
     Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (``mapping`` is ``"clip"`` or ``"tanh"``) and scales it to
     the bounds. The rollout stores the sample itself, and the ratio of probabilities is that of the samples: for tanh the Jacobian cancels.
     """
 
-    readout: ReadoutFunction
     log_std: Float[Array, "... n"]
-    space: Box = eqx.field(static=True)
     mapping: str = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return 0
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
         return self.distribution(self.readout(features), self.log_std)
@@ -208,20 +191,16 @@ class GaussianHead(ActorHead):
         return np.isfinite(low) & np.isfinite(high)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return Gaussian.noise(key, shape, self.space.size)
+        return jax.random.normal(key, (*shape, self.space.size))
 
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
-        action = action.reshape((*action.shape[:-1], *self.space.shape))
-        low, high = self.space.bounds()
-        bounded = self._bounded()
+        action = super().to_space(action)
+        (low, high), bounded = self.space.bounds(), self._bounded()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
-        half_range = np.where(bounded, np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0), 1.0) / 2
-        middle = np.where(bounded, np.where(bounded, low, 0.0) + half_range, 0.0)
-        scaled = middle.astype(np.float32) + half_range.astype(np.float32) * unit
+        least = np.where(bounded, low, -1.0)
+        half_range = (np.where(bounded, high, 1.0) - least) / 2
+        scaled = (least + half_range).astype(np.float32) + half_range.astype(np.float32) * unit
         return jnp.where(bounded, scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
-
-    def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        return action
 
 
 class VaryingHead(GaussianHead):
@@ -232,28 +211,21 @@ class VaryingHead(GaussianHead):
         return self.distribution(mean, jnp.clip(self.log_std + added, *LOG_STD_RANGE))
 
 
-class BetaHead(ActorHead):
+class BetaHead(ActorHead[Box]):
     """A Beta distribution for each component of a bounded Box, with both shapes ``1 + softplus(·)``: one peak, and no weight outside the bounds.
 
     Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017, section 4 (``distributions.Beta``).
     """
 
-    readout: ReadoutFunction
-    space: Box = eqx.field(static=True)
-
-    @property
-    def mask_size(self) -> int:
-        return 0
-
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:
         return Beta(*jnp.split(1.0 + jax.nn.softplus(self.readout(features)), 2, axis=-1))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
-        return Beta.noise(key, shape)
+        return jax.random.bits(key, (*shape, 2), "uint32")
 
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
         low, high = (bound.astype(np.float32) for bound in self.space.bounds())
-        return jnp.asarray(low) + (high - low) * action.reshape((*action.shape[:-1], *self.space.shape))
+        return jnp.asarray(low) + (high - low) * super().to_space(action)
 
     def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         return 2.0 * action - 1.0
@@ -283,13 +255,6 @@ CONTINUOUS_SETTINGS = ("sde_every", "state_dependent_std", "distribution", "acti
 """Settings that only Box actions use."""
 
 
-def action_features(space: ActionSpace) -> int:
-    """Number of features of one action, as ``ActorHead.features`` returns them."""
-    if isinstance(space, Discrete):
-        return space.n
-    return sum(space.nvec) if isinstance(space, MultiDiscrete) else space.size
-
-
 def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -311,11 +276,7 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
             raise EnvError(f"{name} = {_plain(value)} is for continuous actions (Box), not {space}: set it to {_plain(off)}.")
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.nvec)
-    return space.size * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
+    return flatdim(space) * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
@@ -333,7 +294,7 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
         EnvError: ``distribution = beta`` for an unbounded space, or gSDE with a custom actor.
     """
     if isinstance(space, Discrete):
-        return CategoricalHead(readout, space.n, space.start)
+        return CategoricalHead(readout, space)
     if isinstance(space, MultiDiscrete):
         return ProductHead(readout, space)
     if isinstance(space, MultiBinary):
@@ -347,10 +308,10 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
         head = VaryingHead if config.state_dependent_std else GaussianHead
-        return head(readout, log_std, space, config.action_mapping)
+        return head(readout, space, log_std, config.action_mapping)
     if not isinstance(readout, Readout):
         raise EnvError(
             f"sde_every = {config.sde_every} reads the features of the built-in actor: leave it out when the actor is custom."
         )
     log_std = jnp.tile(log_std, (readout.output.weight.shape[0], 1))
-    return StateDependentHead(readout, log_std, space, config.action_mapping, config.sde_every)
+    return StateDependentHead(readout, space, log_std, config.action_mapping, config.sde_every)

@@ -18,7 +18,7 @@ from proximo.networks.custom.head import CustomDistribution, CustomHead
 from proximo.networks.custom.module import describe_shape
 from proximo.networks.custom.networks import CustomCell
 from proximo.networks.torso import Torso
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, Space, zeros
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, Space, components, zeros
 
 STEPS, ENVS, DRAWS = 6, 3, 256
 TOLERANCE = 1e-3
@@ -135,7 +135,8 @@ def _random_observation(rng: np.random.Generator, space: Space, lead: tuple[int,
 
 def _check_distribution(head: CustomHead, space: ActionSpace) -> None:
     rng = np.random.default_rng(0)
-    distribution = CustomDistribution(jnp.asarray(rng.normal(size=(DRAWS, head.num_parameters)), jnp.float32), head.family)
+    shape = (DRAWS, head.family.module.num_parameters)
+    distribution = CustomDistribution(jnp.asarray(rng.normal(size=shape), jnp.float32), head.family)
     with custom_code_errors("distribution", ConfigError):
         action = distribution.sample(head.noise(jax.random.key(0), (DRAWS,)))
         numbers = {
@@ -173,12 +174,11 @@ def _contains(space: ActionSpace, action: np.ndarray) -> bool:
         low, high = space.bounds()
         slack = 1e-5 * np.where(np.isfinite(high - low), high - low, 1.0)
         return bool(((action >= low - slack) & (action <= high + slack)).all())
-    if isinstance(space, Discrete):
-        return bool(((action >= space.start) & (action < space.start + space.n)).all())
     if isinstance(space, MultiBinary):
         return bool(np.isin(action, (0, 1)).all())
-    flat, start = action.reshape((len(action), -1)), np.array(space.start)
-    return bool(((flat >= start) & (flat < start + np.array(space.nvec))).all())
+    nvec, start = map(np.array, components(space))
+    index = action.reshape((len(action), -1)) - start
+    return bool(((index >= 0) & (index < nvec)).all())
 
 
 def _is_floating(x: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,9 +13,9 @@ from jaxtyping import Array, Float, Key, Shaped, UInt32
 from proximo.config.custom import Custom
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
-from proximo.networks.custom.module import CustomModule, describe_shape, make_module, output_shape, vmap_leading
-from proximo.networks.heads import ActorHead, ReadoutFunction
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary
+from proximo.networks.custom.module import CustomModule, describe_shape, is_array, make_module, output_shape, vmap_leading
+from proximo.networks.heads import ActorHead, one_hot
+from proximo.spaces import ActionSpace, Box, MultiBinary, components
 
 METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
 
@@ -34,39 +36,27 @@ class CustomDistribution(Distribution):
         def sample_one(parameters: Array, data: Array) -> Array:
             return self.family.module.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
 
-        return vmap_leading(sample_one, self._ndim, self.parameters, noise)
+        return self._each(sample_one, noise)
 
     def mode(self) -> Shaped[Array, "..."]:
-        return vmap_leading(self.family.module.mode, self._ndim, self.parameters)
+        return self._each(self.family.module.mode)
 
     def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch"]:
-        return vmap_leading(self.family.module.log_prob, self._ndim, self.parameters, action)
+        return self._each(self.family.module.log_prob, action)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        return vmap_leading(self.family.module.entropy, self._ndim, self.parameters)
+        return self._each(self.family.module.entropy)
 
-    @property
-    def _ndim(self) -> int:
-        return self.parameters.ndim - 1
+    def _each(self, function: Callable[..., Array], *arrays: Array) -> Array:
+        return vmap_leading(function, self.parameters.ndim - 1, self.parameters, *arrays)
 
 
-class CustomHead(ActorHead):
+class CustomHead(ActorHead[ActionSpace]):
     """Reads the parameters from a readout and samples from a custom family. It does not support action masks."""
 
-    readout: ReadoutFunction
     family: CustomModule
-    space: ActionSpace = eqx.field(static=True)
     action_ndim: int = eqx.field(static=True)
     """Number of axes of one sampled action."""
-
-    @property
-    def mask_size(self) -> int:
-        return 0
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of parameters of the distribution of one action."""
-        return int(self.family.module.num_parameters)
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> CustomDistribution:
         return CustomDistribution(self.readout(features), self.family)
@@ -82,10 +72,8 @@ class CustomHead(ActorHead):
         taken = self.to_space(action).reshape((*lead, -1))
         if isinstance(self.space, Box | MultiBinary):
             return taken.astype(float)
-        nvec, start = (
-            ((self.space.n,), (self.space.start,)) if isinstance(self.space, Discrete) else (self.space.nvec, self.space.start)
-        )
-        return jnp.concatenate([jax.nn.one_hot(taken[..., i] - start[i], n) for i, n in enumerate(nvec)], axis=-1)
+        nvec, start = components(self.space)
+        return one_hot(taken - np.array(start), nvec)
 
 
 def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, int, int]:
@@ -110,21 +98,21 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
     count = int(count)
     parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    sampled = output_shape(family, "sample(parameters, key)", lambda f, p, k: f.sample(p, k), parameters, key)
-    mode = output_shape(family, "mode(parameters)", lambda f, p: f.mode(p), parameters)
-    if not isinstance(sampled, jax.ShapeDtypeStruct) or describe_shape(sampled) != describe_shape(mode):
+    sampled = output_shape(family, "sample(parameters, key)", "sample", parameters, key)
+    mode = output_shape(family, "mode(parameters)", "mode", parameters)
+    if not is_array(sampled) or describe_shape(sampled) != describe_shape(mode):
         raise ConfigError(
             f"distribution: sample gives {describe_shape(sampled)} and mode {describe_shape(mode)}: expected one array of the same shape and "
             "type from both."
         )
     for name, arguments in (("log_prob", (parameters, sampled)), ("entropy", (parameters,))):
-        shape = output_shape(family, name, lambda f, *a, name=name: getattr(f, name)(*a), *arguments)
-        if not isinstance(shape, jax.ShapeDtypeStruct) or shape.shape or not jnp.issubdtype(shape.dtype, jnp.floating):
+        shape = output_shape(family, name, name, *arguments)
+        if not is_array(shape, floating=True) or shape.shape:
             raise ConfigError(
                 f"distribution: {name} gives {describe_shape(shape)}, expected one floating-point number, summed over the components."
             )
-    taken = output_shape(family, "to_space(action)", lambda f, a: f.to_space(a), sampled)
-    if not isinstance(taken, jax.ShapeDtypeStruct) or taken.shape != space.shape:
+    taken = output_shape(family, "to_space(action)", "to_space", sampled)
+    if not is_array(taken) or taken.shape != space.shape:
         raise ConfigError(
             f"distribution: to_space gives {describe_shape(taken)}, expected an action of {space}, of shape {space.shape}."
         )

@@ -117,15 +117,13 @@ def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *ar
     return CustomModule.wrap(setting, made)
 
 
-def output_shape(
-    custom: CustomModule, call: str, function: Callable[..., Any], *examples: PyTree
-) -> PyTree[jax.ShapeDtypeStruct]:
-    """Shapes of ``function(module, *examples)``, without computing it.
+def output_shape(custom: CustomModule, call: str, method: str, *examples: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
+    """Shapes of what a method returns, without computing it.
 
     Args:
         custom: The wrapped module.
         call: The call in words, for error messages.
-        function: Called with the user's object and ``examples``.
+        method: Name of the method.
         *examples: Arrays or shapes of the inputs.
 
     Returns:
@@ -135,7 +133,12 @@ def output_shape(
         ConfigError: The user's code raises.
     """
     with custom_code_errors(f"{custom.setting}: {call}", ConfigError):
-        return jax.eval_shape(lambda custom, *examples: function(custom.module, *examples), custom, *examples)
+        return jax.eval_shape(lambda custom, *examples: getattr(custom.module, method)(*examples), custom, *examples)
+
+
+def is_array(shape: PyTree, *, floating: bool = False) -> bool:
+    """Whether a result of ``output_shape`` is one array, with ``floating`` one of floating-point numbers."""
+    return isinstance(shape, jax.ShapeDtypeStruct) and (not floating or jnp.issubdtype(shape.dtype, jnp.floating))
 
 
 def vector_size(custom: CustomModule, call: str, shape: PyTree, expected: int | None = None) -> int:
@@ -153,8 +156,7 @@ def vector_size(custom: CustomModule, call: str, shape: PyTree, expected: int | 
     Raises:
         ConfigError: The output is not one vector, not floating-point, or of another length.
     """
-    is_vector = isinstance(shape, jax.ShapeDtypeStruct) and jnp.issubdtype(shape.dtype, jnp.floating) and shape.ndim == 1
-    if not is_vector or expected not in (None, shape.shape[0]):
+    if not is_array(shape, floating=True) or shape.ndim != 1 or expected not in (None, shape.shape[0]):
         size = "" if expected is None else f"{expected} "
         raise ConfigError(
             f"{custom.setting}: {call} gives {describe_shape(shape)}, expected a vector of {size}floating-point numbers: it is called for one "
@@ -169,7 +171,7 @@ def check_scalar(custom: CustomModule, call: str, shape: PyTree) -> None:
     Raises:
         ConfigError: It is not.
     """
-    if isinstance(shape, jax.ShapeDtypeStruct) and shape.shape == ():
+    if is_array(shape) and shape.shape == ():
         shape = jax.ShapeDtypeStruct((1,), shape.dtype)
     vector_size(custom, call, shape, 1)
 

@@ -142,8 +142,7 @@ def make_custom_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig
     """
     custom = make_module("encoder", config.encoder, ("__call__",), key, space)
     call = f"encoder(observation of {space})"
-    features = vector_size(custom, call, output_shape(custom, call, lambda encoder, x: encoder(x), zeros(space, ())))
-    return _encoder(custom, space), features
+    return _encoder(custom, space), vector_size(custom, call, output_shape(custom, call, "__call__", zeros(space, ())))
 
 
 def make_custom_memory(key: Key[Array, ""], features: int, config: NetworkConfig) -> tuple[CustomCell, int]:
@@ -184,7 +183,7 @@ def make_custom_readout(name: str, key: Key[Array, ""], features: int, count: in
     sizes = (features, count) if name == "actor" else (features,)
     custom = make_module(name, getattr(config, name), ("__call__",), key, *sizes)
     call = f"{name}({features} features)"
-    shape = output_shape(custom, call, lambda readout, x: readout(x), jnp.zeros(features))
+    shape = output_shape(custom, call, "__call__", jnp.zeros(features))
     if name == "actor":
         vector_size(custom, call, shape, count)
     else:
@@ -221,7 +220,7 @@ def make_custom_actor_critic(
         if not callable(custom.module):
             raise ConfigError(f"actor_critic = {config.actor_critic} gave {type(custom.module).__name__}, which lacks __call__.")
         encoder, cell = _encoder(custom, space), NoMemory()
-        out = output_shape(custom, f"actor_critic(observation of {space})", lambda network, x: network(x), zeros(space, ()))
+        out = output_shape(custom, f"actor_critic(observation of {space})", "__call__", zeros(space, ()))
         if not isinstance(out, tuple) or len(out) != 2:
             raise ConfigError(f"actor_critic: it gives {describe_shape(out)}, expected two arrays (parameters, value).")
     vector_size(custom, "its first output, the parameters of the distribution,", out[0], count)
@@ -239,8 +238,8 @@ def _entry_names(space: Space) -> tuple[str, ...] | None:
 
 def _step_outputs(custom: CustomModule, x: PyTree, count: int) -> tuple[PyTree, ...]:
     """Shapes of the ``count`` outputs of ``step(init(), x)`` after the state. The new state must have the shapes of the old one."""
-    state = output_shape(custom, "init()", lambda memory: memory.init())
-    stepped = output_shape(custom, "step(state, x)", lambda memory, s, x: memory.step(s, x), state, x)
+    state = output_shape(custom, "init()", "init")
+    stepped = output_shape(custom, "step(state, x)", "step", state, x)
     if not isinstance(stepped, tuple) or len(stepped) != 1 + count:
         expected = "(state, features)" if count == 1 else "(state, parameters, value)"
         raise ConfigError(f"{custom.setting}: step(state, x) gives {describe_shape(stepped)}, expected {expected}.")

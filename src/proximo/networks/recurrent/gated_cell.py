@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ class GatedCell(MemoryCell):
     ``retention_bias`` and ``init``; ``gated_scan`` computes the recurrence and its gradient.
     """
 
+    num_gates: ClassVar[int]
+    """Number of projections of ``H`` units that the cell reads."""
     input: Linear
     """Projects the inputs to ``G`` numbers."""
     recurrent: Linear
@@ -45,23 +47,17 @@ class GatedCell(MemoryCell):
 
         Source of the chrono initialization: Tallec & Ollivier 2018, arXiv:1804.11188, section 2.
         """
-        gates = cls.num_gates()
-        keys = jax.random.split(key, (2, gates))
+        keys = jax.random.split(key, (2, cls.num_gates))
 
         def stacked(keys: Key[Array, " gates"], inputs: int, bias: Float[Array, " G"]) -> Linear:
             weights = [Linear.create(k, inputs, size, gain=1.0).weight for k in keys]
             return Linear(jnp.concatenate(weights, axis=1), bias)
 
-        bias = jnp.zeros(gates * size)
+        bias = jnp.zeros(cls.num_gates * size)
         if horizon:
             steps = jax.random.uniform(jax.random.fold_in(key, TIMESCALE_FOLD), (size,), minval=2.0, maxval=float(horizon))
             bias = cls.retention_bias(jnp.log(steps - 1.0))  # each step keeps 1 - 1 / steps of the state
         return cls(stacked(keys[0], in_size, bias), stacked(keys[1], size, jnp.zeros_like(bias)))
-
-    @staticmethod
-    @abc.abstractmethod
-    def num_gates() -> int:
-        """Number of projections of ``H`` units that the cell reads."""
 
     @staticmethod
     @abc.abstractmethod
@@ -88,7 +84,7 @@ class GatedCell(MemoryCell):
         return self.recurrent.weight.shape[0]
 
     def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
-        state = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)
+        state, _ = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)
         return state, hidden(state)
 
     def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:

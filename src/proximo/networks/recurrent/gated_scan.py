@@ -50,7 +50,9 @@ def _apply_gates(gates: Gates, x: Array, h_projected: Array, state: State, valid
     return select(valid, gates(x, h_projected, state), state)
 
 
-def recur_step(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> State:
+def recur_step(
+    gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
+) -> tuple[State, Array]:
     """One step: reset at episode starts, project the hidden state, apply the gates.
 
     Args:
@@ -63,24 +65,11 @@ def recur_step(gates: Gates, weight: Array, bias: Array, state: State, x: Array,
         valid: False on padding steps.
 
     Returns:
-        The state after the step.
+        The state after the step, and the projected hidden state ``[N, G]``.
     """
     state = select(episode_start, _zeros_like(state), state)
-    return _apply_gates(gates, x, hidden(state) @ weight + bias, state, valid)
-
-
-def _forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> tuple:
-    """The last state, the states after all steps, and the projected hidden states."""
-
-    def step(state: State, inputs: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
-        x_t, start_t, valid_t = inputs
-        state = select(start_t, _zeros_like(state), state)
-        h_projected = hidden(state) @ weight + bias
-        state = _apply_gates(gates, x_t, h_projected, state, valid_t)
-        return state, (state, h_projected)
-
-    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid), unroll=_unroll(state))
-    return last, states, h_projected
+    h_projected = hidden(state) @ weight + bias
+    return _apply_gates(gates, x, h_projected, state, valid), h_projected
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -107,12 +96,15 @@ def recur(
     Returns:
         The state after the last step, and the hidden part of the state after each step.
     """
-    last, states, _ = _forward(gates, weight, bias, state, x, episode_start, valid)
-    return last, hidden(states)
+    return _recur_forward(gates, weight, bias, state, x, episode_start, valid)[0]
 
 
 def _recur_forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> tuple:
-    last, states, h_projected = _forward(gates, weight, bias, state, x, episode_start, valid)
+    def step(state: State, inputs: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
+        state, h_projected = recur_step(gates, weight, bias, state, *inputs)
+        return state, (state, h_projected)
+
+    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid), unroll=_unroll(state))
     return (last, hidden(states)), (weight, state, states, h_projected, x, episode_start, valid)
 
 

@@ -16,9 +16,7 @@ class GRU(GatedCell):
     Source: Cho et al. 2014, arXiv:1406.1078, section 2.3.
     """
 
-    @staticmethod
-    def num_gates() -> int:
-        return 3
+    num_gates = 3
 
     @staticmethod
     def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:

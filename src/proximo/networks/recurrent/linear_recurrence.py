@@ -95,7 +95,8 @@ class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
     ``u = W x``; the recurrence reads ``norm(u)``; the output is ``u`` plus a gated linear unit of what is read from the state. A subclass writes
-    ``create``, ``coefficients``, ``read``, ``pack``, ``unpack`` and ``init``.
+    ``create`` and ``coefficients``. A subclass whose output or stored state is not ``h`` itself also writes ``read``, or ``pack``, ``unpack``
+    and ``init``.
 
     Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
     """
@@ -120,27 +121,22 @@ class LinearRecurrence(MemoryCell):
             ``decay`` and ``drive`` of each step.
         """
 
-    @abc.abstractmethod
-    def read(self, h: Inexact[Array, "*batch S"], u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-        """Read ``H`` numbers from the state.
-
-        Args:
-            h: The state after each step.
-            u: Normalized inputs.
-
-        Returns:
-            The inputs of the gated linear unit.
-        """
+    def read(self, h: Any, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+        """Read the ``H`` inputs of the gated linear unit from the state ``h`` after each step and the normalized inputs ``u``."""
+        return h
 
     @staticmethod
-    @abc.abstractmethod
-    def pack(h: Inexact[Array, "*batch S"]) -> Float[Array, "*batch ..."]:
+    def pack(h: Any) -> Any:
         """The state as real numbers, as it is stored in rollouts."""
+        return h
 
     @staticmethod
-    @abc.abstractmethod
-    def unpack(state: Float[Array, "*batch ..."]) -> Inexact[Array, "*batch S"]:
+    def unpack(state: Any) -> Any:
         """The inverse of ``pack``."""
+        return state
+
+    def init(self, batch: int) -> Float[Array, "N ..."]:
+        return jnp.zeros((batch, self.size), self.input.weight.dtype)
 
     @property
     def size(self) -> int:

@@ -20,9 +20,7 @@ class LSTM(GatedCell):
     gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration of recurrent network architectures", section 2.2, for its bias.
     """
 
-    @staticmethod
-    def num_gates() -> int:
-        return 4
+    num_gates = 4
 
     @staticmethod
     def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:

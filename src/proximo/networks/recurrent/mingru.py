@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -47,20 +45,6 @@ class MinGRU(LinearRecurrence):
             candidate=Linear.create(key_candidate, size, size, gain=1.0),
         )
 
-    def init(self, batch: int) -> Float[Array, "N H"]:
-        return jnp.zeros((batch, self.size), self.input.weight.dtype)
-
     def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Array, Array]:
         z = jax.nn.sigmoid(self.gate(u))
         return 1.0 - z, z * self.candidate(u)
-
-    def read(self, h: Array, u: Array) -> Array:
-        return h
-
-    @staticmethod
-    def pack(h: Any) -> Any:
-        return h
-
-    @staticmethod
-    def unpack(state: Any) -> Any:
-        return state
