@@ -98,7 +98,7 @@ def test_a_line_of_json_for_each_episode_adds_up_to_the_figures(runs, tmp_path, 
 
 @pytest.mark.parametrize("place", [".", "nowhere/lines.jsonl"])
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_played(runs, tmp_path, capsys, monkeypatch, place):
-    monkeypatch.setattr("proximo.cli.eval._judged", lambda *_: pytest.fail("played"))
+    monkeypatch.setattr("proximo.cli.eval._evaluated", lambda *_: pytest.fail("played"))
     assert main(["eval", "r", "--episodes-file", str(tmp_path / place)]) == 2
     assert "expected a file in a folder that exists" in capsys.readouterr().err
 
