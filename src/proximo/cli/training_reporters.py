@@ -152,9 +152,7 @@ class LineReporter(QuietReporter):
 class LiveReporter(LiveDisplay, LineReporter):
     """Shows a table on a terminal, redrawn in place."""
 
-    def __init__(self, console: Console, answer: int | None = None):
-        super().__init__(console, answer)
-        self._state = "compiling…"
+    _state = "compiling…"
 
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         super().started(config, run_dirs, facts)

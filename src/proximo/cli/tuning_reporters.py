@@ -97,9 +97,7 @@ class LineReporter(QuietReporter):
 class LiveReporter(LiveDisplay, LineReporter):
     """Shows a line for each trial on a terminal, and a live line for the trials in training."""
 
-    def __init__(self, console: Console, answer: int | None = None):
-        super().__init__(console, answer)
-        self._batch, self._share = "", 0.0
+    _batch, _share = "", 0.0
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
         super().started(folder, plan, trials, shaping)
