@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -56,7 +57,9 @@ def check(env: Any, observations: list[Any]) -> list[Finding]:
         ]
     if any(differs_in_width(env.observation_space, observation) for observation in observations):
         # Gymnasium rejects float64 for float32; a network accepts both.
-        env = gym.wrappers.DtypeObservation(env, env.observation_space.dtype)
+        env = gym.wrappers.TransformObservation(
+            env, partial(np.asarray, dtype=env.observation_space.dtype), env.observation_space
+        )
     stopped = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -70,25 +70,23 @@ class LineReporter(QuietReporter):
 
     def line(self, trial: Record, best: Record | None, seconds_left: float | None) -> str:
         """The trial, the best score so far, and the time left."""
-        name = "base" if trial.number == 0 else f"trial {trial.number}"
+        name = trial.name.removeprefix("the ")
         reached = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}[
             trial.state
         ]
         parts = [f"{name:<10} {reached}"]
         if best is not None:
-            parts.append(f"best {number(best.score)} ({'base' if best.number == 0 else f'trial {best.number}'})")
+            parts.append(f"best {number(best.score)} ({best.name.removeprefix('the ')})")
         parts.append(f"{self.over} of {self.total} finished")
         if seconds_left is not None:
             parts.append(f"{duration(seconds_left)} left")
         return " · ".join(parts)
 
     def final_round(self, trial: Record, seeds: int) -> None:
-        name = "the base" if trial.number == 0 else f"trial {trial.number}"
-        self.console.print(f"final round: {name} on {seeds} other seeds", markup=False)
+        self.console.print(f"final round: {trial.name} on {seeds} other seeds", markup=False)
 
     def test(self, trial: Record, seeds: int) -> None:
-        name = "the base" if trial.number == 0 else f"trial {trial.number}"
-        self.console.print(f"test: {name}, the winner, on {seeds} test seeds", markup=False)
+        self.console.print(f"test: {trial.name}, the winner, on {seeds} test seeds", markup=False)
 
     def stopping(self) -> None:
         self.console.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
@@ -137,14 +135,14 @@ def print_result(result: TuneResult) -> None:
         return
     counts = {state: sum(t.state == state for t in result.trials) for state in ("done", "pruned", "failed")}
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    for name, trial in (("base", base), (f"trial {best.number}", best)):
+    for name, trial in (("base", base), (best.name, best)):
         if trial is best or best.number:
             others = f", {number(trial.final_score)} on {len(trial.final)} seeds of the final round" if trial.final else ""
             tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
             print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
     if best.test:
         print("Report the score on the test seeds: no choice depends on them.")
-    elif best.test_failed:
+    elif best.test == []:
         print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
     elif counts["done"] > 1:
         print(f"The winner was not tested on other seeds: its score is the highest of {counts['done']} and too high on average.")
