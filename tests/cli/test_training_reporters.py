@@ -13,6 +13,7 @@ from rich.console import Console
 
 from commands import SMALL
 from proximo.cli import training_reporters as module
+from proximo.cli.console_reporters import NO_SCREEN
 from proximo.cli.training_reporters import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
 from proximo.training.seed_run import Result
@@ -272,7 +273,7 @@ def test_the_table_is_cleared_and_the_cursor_shown_when_training_fails(clock):
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1
 
 
-VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", *module.NO_SCREEN)
+VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", *NO_SCREEN)
 CURSOR_UP, COLOUR = "\x1b[1A", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 
 

@@ -70,9 +70,9 @@ def test_a_terminal_has_a_line_for_every_trial_and_shows_the_batch():
     with reporter:
         reporter.started(Path("s"), PLAN, [], set())
         reporter.batch([0, 1, 2], {"num_steps": 64})
-        assert "trials 0–2 (num_steps 64): compiling…" in reporter._status().plain
+        assert "trials 0–2 (num_steps 64): compiling…" in reporter.display().plain
         reporter.advanced(0.25)
-        assert reporter._status().plain.endswith(": 25%")
+        assert reporter.display().plain.endswith(": 25%")
         base = trial(0, 1.0)
         for n in range(3):
             reporter.finished(trial(n, 0.5), base, 10.0)

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ import pytest
 
 from proximo.errors import ConfigError, EnvError
 from proximo.export import ParityError, export, folder, latency, parity
-from proximo.export.policy_function import PolicyFunction, noise_family
+from proximo.export.policy_function import PolicyFunction
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
 import toys
@@ -202,4 +203,4 @@ def test_unknown_noise_of_a_custom_head_raises():
         pass
 
     with pytest.raises(ConfigError, match="--stochastic: the noise of Stranger is unknown"):
-        noise_family(Stranger())
+        PolicyFunction.noise_family(SimpleNamespace(actor_critic=SimpleNamespace(actor=Stranger())))

@@ -18,7 +18,7 @@ from proximo.tune.api import TuneResult
 from proximo.tune.pictures import MIN_TRIALS, draw_importance, draw_pictures, importance
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of, finalists
-from proximo.tune.result import changes, settings_of, summary, write_preset, write_tables
+from proximo.tune.result import changes, summary, write_preset, write_tables
 from proximo.tune.study import Study
 from proximo.tune.trial import TrialResult
 
@@ -42,7 +42,7 @@ def trials():
 def test_the_winner_is_that_of_the_final_round():
     t = trials()
     assert best_of(t).number == 1
-    without = [Record(**{**vars(x), "final": []}) for x in t]
+    without = [Record(**{**vars(x), "final": None}) for x in t]
     assert best_of(without).number == 4
     only_base = [t[0], *without[1:]]
     assert best_of(only_base).number == 4, "a final round that only the base was in decides nothing"
@@ -54,7 +54,7 @@ def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_o
     """Its seeds have 2 and 4; trial 4 had 5.5, and has 4.1 in the final round."""
     t = trials()
     assert [x.number for x in finalists(t, 1)] == [4]
-    t[0] = Record(0, "done", BASE, 3.0, [2.0, 4.2], final=[])
+    t[0] = Record(0, "done", BASE, 3.0, [2.0, 4.2])
     assert [x.number for x in finalists(t, 1)] == [4, 0]
     assert [x.number for x in finalists(t, 2)] == [4, 1], "trial 1 has 4.6 there"
     assert [x.number for x in finalists([Record(0, "failed", BASE, None), *t[1:]], 1)] == [4]
@@ -62,7 +62,7 @@ def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_o
 
 def test_trial_that_failed_in_the_final_round_cannot_win():
     t = trials()
-    t[4] = Record(4, "done", BASE, 5.5, [5.5, 5.5], final_failed=True)
+    t[4] = Record(4, "done", BASE, 5.5, [5.5, 5.5], final=[])
     t[1] = Record(1, "done", WIN, 5.0, [5.0, 5.0])
     t[0] = Record(0, "done", BASE, 3.0, [2.0, 3.0])
     assert best_of(t).number == 1
@@ -126,7 +126,7 @@ def test_winner_that_fails_on_its_test_seeds_is_reported(noisy, tmp_path, monkey
     monkeypatch.setattr(Noisy, "failing", noisy.test_seeds[0])
     found = searched(tmp_path / "s", noisy).trials
     best = best_of(found)
-    assert (best.test, best.test_failed) == ([], True)
+    assert best.test == []
     write_tables(tmp_path, noisy, found)
     tuning_reporters.print_result(TuneResult(tmp_path, noisy, found, best, tmp_path / "preset.yaml"))
     assert "The winner failed on its test seeds" in capsys.readouterr().out
@@ -141,7 +141,7 @@ def test_the_preset_gives_back_the_settings_of_the_trial_exactly(tmp_path, env):
     path = tmp_path / "preset.yaml"
     write_preset(path, tmp_path, p, trials(), trials()[1])
     read = make_config(file=path)
-    expected = settings_of(p, trials()[1])
+    expected = p.config(1, trials()[1].settings)
     assert (read.env, read.ppo, read.network) == (expected.env, expected.ppo, expected.network)
     assert read.ppo.learning_rate.text == "linear(0.001234, 0)"
     assert read.network.hidden_sizes == (16, 16)

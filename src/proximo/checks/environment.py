@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -35,18 +33,9 @@ def check_environment(
     if not isinstance(env, GymnasiumEnvironment):
         return jax_environment.check(env, env_id, limit, on_check)
     findings: list[Finding] = []
-    for exists, check in (
-        (env.make is not None, gymnasium_environment.check),
-        (env.make_vector is not None, vector_environment.check),
-    ):
-        if exists:
-            findings += _with_faults(check, env, num_envs)
+    for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
+        try:
+            findings += check(env, num_envs) if make is not None else []
+        except (ProximoError, EnvironmentFault) as fault:  # raised outside of a single check
+            findings.append(error("steps", str(fault).splitlines()[0]))
     return findings
-
-
-def _with_faults(check: Any, env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
-    """The findings of ``check``, or one error if the environment raised outside of a single check."""
-    try:
-        return check(env, num_envs)
-    except (ProximoError, EnvironmentFault) as fault:
-        return [error("steps", str(fault).splitlines()[0])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -35,15 +36,6 @@ IGNORED_WARNINGS = (
 _COLORS = re.compile(r"\x1b\[\d+m")
 
 
-class DeclaredType(gym.ObservationWrapper):
-    """Converts observations to the type of their Box if only the width differs. Gymnasium rejects float64 for float32; a network
-    accepts both."""
-
-    def observation(self, observation: Any) -> Any:
-        """Convert to the declared type."""
-        return np.asarray(observation, self.observation_space.dtype)
-
-
 def without_wrappers(env: Any) -> Any:
     """``env`` without the wrappers that proximo and ``gymnasium.make`` add."""
     while isinstance(env, IGNORED_WRAPPERS):
@@ -64,7 +56,10 @@ def check(env: Any, observations: list[Any]) -> list[Finding]:
             ok(NAME, "Skipped: Gymnasium's checker accepts only subclasses of gymnasium.Env, which training does not require.")
         ]
     if any(differs_in_width(env.observation_space, observation) for observation in observations):
-        env = DeclaredType(env)
+        # Gymnasium rejects float64 for float32; a network accepts both.
+        env = gym.wrappers.TransformObservation(
+            env, partial(np.asarray, dtype=env.observation_space.dtype), env.observation_space
+        )
     stopped = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -29,14 +29,12 @@ def check(env: JaxEnvironment, env_id: str, limit: int = 0, on_check: OnCheck = 
     Returns:
         The findings. If the environment cannot be traced or has side effects, the remaining checks are skipped.
     """
-    on_check("tracing")
-    findings = [check_tracing(env, env_id)]
-    if findings[-1].level == "error":
-        return findings
-    on_check("side effects")
-    findings.append(run_check("side effects", lambda: check_side_effects(env, env_id)))
-    if findings[-1].level == "error":
-        return findings
+    findings: list[Finding] = []
+    for name, function in (("tracing", check_tracing), ("side effects", check_side_effects)):
+        on_check(name)
+        findings.append(run_check(name, functools.partial(function, env, env_id)))
+        if findings[-1].level == "error":
+            return findings
     compiled = compiled_episode(env)
     for name, function in (("jit", check_jit), ("vmap", check_vmap), ("keys", check_keys)):
         on_check(name)

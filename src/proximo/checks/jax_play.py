@@ -16,7 +16,7 @@ from proximo.checks.action_mask import check_action_mask, is_acted_on
 from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, run_check
 from proximo.checks.random_action import action_of
-from proximo.checks.random_play import Episode
+from proximo.checks.random_play import episodes_in
 from proximo.checks.ranges import check_ranges
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
@@ -53,15 +53,14 @@ def check_play(env: JaxEnvironment, env_id: str, limit: int, on_check: OnCheck) 
         while True:
             flags.append(ends)
             steps += STEPS
-            ended = _episodes(*(np.concatenate(part) for part in zip(*flags, strict=True)))
+            ended = episodes_in(*(np.concatenate(part) for part in zip(*flags, strict=True)))
             out_of_time = time.perf_counter() - started > END_SECONDS
             if ended or limit or out_of_time or len(flags) == MAX_CALLS:
                 break
             carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
     space = from_any(env.observation_space, "observation")
-    both = zip(jax.tree.leaves(reset_observation), jax.tree.leaves(seen), strict=True)
-    flat = [np.concatenate([first, later.reshape(-1, *later.shape[2:])]) for first, later in both]
-    numbers = run_check("numbers", lambda: _numbers(flat, reward, space, env_id))
+    flat = flat_observations(reset_observation, seen)
+    numbers = run_check("numbers", lambda: check_numbers(flat, reward, space, env_id))
     if numbers.level == "error":
         return [numbers]
     return [
@@ -96,17 +95,13 @@ def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array,
     return one
 
 
-def _episodes(terminated: np.ndarray, truncated: np.ndarray) -> list[Episode]:
-    ended = []
-    for column in range(terminated.shape[1]):
-        before = -1
-        for t in np.flatnonzero(terminated[:, column] | truncated[:, column]):
-            ended.append(Episode(int(t) - before, bool(terminated[t, column]), bool(truncated[t, column])))
-            before = int(t)
-    return ended
+def flat_observations(first: PyTree, later: PyTree) -> list[np.ndarray]:
+    """The leaves of the observations of a reset, ``[N, ...]``, and of steps, ``[T, N, ...]``, as ``[(T + 1) * N, ...]``."""
+    both = zip(jax.tree.leaves(first), jax.tree.leaves(later), strict=True)
+    return [np.concatenate([a, b.reshape(-1, *b.shape[2:])]) for a, b in both]
 
 
-def _numbers(observations: list[np.ndarray], reward: np.ndarray, space: Space, env_id: str) -> str:
+def check_numbers(observations: list[np.ndarray], reward: np.ndarray, space: Space, env_id: str) -> str:
     """Raise ``EnvError`` if a number is not finite, or an observation is not a member of its space."""
     bad = np.argwhere(~np.isfinite(reward))
     if len(bad):

@@ -8,18 +8,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from proximo.checks.gymnasium_environment import make_one
 from proximo.checks.interface import check_interface
+from proximo.checks.jax_play import check_numbers, flat_observations
 from proximo.checks.jax_transforms import TRACE_FIX
 from proximo.checks.random_action import action_of
 from proximo.checks.random_play import Transition, first_difference, play
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves, unflatten
-from proximo.envs.gymnasium.transition_checks import check_observation
+from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
 from proximo.spaces import from_any
@@ -95,11 +94,5 @@ def _check_jax(env: JaxEnvironment, env_id: str) -> list[str]:
 
     with custom_code_errors(env_id):
         first, (later, reward) = jax.device_get(jax.jit(run)(jax.random.key(0)))
-    space = from_any(env.observation_space, "observation")
-    expected = leaves(space)
-    parts = [np.concatenate([a, b[:, 0]]) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(later), strict=True)]
-    for number, one in enumerate(zip(*parts, strict=True)):
-        check_observation(unflatten(space, one), expected, f"{env_id} in transition {number} of a random play")
-    if not np.isfinite(reward).all():
-        raise EnvError(f"{env_id}.step gave the reward {reward[~np.isfinite(reward)][0]}: expected a finite number.")
+    check_numbers(flat_observations(first, later), reward, from_any(env.observation_space, "observation"), env_id)
     return []

@@ -101,12 +101,25 @@ def _equal(a: Any, b: Any) -> bool:
 
 def episodes_of(played: list[Transition]) -> list[Episode]:
     """The episodes that ended in a play."""
-    ended, length = [], 0
-    for transition in played:
-        length = 0 if transition.episode_start else length + 1
-        terminated, truncated = bool(np.any(transition.terminated)), bool(np.any(transition.truncated))
-        if not transition.episode_start and (terminated or truncated):
-            ended.append(Episode(length, terminated, truncated))
+    names = ("terminated", "truncated", "episode_start")
+    return episodes_in(*(np.array([[bool(np.any(getattr(t, name)))] for t in played]) for name in names))
+
+
+def episodes_in(terminated: np.ndarray, truncated: np.ndarray, padding: np.ndarray | None = None) -> list[Episode]:
+    """The episodes that ended.
+
+    Args:
+        terminated: ``[T, N]``, whether a step terminated its episode.
+        truncated: ``[T, N]``, whether a step truncated its episode.
+        padding: ``[T, N]``, rows that are not steps of an episode. None if all are.
+    """
+    ended = []
+    steps = np.cumsum(np.ones_like(terminated) if padding is None else ~padding, axis=0)
+    for column in range(terminated.shape[1]):
+        before = 0
+        for t in np.flatnonzero(terminated[:, column] | truncated[:, column]):
+            ended.append(Episode(int(steps[t, column]) - before, bool(terminated[t, column]), bool(truncated[t, column])))
+            before = int(steps[t, column])
     return ended
 
 
@@ -144,16 +157,7 @@ class Streams:
 
     def episodes(self) -> list[Episode]:
         """The episodes that ended."""
-        ended = []
-        for column in range(self.reward.shape[1]):
-            length = 0
-            for t in range(self.reward.shape[0]):
-                length += not self.padding[t, column]
-                terminated, truncated = self.terminated[t, column], self.truncated[t, column]
-                if terminated or truncated:
-                    ended.append(Episode(length, bool(terminated), bool(truncated)))
-                    length = 0
-        return ended
+        return episodes_in(self.terminated, self.truncated, self.padding)
 
 
 def play_vector_env(

@@ -7,7 +7,7 @@ from proximo.checks.random_play import Streams, play_vector_env
 from proximo.checks.seeding import SEED_FIX
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
 
 NUM_ENVS = 3
 STEPS = 100
@@ -35,7 +35,7 @@ def check_side_by_side(env: GymnasiumEnvironment) -> Finding:
 def _play(env: GymnasiumEnvironment, num_envs: int) -> Streams:
     assert env.make is not None
     layout = BufferLayout(STEPS, num_envs, env.observation_space, env.action_space, 1)
-    vector_env = SerialVectorEnvironment(env.make, layout, env.spec)
+    vector_env = SerialVectorEnvironment(env.make, layout, env.spec, VectorOptions())
     try:
         return play_vector_env(vector_env, env.observation_space, env.action_space)
     finally:

@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
     """Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
 
     def __init__(self, **options: Any):
-        super().__init__(**options)
+        super().__init__(allow_abbrev=False, **options)
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
@@ -87,7 +87,6 @@ def _parser() -> Parser:
         epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Start with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="proximo VERB [...]",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"proximo {__version__}")
     parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
@@ -166,7 +165,7 @@ def _short_warnings() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], filename: str, *arguments: Any) -> None:
         if filename.startswith(ours):
-            print(f"warning: {printable(str(message))}", file=sys.stderr, flush=True)
+            print_warnings([str(message)])
         else:
             usual(message, category, filename, *arguments)
 
@@ -175,6 +174,25 @@ def _short_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = usual
+
+
+def print_warnings(messages: Iterable[str]) -> None:
+    """Print one line for each warning to standard error."""
+    for message in messages:
+        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as one line of strict JSON."""
+    from proximo.storage.atomic_files import plain
+
+    print(json.dumps(plain(value), allow_nan=False))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table whose columns are two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _print_error(arguments: list[str], message: str) -> None:

@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, quiet_stdout
+from proximo.cli import Parser, print_json, quiet_stdout
 from proximo.cli.color import paint
-from proximo.cli.train import add_setting
+from proximo.cli.train import add_setting, given_settings
 from proximo.config import LEAVES
 
-SIGNS = {"ok": "✓", "warning": "!", "error": "✗"}
+SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
 )  # fmt: skip
 PATIENCE_SECONDS = 15.0
-COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def run(arguments: list[str]) -> int:
     """Check an environment and print the findings. Returns 2 if it cannot be trained."""
     options = make_parser().parse_args(arguments)
-    settings = {name: value for name in SETTINGS if (value := getattr(options, f"setting_{name}")) is not None}
     # The output of an environment must not mix with the findings.
     with quiet_stdout(True):
-        env_id, findings = _findings(options, settings)
+        env_id, findings = _findings(options)
 
     from proximo.checks import verdict, worst
 
     can_be_trained = worst(findings) != "error"
     if options.json:
-        lines = [{"check": f.check, "level": f.level, "message": f.message} for f in findings]
-        print(json.dumps({"env": env_id, "ok": can_be_trained, "findings": lines}))
+        print_json({"env": env_id, "ok": can_be_trained, "findings": [vars(finding) for finding in findings]})
     else:
         width = max(len(f.check) for f in findings)
         for f in findings:
-            print(f"{paint(SIGNS[f.level], COLORS[f.level])} {f.check:<{width}}  {f.message}")
+            print(f"{paint(*SIGNS[f.level])} {f.check:<{width}}  {f.message}")
         print(verdict(env_id, findings))
     return 0 if can_be_trained else 2
 
@@ -51,7 +47,6 @@ def make_parser() -> Parser:
         prog="proximo check",
         description="Check whether an environment can be trained, with Gymnasium's checker and our own checks.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
-        allow_abbrev=False,
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
@@ -65,7 +60,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[str, list[Any]]:
+def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
     """The environment's id and all findings. If the environment cannot be made, that is a finding."""
     from proximo.checks import Finding, check_environment, check_policy
     from proximo.collect.program_cache import environment
@@ -74,7 +69,7 @@ def _findings(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[st
     from proximo.jax_setup import prepare_jax
 
     prepare_jax()
-    config = make_config(options.env, settings, options.config, preset=not options.no_preset)
+    config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
     try:
         env = environment(config)
     except EnvError as error:

@@ -47,7 +47,6 @@ def make_parser() -> Parser:
         description="Print a script that lets a shell complete verbs, flags, settings, environments and runs.",
         epilog='For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are '
         "completed after `proximo envs` has listed them.",
-        allow_abbrev=False,
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
     return parser

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import Parser, print_json
 from proximo.cli.color import paint
 
 TRIAL_UPDATES = 20
@@ -16,7 +15,7 @@ TRIAL_UPDATES = 20
 
 def make_parser() -> Parser:
     """The flags of the verb."""
-    parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.", allow_abbrev=False)
+    parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -31,12 +30,11 @@ def run(arguments: list[str]) -> int:
     checks = [_device(), _threads(), _cache(), _training()]
     healthy = all(check["ok"] for check in checks)
     if options.json:
-        print(json.dumps({"healthy": healthy, "checks": checks, "system": info}))
+        print_json({"healthy": healthy, "checks": checks, "system": info})
     else:
         for check in checks:
             print(f"{paint('ok  ', 'green') if check['ok'] else paint('FAIL', 'red')}  {check['name']}: {check['message']}")
-        versions = info["versions"]
-        print("      " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+        print("      " + ", ".join(f"{name} {version}" for name, version in info["versions"].items()))
     return 0 if healthy else 1
 
 

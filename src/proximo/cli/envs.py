@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from proximo.cli import Parser
+from proximo.cli import Parser, print_json
 from proximo.cli.known_names import remember_environments
 from proximo.envs.jax import EXTRAS
 from proximo.errors import MEMORY_GYM
@@ -25,7 +24,7 @@ DESCRIBED = ("gymnax", "proximo")
 
 def make_parser() -> Parser:
     """The flags of the verb."""
-    parser = Parser(prog="proximo envs", description="List the environments.", allow_abbrev=False)
+    parser = Parser(prog="proximo envs", description="List the environments.")
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
         help=f"list only this library: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
@@ -51,7 +50,7 @@ def run(arguments: list[str]) -> int:
         for library, ids in found.items()
     }
     if options.json:
-        print(json.dumps(rows))
+        print_json(rows)
         return 0
     for library, entries in rows.items():
         _print(library, entries, whole=options.library is not None)

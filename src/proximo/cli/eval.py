@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, UsageError, quiet_stdout
-from proximo.errors import command, printable
-
-FIGURES = ("episodes", "return_mean", "return_std", "return_iqm", "ci95", "length_mean", "success_rate")
+from proximo.cli import RUN_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
+from proximo.errors import command
 
 
 def make_parser() -> Parser:
@@ -20,7 +17,6 @@ def make_parser() -> Parser:
         prog="proximo eval",
         description="Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
-        allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--episodes", type=int, default=100, metavar="N", help="number of episodes of each kind (default 100)")
@@ -48,7 +44,6 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"Cannot write --episodes-file {options.episodes_file}: expected a file in a folder that exists.")
 
     from proximo.storage import retention, run_directory
-    from proximo.storage.atomic_files import plain
 
     path, which = run_directory.resolve(options.run, Path(options.runs_dir))
     seed_runs = run_directory.seed_run_dirs(path)
@@ -57,7 +52,7 @@ def run(arguments: list[str]) -> int:
         _write_lines(options.episodes_file, evaluations)
     best = {name: retention.best_step(Path(name)) for name in evaluations}
     if options.json:
-        print(json.dumps(plain(as_json(evaluations, best)), allow_nan=False))
+        print_json(as_json(evaluations, best))
         return 0
     for name, evaluation in evaluations.items():
         print(_table(name, evaluation))
@@ -91,10 +86,8 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
             env_settings=coerce(LEAVES["env_settings"], options.env_settings),
             num_envs=options.num_envs,
         )
-    for warning in dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))):
-        print(printable(f"warning: {warning}"), file=sys.stderr)
-    for sentence in evaluation.unfinished_warnings():
-        print(printable(f"warning: {sentence}"), file=sys.stderr)
+    print_warnings(dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))))
+    print_warnings(evaluation.unfinished_warnings())
     return evaluation
 
 
@@ -167,7 +160,7 @@ def _table(name: str, evaluation: Any) -> str:
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
     parts += [f"seed {played['seed']}", f"{next(iter(rows.values()))['episodes']} episodes" + (" each" if len(rows) > 1 else "")]
-    return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_aligned(rows, "95 % of the mean")])
+    return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_summary_table(rows, "95 % of the mean")])
 
 
 def _group_table(path: Path, evaluations: dict[str, Any]) -> str:
@@ -175,11 +168,11 @@ def _group_table(path: Path, evaluations: dict[str, Any]) -> str:
     within = "; ".join(
         f"{mode} {low:,.2f} … {high:,.2f}" for mode, (low, high) in ((h, r["ci95_episodes"]) for h, r in rows.items())
     )
-    lines = [f"{path}: means over {len(evaluations)} seeds", *_aligned(rows, "95 % over seeds")]
+    lines = [f"{path}: means over {len(evaluations)} seeds", *_summary_table(rows, "95 % over seeds")]
     return "\n".join([*lines, f"  95 % of the mean of these policies, by their episodes: {within}"])
 
 
-def _aligned(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
+def _summary_table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
     lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
     for mode, s in rows.items():
@@ -188,5 +181,4 @@ def _aligned(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
         middle = f"{s['return_iqm']:,.2f}"
         spread = f"{s['return_mean']:,.2f} ± {s['return_std']:,.2f}"
         lines.append([mode, spread, f"{low:,.2f} … {high:,.2f}", middle, f"{s['length_mean']:,.1f}", success])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return [f"  {line}" for line in aligned(lines)]

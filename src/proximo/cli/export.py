@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser
-from proximo.errors import printable
+from proximo.cli import RUN_HELP, Parser, print_warnings
 
 
 def make_parser() -> Parser:
     """The flags of the verb."""
-    parser = Parser(
-        prog="proximo export", description="Write a policy as files that run without proximo and JAX.", allow_abbrev=False
-    )
+    parser = Parser(prog="proximo export", description="Write a policy as files that run without proximo and JAX.")
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--format", choices=("onnx", "numpy", "both"), help="files to write (default both; numpy if ONNX is not installed)"
@@ -50,9 +46,8 @@ def run(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else run_dir / "export"
     done = export(policy, out, str(run_dir), form, not options.stochastic, options.batch)
     if options.format is None and form == "numpy":
-        print("warning: ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'.", file=sys.stderr)
-    for warning in done.warnings:
-        print(printable(f"warning: {warning}"), file=sys.stderr)
+        print_warnings(["ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'."])
+    print_warnings(done.warnings)
     print(_summary(done.folder, done.metadata))
     return 0
 

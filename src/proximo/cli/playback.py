@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from proximo.cli import print_warnings
 from proximo.cli.pygame_window import Window, closed_by_user
-from proximo.errors import printable
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import Recorder, recorder
 from proximo.rendering.watching import Subject
@@ -52,11 +51,9 @@ class Playback:
 
     def _announce(self) -> None:
         """Print warnings and what is played, once the first frame exists."""
-        seeds = self.subject.seeds
-        for warning in self.subject.warnings:
-            print(printable(f"warning: {warning}"), file=sys.stderr)
-        if seeds:
-            first, *rest = seeds
+        print_warnings(self.subject.warnings)
+        if self.subject.seeds:
+            first, *rest = self.subject.seeds
             others = f" (others: {', '.join(rest)})" if rest else ""
             print(f"showing {first}{others}")
         print(self.subject, flush=True)

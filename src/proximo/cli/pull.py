@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from proximo.cli import Parser
+from proximo.cli import Parser, print_json
 from proximo.errors import command, printable
 
 
@@ -14,7 +12,6 @@ def make_parser() -> Parser:
         prog="proximo pull",
         description="Fetch a published policy. It becomes a run that every verb accepts.",
         usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]",
-        allow_abbrev=False,
     )
     parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
     parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
@@ -36,7 +33,7 @@ def run(arguments: list[str]) -> int:
 
     run_dir = pull(options.source, name=options.name, trust_code=options.trust_code, runs_dir=options.runs_dir)
     if options.json:
-        print(json.dumps({"run": str(run_dir)}))
+        print_json({"run": str(run_dir)})
         return 0
     print(
         f"{printable(str(run_dir))}\nNext:  {command('proximo', 'watch', run_dir)}\n       {command('proximo', 'eval', run_dir)}"

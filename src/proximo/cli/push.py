@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, quiet_stdout
-from proximo.errors import command, printable
+from proximo.cli import RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
+from proximo.errors import command
 
 
 def make_parser() -> Parser:
@@ -17,7 +16,6 @@ def make_parser() -> Parser:
         prog="proximo push",
         description="Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",
         usage="proximo push RUN FOLDER [...]\n       proximo push RUN hf:OWNER/NAME [...]",
-        allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
@@ -57,10 +55,9 @@ def run(arguments: list[str]) -> int:
             runs_dir=options.runs_dir,
             on_progress=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
         )
-    for warning in published.warnings:
-        print(printable(f"warning: {warning}"), file=sys.stderr)
+    print_warnings(published.warnings)
     if options.json:
-        print(json.dumps(dataclasses.asdict(published)))
+        print_json(dataclasses.asdict(published))
         return 0
     print(f"{published.place}: {', '.join(published.files)}")
     print(_figures(published.evaluation["greedy"]))

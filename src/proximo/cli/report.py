@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser
-from proximo.errors import printable
+from proximo.cli import Parser, aligned, print_json, print_warnings
 
 
 def run(arguments: list[str]) -> int:
@@ -18,19 +16,17 @@ def run(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
 
     from proximo.report import write_report
-    from proximo.storage.atomic_files import plain
 
     by = [part for part in options.by.split(",") if part.strip()]
     report = write_report(options.run, Path(options.runs_dir), by, options.out)
-    for warning in report.warnings:
-        print(printable(f"warning: {warning}"), file=sys.stderr)
+    print_warnings(report.warnings)
     found = report.as_json()
     if options.json:
-        print(json.dumps(plain(found), allow_nan=False))
+        print_json(found)
     else:
         print("\n".join([*_table(found["table"]), "", *(str(path) for path in (report.html, report.png, report.csv))]))
     if options.open and not _open(report.html):
-        print(f"warning: no browser was found to open {report.html}.", file=sys.stderr)
+        print_warnings([f"no browser was found to open {report.html}."])
     return 0
 
 
@@ -39,7 +35,6 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="proximo report",
         description="Write a page, an image and a table of runs: learning curves with intervals, results, settings.",
-        allow_abbrev=False,
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a path, a name or last; the parent folder of several seeds")
     parser.add_argument(
@@ -71,8 +66,7 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         reached = (_counts(row["status"]), number(final["iqm"]), low_high, number(best["iqm"]))
         pace = (f"{row['steps']:,}", duration(row["seconds"]), number(row["steps_per_second"]))
         lines.append((row["environment"], row["group"], *reached, *pace))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return aligned(lines)
 
 
 def _counts(statuses: dict[str, int]) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, add_help, first_clause, quiet_stdout
+from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
 from proximo.config import GROUPS, LEAVES, to_mapping, unknown
 from proximo.config.coercion import Leaf
 from proximo.config.custom import choices, takes_custom
@@ -31,15 +28,10 @@ def run(arguments: list[str]) -> int:
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.training_reporters import make_reporter
     from proximo.config.loading import make_config, shortened
-    from proximo.storage.atomic_files import plain
     from proximo.training.api import resume, train
 
     # With --json, stdout contains only the object.
-    stream = sys.stderr if options.json else sys.stdout
-    with (
-        os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
-        make_reporter(stream, options.quiet, answer and answer.fileno()) as reporter,
-    ):
+    with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter:
         if options.resume is not None:
             if options.env or options.config or options.smoke or options.no_preset:
                 raise UsageError(
@@ -56,7 +48,7 @@ def run(arguments: list[str]) -> int:
             with quiet_stdout(options.json):
                 results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
-        print(json.dumps(plain(summary(results)), allow_nan=False))
+        print_json(summary(results))
     interrupted = next((r.interrupted for r in results if r.interrupted), None)
     return 128 + interrupted if interrupted else 0
 
@@ -86,8 +78,12 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         raise UsageError(
             f"Unexpected {word!r}: expected one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`."
         )
-    settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
-    return options, settings
+    return options, given_settings(options)
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings that the user gave as flags."""
+    return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
 
 
 def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
@@ -98,7 +94,6 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
         description="Train a policy. Settings: default < preset < --config < flag.",
         usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
         epilog="All settings: --help-all. Their values for an environment: ENV --show-config." if short else None,
-        allow_abbrev=False,
         add_help=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
     )

@@ -2,96 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.util
-import json
-import os
 import statistics
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
+from proximo.cli.console_reporters import PLAIN_SECONDS, ConsoleReporter, LiveDisplay, duration, open_reporter
 from proximo.config import Config
 from proximo.errors import command, printable
 from proximo.tracking.reporter import Reporter
-
-PLAIN_SECONDS = 10.0
-NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
-"""Environment variables that CI services and notebooks set."""
-
-
-@contextlib.contextmanager
-def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
-    """Make the reporter for ``stream``: a live one on a terminal, else one that prints lines.
-
-    Args:
-        stream: Where to report.
-        quiet: Report only warnings, to stderr.
-        answer: File descriptor that gets a JSON object with the error if the process must exit during a call.
-    """
-    live = not quiet and draws_in_place(stream)
-    console = Console(
-        file=sys.stderr if quiet else stream,
-        highlight=False,
-        emoji=False,  # `my_envs:Mask:` is a name
-        soft_wrap=True,
-        force_jupyter=False,  # in a notebook each line would become an element of the page
-        force_terminal=True if live else None,
-    )
-    if quiet:
-        yield QuietReporter(console, answer)
-    elif live:
-        with LiveReporter(console, answer) as reporter:
-            yield reporter
-    else:
-        yield LineReporter(console, answer)
-
-
-def draws_in_place(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal on which a table can be redrawn in place.
-
-    Pipes and files are not, even with ``FORCE_COLOR``. The terminals of CI services and notebooks keep every redrawn table.
-    """
-    if not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        return False
-    return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
 
 
 def _number(x: float | None) -> str:
     return "–" if x is None else f"{x:,.1f}" if abs(x) < 10_000 else f"{x:,.0f}"
 
 
-def duration(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
-class QuietReporter(Reporter):
+class QuietReporter(ConsoleReporter, Reporter):
     """Prints only warnings and an early stop."""
 
     owns_process = True
-
-    def __init__(self, console: Console, answer: int | None = None):
-        self.console, self.answer = console, answer
-
-    def warned(self, message: str) -> None:
-        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
-
-    def stopped(self, message: str) -> None:
-        self.console.print(printable(message), markup=False)
-
-    def left(self, message: str) -> None:
-        if self.answer is not None:
-            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
 
 
 class LineReporter(QuietReporter):
@@ -215,19 +149,10 @@ class LineReporter(QuietReporter):
             self.console.print(f"       {command('tensorboard', '--logdir', self.where)}{missing}", markup=False)
 
 
-class LiveReporter(LineReporter):
+class LiveReporter(LiveDisplay, LineReporter):
     """Shows a table on a terminal, redrawn in place."""
 
-    def __init__(self, console: Console, answer: int | None = None):
-        super().__init__(console, answer)
-        self._state = "compiling…"
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._table)
-
-    def __enter__(self) -> LiveReporter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+    _state = "compiling…"
 
     def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
         super().started(config, run_dirs, facts)
@@ -254,11 +179,7 @@ class LiveReporter(LineReporter):
         self._live.stop()
         super().finished(results)
 
-    def stopped(self, message: str) -> None:
-        self._live.stop()
-        super().stopped(message)
-
-    def _table(self) -> Table:
+    def display(self) -> Table:
         table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
         done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
         left = duration(self.seconds_left) if self.speed else "–"
@@ -271,3 +192,6 @@ class LiveReporter(LineReporter):
             left,
         )
         return table
+
+
+make_reporter = functools.partial(open_reporter, QuietReporter, LineReporter, LiveReporter)

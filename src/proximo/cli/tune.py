@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, add_help, quiet_stdout
-from proximo.cli.train import add_setting
+from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
+from proximo.cli.train import add_setting, given_settings
 from proximo.config import LEAVES, unknown
 from proximo.errors import ConfigError, lacking
 from proximo.serialization import dump_yaml
@@ -32,13 +29,11 @@ def run(arguments: list[str]) -> int:
         raise lacking("`proximo tune`", "tune")
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.tuning_reporters import make_reporter, print_result
-    from proximo.storage.atomic_files import plain
     from proximo.tune.api import resume, tune
 
     # With --json, stdout contains only the object.
     with (
-        os.fdopen(os.dup(1), "wb") if options.json else contextlib.nullcontext() as answer,
-        make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, answer and answer.fileno()) as reporter,
+        make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter,
         quiet_stdout(options.json),
     ):
         if options.resume is not None:
@@ -52,7 +47,7 @@ def run(arguments: list[str]) -> int:
                 return 0
             result = tune(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
     if options.json:
-        print(json.dumps(plain(result.summary()), allow_nan=False))
+        print_json(result.summary())
     elif not options.quiet:
         print_result(result)
     return 128 + result.interrupted if result.interrupted else 0
@@ -97,7 +92,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         )
     if options.seconds is not None and not options.seconds > 0:
         raise ConfigError(f"seconds = {options.seconds:g}: expected more than 0.")
-    settings = {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
+    settings = given_settings(options)
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
         given += [
@@ -119,7 +114,6 @@ def make_parser(settings: bool = True) -> Parser:
         description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
         usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
         epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
-        allow_abbrev=False,
         add_help=False,
     )
     add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))

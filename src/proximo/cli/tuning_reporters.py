@@ -3,20 +3,15 @@ score improves and every ten seconds."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
+import functools
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
-from proximo.cli.training_reporters import PLAIN_SECONDS, duration
+from proximo.cli.console_reporters import PLAIN_SECONDS, ConsoleReporter, LiveDisplay, duration, open_reporter
 from proximo.errors import command, printable
 from proximo.tune.api import TuneResult
 from proximo.tune.pictures import HISTORY, IMPORTANCE
@@ -26,45 +21,13 @@ from proximo.tune.record import Record
 from proximo.tune.result import TABLE, changes
 
 
-@contextlib.contextmanager
-def make_reporter(stream: TextIO, quiet: bool, answer: int | None = None) -> Iterator[Reporter]:
-    """Make the reporter for ``stream``: a live one on a terminal, else one that prints lines.
-
-    Args:
-        stream: Where to report.
-        quiet: Report only warnings, to stderr.
-        answer: File descriptor that gets a JSON object with the error if the process must exit during a call.
-    """
-    console = Console(file=sys.stderr if quiet else stream, highlight=False, emoji=False, soft_wrap=True)
-    if quiet:
-        yield QuietReporter(console, answer)
-    elif console.is_terminal:
-        with LiveReporter(console, answer) as reporter:
-            yield reporter
-    else:
-        yield LineReporter(console, answer)
-
-
 def number(score: float | None) -> str:
     """Format a score with four digits: it may be a return of thousands or a success rate."""
     return "–" if score is None else f"{score:,.0f}" if abs(score) >= 10_000 else f"{score:.4g}"
 
 
-class QuietReporter(Reporter):
+class QuietReporter(ConsoleReporter, Reporter):
     """Prints only warnings and an early stop."""
-
-    def __init__(self, console: Console, answer: int | None = None):
-        self.console, self.answer = console, answer
-
-    def warned(self, message: str) -> None:
-        self.console.print(printable(f"warning: {message}"), markup=False)
-
-    def stopped(self, message: str) -> None:
-        self.console.print(printable(message), markup=False)
-
-    def left(self, message: str) -> None:
-        if self.answer is not None:
-            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
 
 
 class LineReporter(QuietReporter):
@@ -107,43 +70,32 @@ class LineReporter(QuietReporter):
 
     def line(self, trial: Record, best: Record | None, seconds_left: float | None) -> str:
         """The trial, the best score so far, and the time left."""
-        name = "base" if trial.number == 0 else f"trial {trial.number}"
+        name = trial.name.removeprefix("the ")
         reached = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}[
             trial.state
         ]
         parts = [f"{name:<10} {reached}"]
         if best is not None:
-            parts.append(f"best {number(best.score)} ({'base' if best.number == 0 else f'trial {best.number}'})")
+            parts.append(f"best {number(best.score)} ({best.name.removeprefix('the ')})")
         parts.append(f"{self.over} of {self.total} finished")
         if seconds_left is not None:
             parts.append(f"{duration(seconds_left)} left")
         return " · ".join(parts)
 
     def final_round(self, trial: Record, seeds: int) -> None:
-        name = "the base" if trial.number == 0 else f"trial {trial.number}"
-        self.console.print(f"final round: {name} on {seeds} other seeds", markup=False)
+        self.console.print(f"final round: {trial.name} on {seeds} other seeds", markup=False)
 
     def test(self, trial: Record, seeds: int) -> None:
-        name = "the base" if trial.number == 0 else f"trial {trial.number}"
-        self.console.print(f"test: {name}, the winner, on {seeds} test seeds", markup=False)
+        self.console.print(f"test: {trial.name}, the winner, on {seeds} test seeds", markup=False)
 
     def stopping(self) -> None:
         self.console.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
 
 
-class LiveReporter(LineReporter):
+class LiveReporter(LiveDisplay, LineReporter):
     """Shows a line for each trial on a terminal, and a live line for the trials in training."""
 
-    def __init__(self, console: Console, answer: int | None = None):
-        super().__init__(console, answer)
-        self._batch, self._share = "", 0.0
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._status)
-
-    def __enter__(self) -> LiveReporter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+    _batch, _share = "", 0.0
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
         super().started(folder, plan, trials, shaping)
@@ -168,13 +120,12 @@ class LiveReporter(LineReporter):
     def _is_time(self) -> bool:
         return True
 
-    def _status(self) -> Text:
+    def display(self) -> Text:
         state = "compiling…" if not self._share else f"{self._share:.0%}"
         return Text(f"{self._batch}: {state}" if self._batch else "", style="dim", no_wrap=True, overflow="ellipsis")
 
-    def stopped(self, message: str) -> None:
-        self._live.stop()
-        super().stopped(message)
+
+make_reporter = functools.partial(open_reporter, QuietReporter, LineReporter, LiveReporter)
 
 
 def print_result(result: TuneResult) -> None:
@@ -184,14 +135,14 @@ def print_result(result: TuneResult) -> None:
         return
     counts = {state: sum(t.state == state for t in result.trials) for state in ("done", "pruned", "failed")}
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    for name, trial in (("base", base), (f"trial {best.number}", best)):
+    for name, trial in (("base", base), (best.name, best)):
         if trial is best or best.number:
             others = f", {number(trial.final_score)} on {len(trial.final)} seeds of the final round" if trial.final else ""
             tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
             print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
     if best.test:
         print("Report the score on the test seeds: no choice depends on them.")
-    elif best.test_failed:
+    elif best.test == []:
         print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
     elif counts["done"] > 1:
         print(f"The winner was not tested on other seeds: its score is the highest of {counts['done']} and too high on average.")

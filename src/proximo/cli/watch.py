@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proximo.cli import RUN_HELP, Parser, UsageError, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, UsageError, print_json, quiet_stdout
 
 if TYPE_CHECKING:
     from proximo.rendering.watching import Subject
@@ -22,7 +21,6 @@ def run(arguments: list[str]) -> int:
 
     from proximo.cli.playback import Playback, Stop
     from proximo.cli.pygame_window import has_display
-    from proximo.storage.atomic_files import plain
 
     # Checked first, because libraries of environments hide windows for the whole process.
     in_window = not paths and not options.video and has_display()
@@ -35,7 +33,7 @@ def run(arguments: list[str]) -> int:
         else:
             playback.into_files(paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)])
     if options.json:
-        print(json.dumps(plain(playback.report()), allow_nan=False))
+        print_json(playback.report())
     return 130 if stop.asked else 0
 
 
@@ -45,7 +43,6 @@ def make_parser() -> Parser:
         prog="proximo watch",
         description="Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",
         usage="proximo watch RUN [...]\n       proximo watch ENV --agent random [...]",
-        allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(

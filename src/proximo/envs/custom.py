@@ -74,21 +74,17 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         EnvError: It is neither of them.
         ConfigError: ``cls`` does not accept one of the settings.
     """
-    preprocessing = preprocessing or Preprocessing()
     vectorized = _is_vectorized(cls)
     _check_settings(cls, {**settings, **({"num_envs": 1} if vectorized else {})}, env_id)
-    if vectorized or _is_gymnasium(cls):
-        from proximo.envs.gymnasium import construction
+    if not vectorized and not _is_gymnasium(cls):
+        with custom_code_errors(f"{env_id}()"):
+            env = cls(**settings)
+        if not _steps_by_action(env):
+            check_protocol(env, env_id)
+            return env
+    from proximo.envs.gymnasium import construction  # JAX environments do not need Gymnasium
 
-        return construction.from_class(cls, settings, env_id, preprocessing)
-    with custom_code_errors(f"{env_id}()"):
-        env = cls(**settings)
-    if _steps_by_action(env):
-        from proximo.envs.gymnasium import construction
-
-        return construction.from_class(cls, settings, env_id, preprocessing)
-    check_protocol(env, env_id)
-    return env
+    return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing())
 
 
 def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from proximo.export.policy_function import (
@@ -18,7 +19,6 @@ from proximo.export.policy_function import (
     REWARD,
     VALUE,
     PolicyFunction,
-    noise_family,
 )
 from proximo.spaces import ACTION_MASK, OBSERVATION, Discrete, MultiBinary, from_any
 
@@ -29,7 +29,7 @@ def input_meaning(name: str, policy_function: PolicyFunction) -> str:
     if name == PREVIOUS_ACTION_MEMORY:
         return "the last action; an output of the last step"
     if root == NOISE:
-        return f"standard {noise_family(policy_function.actor_critic.actor)} noise; zeros for the most probable action"
+        return f"standard {policy_function.noise_family()} noise; zeros for the most probable action"
     resets = policy_function.policy.config.network.reset_memory
     ignored = "; ignored, because the memory is kept across episodes"
     read_at_start = "; at the start of an episode, the last reward of the previous episode; 0 before the first action"
@@ -68,13 +68,6 @@ def _zeros(template: Any) -> str:
     return f"np.zeros({template.shape}, np.{np.dtype(template.dtype).name.replace('bool', 'bool_')})"
 
 
-def _first(template: Any) -> Any:
-    """The first one of stacked observations."""
-    if isinstance(template, dict):
-        return {name: _first(part) for name, part in template.items()}
-    return tuple(map(_first, template)) if isinstance(template, tuple) else np.asarray(template)[0]
-
-
 def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction, files: Sequence[str]) -> str:
     """The README of an export with these files."""
     batch = None if metadata["environments"] == "N" else metadata["environments"]
@@ -98,9 +91,8 @@ def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction, files: 
 
 def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
     observation = policy_function.observation(batch or 1)
-    stacked, comment = (
-        (observation, f"{batch} observations") if batch else (_first(observation), "one observation, or N stacked ones")
-    )
+    comment = f"{batch} observations" if batch else "one observation, or N stacked ones"
+    shown = observation if batch else jax.tree.map(lambda x: x[0], observation)
     starts, reward = (f"[True] * {batch}", f"[0.0] * {batch}") if batch else ("True", "0.0")
     rewards = f", reward={reward}" if REWARD in policy_function.inputs(1) else ""
     sample = "" if policy_function.deterministic else ", deterministic=False, key=rng"
@@ -109,7 +101,7 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
         "policy = ExportedPolicy()  # reads the policy.npz beside proximo_policy.py\n"
         + ("" if policy_function.deterministic else "rng = np.random.default_rng(0)\n")
         + f"memory = policy.init_memory({batch or ''})\n"
-        f"observation = {_zeros(stacked)}  # {comment} of the environment\n"
+        f"observation = {_zeros(shown)}  # {comment} of the environment\n"
         f"action, memory = policy.predict(observation, memory, episode_start={starts}{_first_reward(policy_function, rewards)}{sample})\n"
         f"action, memory = policy.predict(observation, memory{rewards}{sample})  # the episode continues\n"
         "print(action)\n"

@@ -72,9 +72,8 @@ class Equation:
 
 @dataclass(frozen=True)
 class FlatJaxpr:
-    """A function as a list of equations. Its inputs are the values 0 … ``num_inputs`` - 1."""
+    """A function as a list of equations. Its inputs are the first values."""
 
-    num_inputs: int
     equations: tuple[Equation, ...]
     outputs: tuple[Atom, ...]
 
@@ -84,7 +83,7 @@ def trace(function: Callable[..., Sequence[jax.Array]], *arguments: jax.ShapeDty
     closed = jax.make_jaxpr(function)(*arguments)
     flat = _Flattener(len(arguments))
     outputs = flat.inline(closed.jaxpr, closed.consts, list(range(len(arguments))))
-    return FlatJaxpr(len(arguments), _needed(flat.equations, outputs), tuple(outputs))
+    return FlatJaxpr(_needed(flat.equations, outputs), tuple(outputs))
 
 
 def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
@@ -166,19 +165,18 @@ class _Flattener:
         row_avals = body.in_avals[carried:]
         turns: list[Any] = [None] * length
         for t in reversed(range(length)) if params["reverse"] else range(length):
-            row = [self._row(x, aval, t, length) for x, aval in zip(rows, row_avals, strict=True)]
+            row = [self._row(x, aval, t) for x, aval in zip(rows, row_avals, strict=True)]
             outputs = self._call(body, [*inputs[:constants], *carry, *row])
             carry, turns[t] = outputs[: params["num_carry"]], outputs[params["num_carry"] :]
         avals = body.out_avals[params["num_carry"] :]
         return [*carry, *(self._stacked([turn[i] for turn in turns], aval) for i, aval in enumerate(avals))]
 
-    def _row(self, x: Atom, aval: Any, t: int, length: int) -> Atom:
+    def _row(self, x: Atom, aval: Any, t: int) -> Atom:
         if isinstance(x, Constant):
             return Constant(x.array[t])
-        starts, whole = (t, *(0 for _ in aval.shape)), (length, *aval.shape)
-        limits = (t + 1, *aval.shape)
+        starts, limits = (t, *(0 for _ in aval.shape)), (t + 1, *aval.shape)
         params = {"start_indices": starts, "limit_indices": limits, "strides": None}
-        (cut,) = self._add("slice", [x], [jax.ShapeDtypeStruct((1, *whole[1:]), aval.dtype)], params)
+        (cut,) = self._add("slice", [x], [jax.ShapeDtypeStruct((1, *aval.shape), aval.dtype)], params)
         return self._add("reshape", [cut], [aval], {})[0]
 
     def _stacked(self, parts: list[Atom], aval: Any) -> Atom:

@@ -22,7 +22,7 @@ from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.policy import Policy
 from proximo.export import latency, numpy_file, parity, runtime
 from proximo.export.documentation import input_meaning, output_meaning, readme
-from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction, noise_family
+from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError
 from proximo.spaces import from_any
@@ -120,11 +120,7 @@ def interface(policy_function: PolicyFunction) -> dict[str, Any]:
         "reward": REWARD in inputs,
         "reset_memory": policy_function.actor_critic.reset_memory,
         "memory": [{"input": name, "output": name + NEXT} for name in policy_function.memory_names],
-        "noise": [
-            {"name": name, "family": noise_family(policy_function.actor_critic.actor)}
-            for name in inputs
-            if name.split(".")[0] == NOISE
-        ],
+        "noise": [{"name": name, "family": policy_function.noise_family()} for name in inputs if name.split(".")[0] == NOISE],
     }
 
 
@@ -228,11 +224,11 @@ def _check_folder(folder: Path) -> None:
     """Raise ``ConfigError`` if ``folder`` contains anything but an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out.")
-    unknown = (
-        sorted(path.name for path in folder.iterdir() if path.name not in (*FILES, "__pycache__")) if folder.is_dir() else []
-    )
-    if unknown:
-        raise ConfigError(f"{folder} contains {unknown[0]!r}, which is not part of an export: choose another --out, or empty it.")
+    content = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if unknown := content - {*FILES, "__pycache__"}:
+        raise ConfigError(
+            f"{folder} contains {min(unknown)!r}, which is not part of an export: choose another --out, or empty it."
+        )
 
 
 def _install(temporary: Path, folder: Path) -> None:

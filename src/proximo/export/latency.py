@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-import jax
 import numpy as np
 
 from proximo.export.parity import Runner, random_inputs
@@ -45,9 +44,7 @@ def measure(
 
 
 def _predict_step(policy_function: PolicyFunction, inputs: Arrays, n: int) -> Callable[[], object]:
-    template = policy_function.observation(n)
-    leaves = [inputs[name] for name in policy_function.observation_inputs(template)]
-    observation = jax.tree.unflatten(jax.tree.structure(template), leaves)
+    observation = policy_function.observation_of(inputs)
     policy, memory = policy_function.policy, policy_function.policy.init_memory(n)
 
     def step() -> None:

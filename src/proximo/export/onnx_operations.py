@@ -27,8 +27,10 @@ DIRECT = {
 COMPARISONS = {
     "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "greater_equal": "GreaterOrEqual",
 }  # fmt: skip
-LOGICAL = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not"}
-BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot"}
+LOGICAL = {
+    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not",
+    "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot",
+}  # fmt: skip
 REDUCTIONS = {
     "sum": "ReduceSum",
     "prod": "ReduceProd",
@@ -182,7 +184,6 @@ OPERATIONS: dict[str, Translation] = {
     **dict.fromkeys(DIRECT, _widened(_direct)),
     **dict.fromkeys((*COMPARISONS, "not_equal"), _comparison),
     **{name: lambda g, node, inputs: g.add(LOGICAL[node.operation], *inputs) for name in LOGICAL},
-    **{name: lambda g, node, inputs: g.add(BITWISE[node.operation], *inputs) for name in BITWISE},
     **dict.fromkeys(REDUCTIONS, _widened(_reduction)),
     "fmod": _widened(lambda g, node, inputs: g.add("Mod", *inputs, fmod=1)),
     "where": _where,

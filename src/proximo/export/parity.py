@@ -23,7 +23,6 @@ from proximo.export.policy_function import (
     Arrays,
     PolicyFunction,
 )
-from proximo.export.runtime import NOISE
 from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
@@ -80,17 +79,11 @@ def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch:
 
 def predict_runner(policy_function: PolicyFunction) -> Runner:
     """``Policy.predict``, because users call it and not the function that was traced. It returns only the action and the memory."""
-    observations = jax.tree.structure(policy_function.observation(1))
-    observation_names = list(policy_function.observation_inputs(policy_function.observation(1)))
-    memories = jax.tree.structure(policy_function.actor_critic.init_memory(1))
-    memory_names = [name for name in policy_function.memory_names if name != PREVIOUS_ACTION_MEMORY]
 
     def run(arrays: Arrays) -> Arrays:
         arrays = {name: jnp.asarray(x) for name, x in arrays.items()}
-        observation = jax.tree.unflatten(observations, [arrays[name] for name in observation_names])
-        memory = jax.tree.unflatten(memories, [arrays[name] for name in memory_names])
-        n = len(arrays[EPISODE_START])
-        previous = policy_function.actor_critic.no_previous_step(n)
+        observation, memory = policy_function.observation_of(arrays), policy_function.memory_of(arrays)
+        previous = policy_function.actor_critic.no_previous_step(len(arrays[EPISODE_START]))
         if previous is not None:
             previous = Previous(arrays.get(PREVIOUS_ACTION_MEMORY, previous.action), previous.reward)
         action, after = policy_function.policy.predict(
@@ -114,15 +107,11 @@ def _next_memory(policy_function: PolicyFunction, outputs: Arrays) -> Arrays:
 
 def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
     """Random inputs of a step, without the memory: observations of the space, starts of episodes, rewards and noise."""
-    space = policy_function.space
-    leaves, statistics = (
-        jax.tree.leaves(tree(lambda leaf: leaf, space)),
-        flatten({OBSERVATION: policy_function.actor_critic.normalizer}),
-    )
+    leaves = jax.tree.leaves(tree(lambda leaf: leaf, policy_function.space))
+    statistics = flatten({OBSERVATION: policy_function.actor_critic.normalizer})
+    observation = policy_function.observation_inputs(policy_function.observation(n))
     inputs: Arrays = {}
-    for (name, like), leaf in zip(
-        policy_function.observation_inputs(policy_function.observation(n)).items(), leaves, strict=True
-    ):
+    for (name, like), leaf in zip(observation.items(), leaves, strict=True):
         seen = next((k for k in (name, f"{OBSERVATION}.{name}") if f"{k}.mean" in statistics), None)
         mean, variance = (np.asarray(statistics[f"{seen}.{part}"]) for part in ("mean", "variance")) if seen else (None, None)
         drawn = _draw(leaf, rng, n, mean, variance)
@@ -135,7 +124,7 @@ def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: 
         inputs[REWARD] = rng.normal(size=n).astype(np.float32)
     for name, like in described.items():
         if name not in inputs and name not in policy_function.memory_names:
-            inputs[name] = NOISE[policy_function.noise_family()](rng, like.shape).astype(like.dtype)
+            inputs[name] = getattr(rng, policy_function.noise_family())(size=like.shape).astype(like.dtype)
     return inputs
 
 

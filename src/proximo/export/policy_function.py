@@ -20,7 +20,7 @@ from proximo.export.program import Program
 from proximo.export.translation import translate
 from proximo.networks import ActorCritic
 from proximo.networks.custom.head import CustomDistribution
-from proximo.networks.heads import ActorHead, BernoulliHead, CategoricalHead, GaussianHead, ProductHead
+from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, from_any, without, zeros
 from proximo.storage.checkpoint import flatten
 from proximo.types import Previous
@@ -64,6 +64,15 @@ class PolicyFunction:
         masked = f"{OBSERVATION}.{ACTION_MASK}"
         return {ACTION_MASK if name == masked else name: x for name, x in flatten({OBSERVATION: observation}).items()}
 
+    def observation_of(self, arrays: Arrays) -> Any:
+        """The observations among the inputs, in the structure of their space."""
+        template = self.observation(len(arrays[EPISODE_START]))
+        return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in self.observation_inputs(template)])
+
+    def memory_of(self, arrays: Arrays) -> Any:
+        """The memory of the networks among the inputs."""
+        return _unflattened(MEMORY, self.actor_critic.init_memory(len(arrays[EPISODE_START])), arrays)
+
     def init_memory(self, n: int) -> Arrays:
         """The memory before the first step, by name."""
         before = self.actor_critic.no_previous_step(n)
@@ -92,10 +101,7 @@ class PolicyFunction:
         arrays = {name: jnp.asarray(x) for name, x in arrays.items()}
         episode_start = arrays[EPISODE_START]
         n = episode_start.shape[0]
-        template = self.observation(n)
-        leaves = [arrays[name] for name in self.observation_inputs(template)]
-        observation = jax.tree.unflatten(jax.tree.structure(template), leaves)
-        memory = _unflattened(MEMORY, actor_critic.init_memory(n), arrays)
+        observation, memory = self.observation_of(arrays), self.memory_of(arrays)
         before = actor_critic.no_previous_step(n)
         if before is not None:
             before = Previous(arrays.get(PREVIOUS_ACTION_MEMORY, before.action), arrays.get(REWARD, before.reward))
@@ -104,8 +110,10 @@ class PolicyFunction:
             observation = {**jax.tree.map(jnp.asarray, blank), **observation}
         observed = actor_critic.with_previous_step(observation, episode_start, before)
         after, distribution, value = actor_critic.forward(memory, observed, episode_start, jnp.ones_like(episode_start))
-        noise = self._noise(arrays, n)
-        action = distribution.mode() if noise is None else distribution.sample(noise)
+        if self.deterministic:
+            action = distribution.mode()
+        else:
+            action = distribution.sample(_unflattened(NOISE, self._noise_shapes(n), arrays))
         # Without the privileged entries of the observation the value would be wrong.
         known = {} if actor_critic.privileged else {VALUE: value}
         outputs = {ACTION: actor_critic.to_space(action), **known, LOG_PROB: distribution.log_prob(action)}
@@ -114,11 +122,6 @@ class PolicyFunction:
         if PREVIOUS_ACTION_MEMORY in self.memory_names:
             outputs[PREVIOUS_ACTION_MEMORY + NEXT] = actor_critic.actor.features(action)
         return outputs
-
-    def _noise(self, arrays: Arrays, n: int) -> Any:
-        if self.deterministic:
-            return None
-        return _unflattened(NOISE, self._noise_shapes(n), arrays)
 
     def _noise_shapes(self, n: int) -> Any:
         return jax.eval_shape(lambda: self.actor_critic.actor.noise(jax.random.key(0), (n,)))
@@ -152,19 +155,15 @@ class PolicyFunction:
         return translate(flat_jaxpr.merge(one, other), _merged(described(small), described(large)), names)
 
     def noise_family(self) -> str:
-        """The distribution of the noise, by its name in ``numpy.random.Generator``."""
-        return noise_family(self.actor_critic.actor)
-
-
-def noise_family(actor: ActorHead) -> str:
-    """gumbel, logistic or normal. Raises ``ConfigError`` for a custom head."""
-    families = {(CategoricalHead, ProductHead): "gumbel", (BernoulliHead,): "logistic", (GaussianHead,): "normal"}
-    for heads, family in families.items():
-        if isinstance(actor, heads):
-            return family
-    raise ConfigError(
-        f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without it, and sample by its parameters."
-    )
+        """The distribution of the noise, by its name in ``numpy.random.Generator``. Raises ``ConfigError`` for a custom head."""
+        actor = self.actor_critic.actor
+        families = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHead: "logistic", GaussianHead: "normal"}
+        for head, family in families.items():
+            if isinstance(actor, head):
+                return family
+        raise ConfigError(
+            f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without it, and sample by its parameters."
+        )
 
 
 def _parameters(distribution: Any, taken: Arrays) -> Arrays:

@@ -32,11 +32,7 @@ import numpy as np
 
 FORMAT, VERSION = "proximo-policy", 2
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
-NOISE: dict[str, Callable[..., np.ndarray]] = {
-    "gumbel": lambda rng, shape: rng.gumbel(size=shape),
-    "normal": lambda rng, shape: rng.normal(size=shape),
-    "logistic": lambda rng, shape: rng.logistic(size=shape),
-}
+NOISE = ("gumbel", "normal", "logistic")  # methods of numpy.random.Generator
 MAX_SIZES = 8  # numbers of environments whose prepared programs are kept
 MAX_RANK = 32
 
@@ -509,7 +505,7 @@ class ExportedPolicy:
             raise PolicyError(
                 f"key = {key!r} with deterministic = False: expected an integer seed, another one each time, or a Generator of NumPy."
             ) from None
-        return {name: NOISE[family](rng, shape) for name, (family, shape) in noise.items()}
+        return {name: getattr(rng, family)(size=shape) for name, (family, shape) in noise.items()}
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Compute all outputs.

@@ -6,12 +6,10 @@ from typing import Any
 
 import jax
 
-from proximo.config import Config, override
-from proximo.config.validation import validate
-from proximo.errors import ConfigError
+from proximo.config import Config
 from proximo.spaces import Box, from_any, tree
 from proximo.tune.dimension import Choices
-from proximo.tune.space import Space, of, read_space
+from proximo.tune.space import Space, fit_together, of, read_space
 
 DEFAULT: dict[str, Any] = {
     "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True, "schedule": ["constant", "linear"]},
@@ -43,19 +41,10 @@ def default_space(base: Config, env: Any) -> Space:
 
 def _has_floats(env: Any) -> bool:
     """Whether any part of the observation consists of floating-point numbers; only these are normalized."""
-    leaves = jax.tree.leaves(
-        tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, from_any(env.observation_space, "observation"))
-    )
-    return any(leaves)
+    space = from_any(env.observation_space, "observation")
+    return any(jax.tree.leaves(tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, space)))
 
 
 def _fitting(choices: Choices, base: Config) -> Choices:
-    def fits(value: Any) -> bool:
-        try:
-            validate(override(base, {choices.name: value}))
-        except ConfigError:
-            return False
-        return True
-
-    values = tuple(value for value in choices.values if fits(value))
+    values = tuple(value for value in choices.values if fit_together(base, {choices.name: value}))
     return Choices(choices.name, values or (of(base, choices.name),))

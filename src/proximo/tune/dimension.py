@@ -69,9 +69,7 @@ class Choices:
         values = [*self.values, plain(value)]
         return dataclasses.replace(self, values=tuple(sorted(values) if are_numbers(values) else values))
 
-    def as_yaml(self) -> Any:
-        """As a file has it."""
-        return list(self.values)
+    as_yaml = examples
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,8 @@ class Range:
         """As a file has it."""
         flags = {name: True for name in ("log", "one_minus", "zero") if getattr(self, name)}
         step = {} if self.step is None else {"step": self.step}
-        own = ScheduleText == LEAVES[self.name].type and self.shapes != ("base",)
-        return {"low": self.low, "high": self.high, **flags, **step, **({"schedule": list(self.shapes)} if own else {})}
+        shapes = {"schedule": list(self.shapes)} if self.shapes not in ((), ("base",)) else {}
+        return {"low": self.low, "high": self.high, **flags, **step, **shapes}
 
 
 Dimension = Choices | Range

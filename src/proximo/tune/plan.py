@@ -12,7 +12,7 @@ from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, show
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.run_directory import check_plain
-from proximo.tune.space import Space, read_space
+from proximo.tune.space import Space, read_space, with_settings
 
 FORMAT = 1
 FIRST_SEED = 100
@@ -68,6 +68,10 @@ class StudyPlan:
         """As many seeds as in the final round. The winner is trained on them once more, and nothing is selected by the result."""
         first = self.final_seeds[-1] + 1
         return [first + i for i in range(len(self.final_seeds))]
+
+    def config(self, number: int, settings: dict[str, Any]) -> Config:
+        """All settings of trial ``number``, with its searched ``settings``. Trial 0 is the base, even if the space does not have it."""
+        return self.base if number == 0 else with_settings(self.base, settings)
 
     def write(self, folder: Path) -> None:
         """Write the plan into ``folder``, atomically."""

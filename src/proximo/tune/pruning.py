@@ -5,25 +5,17 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import Trial
 
 from proximo.tune.record import Record, quiet, tell
 from proximo.tune.trial import TrialResult
 
+if TYPE_CHECKING:
+    from proximo.tune.batch import Batch
+
 OUT_OF_TIME = "time was up"
-
-
-class Trainer(Protocol):
-    """Trains a batch."""
-
-    width: int
-
-    @property
-    def full_seconds(self) -> float:
-        """Seconds that its whole width takes."""
-        ...
 
 
 class TrialSelection:
@@ -53,11 +45,11 @@ class TrialSelection:
         self.numbers: list[int] = []
         self.live: set[int] = set()
         self.seconds = dict.fromkeys(batch, 0.0)
-        self.trainer: Trainer | None = None
+        self.trainer: Batch | None = None
         self._since = 0.0
 
-    def begin(self, numbers: list[int], trainer: Trainer) -> None:
-        """The ``trainer`` trains these trials from now on, in this order."""
+    def begin(self, numbers: list[int], trainer: Batch) -> None:
+        """``trainer`` trains these trials from now on, in this order."""
         self.numbers, self.live, self.trainer = numbers, set(numbers), trainer
         self._since = time.monotonic()
 

@@ -46,13 +46,15 @@ class Record:
     full_seconds: float = 0.0
     """Seconds of a batch of such trials from beginning to end, without compiling."""
     reason: str = ""
-    final: list[float] = field(default_factory=list)
-    """Scores of the final round, by seed."""
-    final_failed: bool = False
-    """Whether a seed failed in the final round."""
-    test: list[float] = field(default_factory=list)
-    """Scores of the winner on the test seeds."""
-    test_failed: bool = False
+    final: list[float] | None = None
+    """Scores of the final round, by seed; empty if a seed failed, None if the trial took no part."""
+    test: list[float] | None = None
+    """Scores of the winner on the test seeds; empty if a seed failed, None if it was not tested."""
+
+    @property
+    def name(self) -> str:
+        """``the base`` or ``trial 3``."""
+        return f"trial {self.number}" if self.number else "the base"
 
     @property
     def final_score(self) -> float | None:
@@ -115,10 +117,8 @@ def _record(trial: FrozenTrial, final: list[float] | None, test: list[float] | N
         seconds=stored.get("seconds", 0.0),
         full_seconds=stored.get("full_seconds", 0.0),
         reason=stored.get("reason", ""),
-        final=list(final or []),
-        final_failed=final == [],
-        test=list(test or []),
-        test_failed=test == [],
+        final=final,
+        test=test,
     )
 
 
@@ -141,7 +141,7 @@ def best_of(trials: list[Record]) -> Record | None:
 
     Of equal trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left.
     """
-    done = [t for t in trials if t.state == "done" and not t.final_failed]
+    done = [t for t in trials if t.state == "done" and t.final != []]
     if any(t.final and t.number for t in done):
         return max((t for t in done if t.final), key=lambda t: t.final_score or 0.0)
     return max((t for t in done if t.score is not None), key=lambda t: t.score or 0.0, default=None)
@@ -151,7 +151,7 @@ def finalists(trials: list[Record], count: int) -> list[Record]:
     """The trials of the final round: the ``count`` best trials, then the base. The base is left out if its best seed is below the
     best of their mean scores (those of the final round, if they took part already). A trial that failed in the final round is
     replaced by the next best."""
-    done = [t for t in trials if t.state == "done" and t.number and not t.final_failed]
+    done = [t for t in trials if t.state == "done" and t.number and t.final != []]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":
         return best
@@ -167,7 +167,9 @@ def write_csv(path: Path, trials: list[Record], names: tuple[str, ...]) -> None:
     writer.writerow(["trial", "state", "score", "final_score", "test_score", *names, "seconds", *lists])
     for t in trials:
         settings = [t.settings.get(name, "") for name in names]
-        listed = [" ".join(f"{x:g}" for x in values) for values in (t.seed_scores, t.final, t.test, t.evaluations.values())]
+        listed = [
+            " ".join(f"{x:g}" for x in values) for values in (t.seed_scores, t.final or [], t.test or [], t.evaluations.values())
+        ]
         writer.writerow(
             [t.number, t.state, t.score, t.final_score, t.test_score, *settings, round(t.seconds, 2), *listed, t.reason]
         )

@@ -6,24 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import LEAVES, Config, to_mapping
+from proximo.config import LEAVES, to_mapping
 from proximo.errors import command
 from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import system_info
 from proximo.tune.plan import StudyPlan
 from proximo.tune.record import Record, best_of, write_csv
-from proximo.tune.space import setting_values, with_settings
+from proximo.tune.space import setting_values
 
 PRESET, TABLE = "preset.yaml", "trials.csv"
 _VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
 _KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
 """Settings of the group ``run`` that a preset has, because they change numbers. Seeds, names and folders are left to the user."""
-
-
-def settings_of(plan: StudyPlan, trial: Record) -> Config:
-    """All settings of a trial."""
-    return plan.base if trial.number == 0 else with_settings(plan.base, trial.settings)
 
 
 def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
@@ -37,7 +32,7 @@ def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
 def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> None:
     """Write every setting of environment, learner and network, so that no later default and no preset of the environment changes
     them."""
-    groups = to_mapping(settings_of(plan, best))
+    groups = to_mapping(plan.config(best.number, best.settings))
     groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
     content = {"provenance": _provenance(folder, plan, trials, best), **groups}
     header = f"# Found by `proximo tune`. Train with it: {command('proximo', 'train', '--config', path)}\n"
@@ -62,7 +57,7 @@ def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Recor
         ),
         **(
             {"test_seeds": f"{plan.test_seeds[0]}-{plan.test_seeds[-1]}", "test_score": best.test_score}
-            if best.test or best.test_failed
+            if best.test is not None
             else {}
         ),
         **({"base_final_score": base.final_score} if base.final else {}),
@@ -94,16 +89,16 @@ def _figures(trial: Record) -> dict[str, Any]:
         "final_score": trial.final_score,
         "test_score": trial.test_score,
         "seed_scores": trial.seed_scores,
-        "final_scores": trial.final,
-        "test_scores": trial.test,
+        "final_scores": trial.final or [],
+        "test_scores": trial.test or [],
         "settings": trial.settings,
     }
 
 
 def changes(plan: StudyPlan, trial: Record) -> list[tuple[str, str, str]]:
     """(name, value in the base, value in the trial) of the searched settings; those that differ come first."""
-    config = settings_of(plan, trial)
-    before, after = setting_values(plan.base, plan.space.names), setting_values(config, plan.space.names)
+    configs = (plan.base, plan.config(trial.number, trial.settings))
+    before, after = (setting_values(config, plan.space.names) for config in configs)
     order = sorted(plan.space.names, key=lambda name: (before[name] == after[name], LEAVES[name].group))
     return [(name, _written(before[name]), _written(after[name])) for name in order]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, Config, override, unknown
 from proximo.config.coercion import Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
+from proximo.config.validation import validate
 from proximo.errors import ConfigError, nearest, shown
 from proximo.tune.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
 
@@ -192,6 +193,15 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
             f"{leaf.name}: the base has {own}, which begins at 0 and cannot be scaled: give schedule: [constant, linear]."
         )
     return tuple(shapes), own
+
+
+def fit_together(base: Config, settings: Mapping[str, Any]) -> bool:
+    """Whether a trial with these settings can be trained."""
+    try:
+        validate(with_settings(base, settings))
+    except ConfigError:
+        return False
+    return True
 
 
 def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:

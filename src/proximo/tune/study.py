@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import Trial
 
 from proximo.collect.program_cache import environment, program_key
-from proximo.config import Config, override
-from proximo.config.validation import validate
-from proximo.errors import ConfigError, command
+from proximo.config import override
+from proximo.errors import command
 from proximo.tune.batch import Batch
 from proximo.tune.dimension import Parameters
 from proximo.tune.plan import StudyPlan
 from proximo.tune.progress import Reporter
-from proximo.tune.pruning import OUT_OF_TIME, Trainer, TrialSelection
+from proximo.tune.pruning import OUT_OF_TIME, TrialSelection
 from proximo.tune.record import FINAL, TEST, Record, best_of, finalists, open_study, records
 from proximo.tune.sampling import draw, explores, make_pruner, make_sampler, shared_part
-from proximo.tune.space import setting_values, with_settings
+from proximo.tune.space import fit_together, setting_values
 from proximo.tune.trial import TrialResult, Watch
 
 BATCH = "batch"
@@ -78,17 +78,17 @@ class Study:
         while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
             trial = left[0]
             tried.add(trial.number)
-            if self._was_in_final(trial):
+            if trial.final is not None:
                 continue
             if time.monotonic() + trial.full_seconds > self.deadline:
-                late.append(f"trial {trial.number}" if trial.number else "the base")
+                late.append(trial.name)
                 continue
             self.reporter.final_round(trial, len(self.plan.final_seeds))
             self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_on(self.plan.final_seeds, trial))
         best = best_of(self.trials)
-        if best is not None and best.final and not self._was_tested(best):
+        if best is not None and best.final and best.test is None:
             if time.monotonic() + best.full_seconds > self.deadline:
-                late.append(f"the winner ({f'trial {best.number}' if best.number else 'the base'}) on its test seeds")
+                late.append(f"the winner ({best.name}) on its test seeds")
             else:
                 self.reporter.test(best, len(self.plan.test_seeds))
                 self.study.set_user_attr(f"{TEST}{best.number}", self._returns_on(self.plan.test_seeds, best))
@@ -97,12 +97,6 @@ class Study:
             self.reporter.warned(f"the time did not suffice for the final round of {', '.join(late)}. Go on with: {way}")
         elif self.plan.finalists and not tried:
             self.reporter.warned("there was no final round: no trial beside the base was trained to its end.")
-
-    def _was_in_final(self, trial: Record) -> bool:
-        return f"{FINAL}{trial.number}" in self.study.user_attrs
-
-    def _was_tested(self, trial: Record) -> bool:
-        return f"{TEST}{trial.number}" in self.study.user_attrs
 
     def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
         """The scores of the trial by seed; an empty list if a seed ended with NaN."""
@@ -113,11 +107,8 @@ class Study:
             return () if results[0].failure or results[0].final else results
 
         self.watch.advanced = self.reporter.advanced
-        Batch([self._config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, select)
+        Batch([self.plan.config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, select)
         return list(found[-1].returns)
-
-    def _config(self, number: int, settings: dict[str, Any]) -> Config:
-        return self.plan.base if number == 0 else with_settings(self.plan.base, settings)
 
     def _next_batch(self) -> dict[int, Trial]:
         """The trials of the next batch by number: those that an interruption has left, and as many new ones as fit. Empty if the
@@ -144,16 +135,9 @@ class Study:
         drawn = trials[first].params if first < len(trials) else {}
         if names <= set(drawn):
             return {key: drawn[key] for key in names}
-        together = self.plan.together
-        at_random = together > 1 and explores(first // together)
-        return shared_part(self.study, self.plan.space, names, self.plan.base.run.seed, first, at_random, self._fits)
-
-    def _fits(self, settings: dict[str, Any]) -> bool:
-        try:
-            validate(with_settings(self.plan.base, settings))
-        except ConfigError:
-            return False
-        return True
+        at_random = not alone and explores(first // self.plan.together)
+        fits = partial(fit_together, self.plan.base)
+        return shared_part(self.study, space, names, self.plan.base.run.seed, first, at_random, fits)
 
     def _ask(self, number: int, begun: int, shared: Parameters) -> Trial:
         """Trial ``number`` with its parameters. It is a new one, or one that an interrupted process has begun."""
@@ -169,7 +153,7 @@ class Study:
 
     def _train(self, batch: dict[int, Trial]) -> None:
         settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
-        configs = {number: self._config(number, settings[number]) for number in batch}
+        configs = {number: self.plan.config(number, settings[number]) for number in batch}
         selection = TrialSelection(
             batch,
             settings,
@@ -178,7 +162,7 @@ class Study:
             width=self.plan.together,
             base_in_space=self.base_parameters is not None,
         )
-        for number in [n for n in batch if n and not self._fits(settings[n])]:
+        for number in [n for n in batch if n and not fit_together(self.plan.base, settings[n])]:
             selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
             del configs[number]
         if not configs:
@@ -201,7 +185,7 @@ class Study:
             for number in sorted(selection.live):
                 selection.finish(number, "failed", TrialResult((), NO_MEMORY))
 
-    def _advanced(self, share: float, trainer: Trainer, cuts: bool) -> None:
+    def _advanced(self, share: float, trainer: Batch, cuts: bool) -> None:
         """Report how far a batch is. With ``cuts``, end it if it cannot end before the final round has to begin."""
         self.reporter.advanced(share)
         if cuts and share > MIN_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
@@ -222,8 +206,8 @@ class Study:
 
     def _final_seconds(self, trials: list[Record]) -> float:
         chosen = finalists(trials, self.plan.finalists)
-        left, best = [t for t in chosen if not self._was_in_final(t)], best_of(trials)
-        tested = not left and (best is None or self._was_tested(best))
+        left, best = [t for t in chosen if t.final is None], best_of(trials)
+        tested = not left and (best is None or best.test is not None)
         test = 0.0 if tested else max((t.full_seconds for t in chosen), default=0.0)
         return sum(t.full_seconds for t in left) + test
 

@@ -11,10 +11,10 @@ from vector_envs import in_process, lanes, layout_of, rollout, spec_of, sync, ve
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.construction import from_factory, from_vector
-from proximo.envs.gymnasium.environment import VectorOptions
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
 from proximo.spaces import from_any
 

@@ -11,9 +11,9 @@ import pytest
 from proximo.envs.gymnasium import environment, waiting_messages
 from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
 from proximo.envs.gymnasium.construction import from_factory
-from proximo.envs.gymnasium.environment import GymnasiumEnvironment, VectorOptions
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.vector_environment import environment_seeds, split
+from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds, split
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 

@@ -8,9 +8,8 @@ import pytest
 
 from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.envs.gymnasium.actions import random_actions
-from proximo.envs.gymnasium.environment import VectorOptions
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete
 

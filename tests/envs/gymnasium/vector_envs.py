@@ -8,7 +8,7 @@ import numpy as np
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.spaces import from_any
 
@@ -25,13 +25,16 @@ def spec_of(env, **spec):
 
 def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):
     env = make()
-    return SerialVectorEnvironment(make, layout_of(env, num_steps, num_envs), spec_of(env, **spec), groups, stagger)
+    return SerialVectorEnvironment(
+        make, layout_of(env, num_steps, num_envs), spec_of(env, **spec), VectorOptions(num_groups=groups, stagger_steps=stagger)
+    )
 
 
 def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=0, options=None, env=None, **spec):
     env = env or make()
     layout = layout_of(env, num_steps, num_envs)
-    return WorkerVectorEnvironment(make, layout, spec_of(env, **spec), num_workers, groups, stagger, **(options or {}))
+    options = VectorOptions(num_workers=num_workers, num_groups=groups, stagger_steps=stagger, **(options or {}))
+    return WorkerVectorEnvironment(make, layout, spec_of(env, **spec), options)
 
 
 def vectorized(make, mode, num_envs=3, num_steps=40, **spec):

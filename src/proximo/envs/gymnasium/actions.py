@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
         low, high = space.bounds()
         fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))
     elif isinstance(space, Discrete | MultiDiscrete):
-        start, n = (space.start, space.n) if isinstance(space, Discrete) else choices(space)
-        fits = (actions >= start) & (actions < np.add(start, n))
+        start, n = choices(space)
+        fits = (actions >= start) & (actions < start + n)
     else:
         fits = (actions == 0) | (actions == 1)
     if not fits.all():
@@ -46,9 +47,7 @@ def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
 def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:
     """Draw ``num_envs`` actions uniformly from ``space``; components without bounds from a standard normal distribution."""
     shape, dtype = action_storage(space)
-    if isinstance(space, Discrete):
-        return rng.integers(space.start, space.start + space.n, num_envs)
-    if isinstance(space, MultiDiscrete):
+    if isinstance(space, Discrete | MultiDiscrete):
         start, n = choices(space)
         return rng.integers(start, start + n, (num_envs, *shape))
     if isinstance(space, MultiBinary):
@@ -80,13 +79,11 @@ def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> 
     if mask is None:
         return action
     flat = np.asarray(mask).reshape(-1) != 0
-    if isinstance(space, Discrete) and flat.size == space.n and flat.any():
-        return space.start + rng.choice(np.flatnonzero(flat))
-    if isinstance(space, MultiDiscrete) and flat.size == sum(space.nvec):
-        parts = np.split(flat, np.cumsum(space.nvec)[:-1])
-        if all(part.any() for part in parts):
-            chosen = [rng.choice(np.flatnonzero(part)) for part in parts]
-            return np.add(np.reshape(space.start, space.shape), np.reshape(chosen, space.shape))
+    if isinstance(space, Discrete | MultiDiscrete):
+        start, n = choices(space)
+        parts = np.split(flat, np.cumsum(n)[:-1])
+        if flat.size == n.sum() and all(part.any() for part in parts):
+            return start + np.reshape([rng.choice(np.flatnonzero(part)) for part in parts], space.shape)
     if isinstance(space, MultiBinary) and flat.size == 2 * space.size:
         may_be_0, may_be_1 = flat.reshape(-1, 2).T
         bits = np.where(may_be_0 & may_be_1, action.reshape(-1), may_be_1)
@@ -111,6 +108,8 @@ def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | 
     return np.stack([allowed_action(space, rng, mask) for mask in masks]).astype(action_storage(space)[1])
 
 
-def choices(space: MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+@functools.cache
+def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest value and the number of values of each component, in the shape of ``space``."""
-    return np.reshape(space.start, space.shape), np.reshape(space.nvec, space.shape)
+    n = space.n if isinstance(space, Discrete) else space.nvec
+    return np.reshape(space.start, space.shape), np.reshape(n, space.shape)

@@ -25,14 +25,7 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
-from proximo.envs.gymnasium.wrappers import (
-    MaskFromInfo,
-    VectorMaskFromInfo,
-    VectorWithoutVelocity,
-    WithoutVelocity,
-    flat_mask,
-    mask_rows,
-)
+from proximo.envs.gymnasium.wrappers import MaskFromInfo, VectorMaskFromInfo, flat_mask, hide_velocities, mask_rows
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import ACTION_MASK, from_any
@@ -67,20 +60,19 @@ def is_registered(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if name in gym.registry and not module:
         return True
-    library = _library_of(name)
-    if not (module or library):
+    module = module or _library_of(name)
+    if not module:
         return False
-    check_module(module or library)
+    check_module(module)
     try:
-        with custom_code_errors(f"Importing {module or library}"):
-            gym.register_envs(importlib.import_module(module or library))
+        with custom_code_errors(f"Importing {module}"):
+            gym.register_envs(importlib.import_module(module))
     except EnvError as error:
-        if not isinstance(
-            error.__cause__, ImportError | ValueError | TypeError
-        ):  # the module does not exist, or its name is invalid
+        # These mean that the module does not exist, or that its name is invalid.
+        if not isinstance(error.__cause__, ImportError | ValueError | TypeError):
             raise
-        if (module or library) in EXTRAS:
-            raise lacking(env_id, EXTRAS[module or library]) from None
+        if module in EXTRAS:
+            raise lacking(env_id, EXTRAS[module]) from None
         return False
     return name in gym.registry
 
@@ -147,7 +139,7 @@ def from_id(
     _check_arguments(registered, settings, env_id)
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
-    make_vector = partial(_make_vector, registered, settings)
+    make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
@@ -170,11 +162,12 @@ def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironmen
 
 
 def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
-    return WithoutVelocity(make(**rendering), mask)
+    return hide_velocities(make(**rendering), mask)
 
 
 def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
-    return VectorWithoutVelocity(make_vector(num_envs), mask)
+    """Only CartPole has a vector environment, and its observation space does not change."""
+    return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
 
 
 def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> None:
@@ -188,10 +181,6 @@ def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> 
         check_names(settings, parameters, env_id)
 
 
-def _make_vector(registered: Any, settings: dict[str, Any], num_envs: int) -> Any:
-    return gym.make_vec(registered, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)
-
-
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make an environment of a custom class.
 
@@ -201,14 +190,11 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         env_id: id of the environment, for messages.
         preprocessing: wrappers and time limit.
     """
+    make = partial(cls, **settings)
     with construction_errors(env_id):
         if isinstance(cls, type) and issubclass(cls, VectorEnv):
-            return from_vector(partial(_call_with_num_envs, cls, settings), env_id, preprocessing)
-        return from_factory(partial(cls, **settings), env_id, preprocessing)
-
-
-def _call_with_num_envs(cls: Any, settings: dict[str, Any], num_envs: int) -> Any:
-    return cls(num_envs=num_envs, **settings)
+            return from_vector(lambda num_envs: make(num_envs=num_envs), env_id, preprocessing)
+        return from_factory(make, env_id, preprocessing)
 
 
 def from_factory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 import time
@@ -16,47 +17,18 @@ from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment
+from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironment, VectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.errors import ConfigError
 from proximo.spaces import ACTION_MASK, Space
 
-AUTO = -1
-"""``num_workers``: let ``choose_workers`` decide."""
 MESSAGE_SECONDS = 30e-6 if hasattr(os, "sched_yield") else 60e-6
 """Overhead of a worker's step: a command, a reply and two context switches. It is larger if the worker cannot poll."""
 MIN_SPEEDUP = 0.8
 """Workers are used if a step then takes less than this share of the time."""
 TRIAL_SECONDS = 0.2
 """Duration of the measurement of one environment's step."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorOptions:
-    """How environments are stepped.
-
-    Unless a worker is lost, only ``single_environments`` and ``stagger_steps`` change the transitions.
-    """
-
-    num_workers: int = AUTO
-    """Worker processes; 0: step in this process; -1: choose by a measurement."""
-    single_environments: bool = False
-    """Step single environments even if the environment has a vector environment."""
-    num_groups: int = 1
-    """Groups of environments that step independently; 2 for ``overlap``."""
-    stagger_steps: int = 0
-    """Truncate first episodes after 1 … this many steps; 0: not."""
-    step_timeout: float = 60.0
-    """Seconds that a step of a worker may take."""
-    reset_timeout: float = 600.0
-    """Seconds that a worker may take to make or reset its environments."""
-    max_restarts: int = 100
-    """Restarts of lost workers until training stops."""
-    cores: int = 1
-    """Maximum number of workers if ``num_workers`` is -1."""
-    warn: Callable[[str], None] = lambda message: None
-    """Receives messages about slow starts and lost workers."""
 
 
 @dataclass(frozen=True)
@@ -128,19 +100,8 @@ class GymnasiumEnvironment:
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
-                return SerialVectorEnvironment(self.make, layout, self.spec, options.num_groups, options.stagger_steps)
-            return WorkerVectorEnvironment(
-                self.make,
-                layout,
-                self.spec,
-                workers,
-                options.num_groups,
-                options.stagger_steps,
-                options.step_timeout,
-                options.max_restarts,
-                options.warn,
-                options.reset_timeout,
-            )
+                return SerialVectorEnvironment(self.make, layout, self.spec, options)
+            return WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
 
     def choose_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
         """Measure a step, and return one worker for each core if this saves a fifth of the time, else 0."""

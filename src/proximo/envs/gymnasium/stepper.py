@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,16 @@ import numpy as np
 
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
-from proximo.envs.gymnasium.transition_checks import FLAGS, NUMBERS, check_mask, check_observation, check_step, make_quick_check
-from proximo.errors import EnvError, EnvironmentFault, ProximoError
+from proximo.envs.gymnasium.transition_checks import (
+    FLAGS,
+    NUMBERS,
+    check_mask,
+    check_observation,
+    check_step,
+    located,
+    make_quick_check,
+)
+from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Space
 
 STRICT_STEPS = 1000
@@ -187,11 +194,7 @@ class Stepper:
     def _fault(self, k: int, error: BaseException) -> BaseException:
         """Return the exception to raise for ``error``, which names the environment, its seed and its step."""
         call, self.call = self.call, "step"
-        if isinstance(error, ProximoError):
-            message = str(error)
-            return error if message.startswith(self.spec.env_id) else EnvError(f"{self._where(k, call)} {message}")
-        text = "".join(traceback.format_exception(error)).rstrip()
-        return EnvironmentFault(f"{self._where(k, call)} raised {type(error).__name__}: {error}\n{text}")
+        return located(error, self.spec.env_id, self._where(k, call))
 
     def close(self) -> None:
         """Close all environments, even if some of them raise."""

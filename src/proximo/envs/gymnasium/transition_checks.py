@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from proximo.envs.gymnasium.actions import choices
 from proximo.envs.gymnasium.observations import Leaf
-from proximo.errors import EnvError, shown
+from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
 
@@ -68,8 +69,8 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
         return lambda value: type(value) in _INTEGERS and low <= value < high
     inside = _always
     if isinstance(space, Discrete | MultiDiscrete):
-        start, n = (space.start, space.n) if isinstance(space, Discrete) else choices(space)
-        inside = _within(np.broadcast_to(start, shape), np.broadcast_to(np.add(start, n) - 1, shape))
+        start, n = choices(space)
+        inside = _within(np.broadcast_to(start, shape), np.broadcast_to(start + n - 1, shape))
         safe_types = frozenset[np.dtype]()
     elif np.issubdtype(leaf.dtype, np.floating):
         safe_types = frozenset(np.dtype(kind) for kind in NUMBERS)
@@ -126,8 +127,8 @@ def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
     if floating and not _finite(value):
         raise EnvError(f"{what} with NaN or infinity: {_shortened(value)}.")
     if isinstance(leaf.space, Discrete | MultiDiscrete):
-        start, n = (leaf.space.start, leaf.space.n) if isinstance(leaf.space, Discrete) else choices(leaf.space)
-        if not ((value >= start) & (value < np.add(start, n))).all():
+        start, n = choices(leaf.space)
+        if not ((value >= start) & (value < start + n)).all():
             raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
     elif (
         floating
@@ -160,3 +161,11 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
             raise EnvError(f"{where} returned {name} = {shown(flag)}: expected True or False.")
     if not isinstance(info, dict):
         raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
+
+
+def located(error: BaseException, env_id: str, where: str) -> BaseException:
+    """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless it has ``env_id``."""
+    if isinstance(error, ProximoError):
+        return error if env_id in str(error) else EnvError(f"{where} {error}")
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return EnvironmentFault(f"{where} raised {type(error).__name__}: {error}\n{text}")

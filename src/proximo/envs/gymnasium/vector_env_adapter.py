@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import mmap
-import traceback
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,9 +14,9 @@ from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
-from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, make_quick_check
+from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds
-from proximo.errors import EnvError, EnvironmentFault, ProximoError
+from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Space
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
@@ -214,14 +213,7 @@ class VectorEnvAdapter:
         return f"{self.spec.env_id}.{call} of environment {number} (seed {self.seed}, {self.steps} steps)"
 
     def _fault(self, call: str, error: BaseException) -> BaseException:
-        if isinstance(error, ProximoError):
-            message = str(error)
-            named = self.spec.env_id in message
-            return error if named else EnvError(f"{self.spec.env_id}.{call} (seed {self.seed}, {self.steps} steps) {message}")
-        text = "".join(traceback.format_exception(error)).rstrip()
-        return EnvironmentFault(
-            f"{self.spec.env_id}.{call} (seed {self.seed}, step {self.steps}) raised {type(error).__name__}: {error}\n{text}"
-        )
+        return located(error, self.spec.env_id, f"{self.spec.env_id}.{call} (seed {self.seed}, step {self.steps})")
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

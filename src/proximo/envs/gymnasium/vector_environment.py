@@ -8,12 +8,43 @@ from __future__ import annotations
 import itertools
 import mmap
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+
+AUTO = -1
+"""``num_workers``: choose the number by a measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions:
+    """How environments are stepped.
+
+    Unless a worker is lost, only ``single_environments`` and ``stagger_steps`` change the transitions.
+    """
+
+    num_workers: int = AUTO
+    """Worker processes; 0: step in this process; -1: choose by a measurement (``GymnasiumEnvironment.choose_workers``)."""
+    single_environments: bool = False
+    """Step single environments even if the environment has a vector environment."""
+    num_groups: int = 1
+    """Groups of environments that step independently; 2 for ``overlap``."""
+    stagger_steps: int = 0
+    """Truncate first episodes after 1 … this many steps; 0: not."""
+    step_timeout: float = 60.0
+    """Seconds that a step of a worker may take."""
+    reset_timeout: float = 600.0
+    """Seconds that a worker may take to make or reset its environments."""
+    max_restarts: int = 100
+    """Restarts of lost workers until training stops."""
+    cores: int = 1
+    """Maximum number of workers if ``num_workers`` is -1."""
+    warn: Callable[[str], None] = lambda message: None
+    """Receives messages about slow starts and lost workers."""
 
 
 @runtime_checkable
@@ -88,12 +119,10 @@ class SerialVectorEnvironment:
     num_workers = 0
     restarts = 0
 
-    def __init__(
-        self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1, stagger_steps: int = 0
-    ):
-        self.groups = split(range(layout.num_envs), num_groups)
+    def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
+        self.groups = split(range(layout.num_envs), options.num_groups)
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
-        self.stagger_steps = stagger_steps
+        self.stagger_steps = options.stagger_steps
         self.steppers = [Stepper(make, columns, spec) for columns in self.groups]
 
     def reset(self, buffer: int, seed: int) -> None:

@@ -18,7 +18,7 @@ from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.shared_memory import SharedBytes
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_environment import environment_seeds, split, staggered_limits
+from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds, split, staggered_limits
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker import Setup
 from proximo.envs.gymnasium.worker_process import POSIX, WorkerProcess, search_path
@@ -30,51 +30,31 @@ MAX_FAILURES = 3
 
 
 class WorkerVectorEnvironment:
-    """``num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
+    """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
     A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as ``padding`` and ``lost``,
-    and ``warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
+    and ``options.warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
 
     Args:
         make: makes one environment; it is pickled by cloudpickle.
         layout: sizes of the rollout buffers.
         spec: what stepping needs to know about the environments.
-        num_workers: number of processes, a multiple of ``num_groups``.
-        num_groups: groups that step independently of each other.
-        stagger_steps: first episodes are truncated after 1 … this many steps; 0: not.
-        step_timeout: seconds that a step of a worker may take.
-        max_restarts: number of restarts of all workers together.
-        warn: receives a message for each lost worker.
-        reset_timeout: seconds that a worker may take to make or reset its environments.
+        options: how they are stepped; ``num_workers`` is at least 1 and a multiple of ``num_groups``.
 
     Raises:
         EnvError: ``make`` cannot be pickled, or the environments cannot be made.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        layout: BufferLayout,
-        spec: EnvironmentSpec,
-        num_workers: int,
-        num_groups: int = 1,
-        stagger_steps: int = 0,
-        step_timeout: float = 60.0,
-        max_restarts: int = 100,
-        warn: Callable[[str], None] = lambda message: None,
-        reset_timeout: float = 600.0,
-    ):
-        self.num_workers, self.restarts, self.env_id = num_workers, 0, spec.env_id
-        self.description = f"in {num_workers} processes" if num_workers > 1 else "in one process"
-        self.stagger_steps, self.step_timeout, self.max_restarts = stagger_steps, step_timeout, max_restarts
-        self.warn, self.reset_timeout = warn, reset_timeout
-        self.groups = split(range(layout.num_envs), num_groups)
+    def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
+        self.options, self.num_workers, self.restarts, self.env_id = options, options.num_workers, 0, spec.env_id
+        self.description = f"in {self.num_workers} processes" if self.num_workers > 1 else "in one process"
+        self.groups = split(range(layout.num_envs), options.num_groups)
         self._seed = 0
         self._shared = SharedBytes(layout.size)
         self.buffers = layout.buffers(self._shared.memory)
         factory = _pickled(make, spec.env_id)
         path = search_path()
-        parts = [split(columns, num_workers // num_groups) for columns in self.groups]
+        parts = [split(columns, self.num_workers // options.num_groups) for columns in self.groups]
         self._setups = [[Setup(factory, part, spec, layout, self._shared.handle, path) for part in group] for group in parts]
         self._processes: list[list[WorkerProcess]] = []
         self._end = weakref.finalize(self, _end_all, self._processes, self._shared)
@@ -104,7 +84,7 @@ class WorkerVectorEnvironment:
         self._seed = seed
         self.buffers[buffer].padding[0] = False
         seeds = environment_seeds(self.groups[-1].stop, seed)
-        limits = staggered_limits(len(seeds), self.stagger_steps, seed)
+        limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
         for process, setup in self._workers():
             part = slice(setup.columns.start, setup.columns.stop)
             process.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
@@ -142,7 +122,7 @@ class WorkerVectorEnvironment:
             if reply == worker_messages.LOST:
                 columns = self._setups[group][w].columns
                 self._discard(self.buffers[buffer], t, columns)
-                with reports_waiting(self.warn, len(columns), self.env_id, self.reset_timeout):
+                with reports_waiting(self.options.warn, len(columns), self.env_id, self.options.reset_timeout):
                     self._restart(group, w, buffer, t + 1)
             any_truncated |= reply == worker_messages.TRUNCATED
         return any_truncated
@@ -189,12 +169,14 @@ class WorkerVectorEnvironment:
         setup, what = self._setups[group][w], self._name(group, w)
         self._processes[group][w].release()
         self.restarts += 1
-        if self.restarts > self.max_restarts:
+        if self.restarts > self.options.max_restarts:
             raise EnvironmentFault(
-                f"{what} of {setup.spec.env_id} {why}, and workers were restarted {_times(self.max_restarts)} already: training stops. "
+                f"{what} of {setup.spec.env_id} {why}, and workers were restarted {_times(self.options.max_restarts)} already: training stops. "
                 "Find out why they end, or increase max_restarts."
             )
-        self.warn(f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {self.max_restarts}).")
+        self.options.warn(
+            f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {self.options.max_restarts})."
+        )
         try:
             process = self._processes[group][w] = WorkerProcess(setup)
         except OSError as error:  # no memory, or too many processes or files
@@ -219,10 +201,14 @@ class WorkerVectorEnvironment:
             process.progress, process.progress_at = (since, ended, begun), now
         elapsed = now - process.progress_at
         if what == worker_messages.STEP and ended <= begun:
-            return f"hung for more than {self.step_timeout:g} s (step_timeout)" if elapsed > self.step_timeout else ""
+            return (
+                f"hung for more than {self.options.step_timeout:g} s (step_timeout)"
+                if elapsed > self.options.step_timeout
+                else ""
+            )
         return (
-            f"took more than {self.reset_timeout:g} s to make or reset its environments (reset_timeout)"
-            if elapsed > self.reset_timeout
+            f"took more than {self.options.reset_timeout:g} s to make or reset its environments (reset_timeout)"
+            if elapsed > self.options.reset_timeout
             else ""
         )
 
@@ -272,6 +258,6 @@ def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
                 if why and not process.has_replied():
                     process.hung = why
                     process.kill()
-        pause = min(1.0, vector_env.step_timeout / 4, vector_env.reset_timeout / 4)
+        pause = min(1.0, vector_env.options.step_timeout / 4, vector_env.options.reset_timeout / 4)
         del vector_env
         time.sleep(pause)

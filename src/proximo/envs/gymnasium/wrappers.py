@@ -78,31 +78,12 @@ class ActionRepeat(gym.Wrapper):
         return observation, total, terminated, truncated, info
 
 
-class WithoutVelocity(gym.ObservationWrapper):
-    """Hides the velocities of an observation."""
-
-    def __init__(self, env: Any, mask: VelocityMask):
-        super().__init__(env)
-        self.mask = mask
-        space = env.observation_space
-        if mask.drops:
-            self.observation_space = gym.spaces.Box(mask.hide(space.low), mask.hide(space.high), dtype=space.dtype)
-
-    def observation(self, observation: Any) -> Any:
-        """Return the observation without velocities."""
-        return self.mask.hide(observation)
-
-
-class VectorWithoutVelocity(gym.vector.VectorObservationWrapper):
-    """Hides the velocities of a vector environment whose observation space does not change (CartPole)."""
-
-    def __init__(self, env: Any, mask: VelocityMask):
-        super().__init__(env)
-        self.mask = mask
-
-    def observations(self, observations: Any) -> Any:
-        """Return the observations without velocities."""
-        return self.mask.hide(observations)
+def hide_velocities(env: Any, mask: VelocityMask) -> Any:
+    """Hide the velocities of observations."""
+    space = env.observation_space
+    if mask.drops:
+        space = gym.spaces.Box(mask.hide(space.low), mask.hide(space.high), dtype=space.dtype)
+    return gym.wrappers.TransformObservation(env, mask.hide, space)
 
 
 def with_base_class(env: Any) -> Any:
@@ -148,9 +129,7 @@ class MaskFromInfo(gym.Wrapper):
 
     def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         parts = observation if self.is_dict else {"observation": observation}
-        if ACTION_MASK not in info:
-            raise EnvError("returned no action_mask in its info, but its first reset did: return one at every reset and step.")
-        return {**parts, ACTION_MASK: flat_mask(info[ACTION_MASK])}
+        return {**parts, ACTION_MASK: flat_mask(_mask_in(info))}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Return the first observation with its mask."""
@@ -215,9 +194,7 @@ def mask_rows(info: dict[str, Any]) -> np.ndarray:
     Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
     array of tuples) gets zeros. Raises ``EnvError`` if ``info`` has no masks.
     """
-    if ACTION_MASK not in info:
-        raise EnvError("returned no action_mask in its info, but its first reset did: return one at every reset and step.")
-    mask = info[ACTION_MASK]
+    mask = _mask_in(info)
     if isinstance(mask, tuple | list):
         return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
     mask = np.asarray(mask)
@@ -228,10 +205,16 @@ def mask_rows(info: dict[str, Any]) -> np.ndarray:
     return np.stack([empty if row is None else row for row in rows])
 
 
+def _mask_in(info: dict[str, Any]) -> Any:
+    if ACTION_MASK not in info:
+        raise EnvError("returned no action_mask in its info, but its first reset did: return one at every reset and step.")
+    return info[ACTION_MASK]
+
+
 def _with_mask(space: Any, size: int) -> tuple[gym.spaces.Dict, bool]:
     """Return ``space`` with a mask, and whether it was a Dict before."""
     is_dict = isinstance(space, gym.spaces.Dict)
-    parts = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {"observation": space}
+    parts = space.spaces if is_dict else {"observation": space}
     return gym.spaces.Dict({**parts, ACTION_MASK: gym.spaces.MultiBinary(size)}), is_dict
 
 

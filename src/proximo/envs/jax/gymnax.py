@@ -13,9 +13,10 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
 from proximo.envs.env_settings import replace_params
+from proximo.envs.jax import libraries
 from proximo.envs.jax.gymnax_drawing import FPS, drawing_of
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvError, nearest
+from proximo.errors import EnvError
 from proximo.spaces import from_any
 
 DOWNLOADS = ("MNISTBandit-bsuite",)
@@ -70,8 +71,7 @@ class GymnaxEnvironment:
 
     def __init__(self, name: str, settings: dict[str, Any]):
         gymnax = _gymnax()
-        if name not in gymnax.registered_envs:
-            raise EnvError(f"gymnax has no environment {name!r}{nearest(name, names())}; `proximo envs gymnax` lists them.")
+        libraries.check_known(name, names(), "gymnax")
         try:
             self.env, params = gymnax.make(name)
         except Exception as error:

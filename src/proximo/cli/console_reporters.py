@@ -1,0 +1,110 @@
+"""What the reporters of trainings and of studies share: where they print, warnings, and a display that is redrawn in place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from proximo.errors import printable
+
+PLAIN_SECONDS = 10.0
+NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
+"""Environment variables that CI services and notebooks set."""
+
+
+@contextlib.contextmanager
+def open_reporter(
+    quiet_kind: Any, line_kind: Any, live_kind: Any, stream: TextIO, quiet: bool, as_json: bool = False
+) -> Iterator[Any]:
+    """Make the reporter for ``stream``: a live one on a terminal, else one that prints lines.
+
+    Args:
+        quiet_kind: Class of the reporter that prints only warnings.
+        line_kind: Class of the reporter that prints lines.
+        live_kind: Class of the reporter that redraws its display.
+        stream: Where to report.
+        quiet: Report only warnings, to stderr.
+        as_json: If the process must exit during a call, write a JSON object with the error to the current standard output.
+    """
+    live = not quiet and draws_in_place(stream)
+    console = Console(
+        file=sys.stderr if quiet else stream,
+        highlight=False,
+        emoji=False,  # `my_envs:Mask:` is a name
+        soft_wrap=True,
+        force_jupyter=False,  # in a notebook each line would become an element of the page
+        force_terminal=True if live else None,
+    )
+    with os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext() as answer:
+        reporter = (quiet_kind if quiet else live_kind if live else line_kind)(console, answer and answer.fileno())
+        with reporter if live else contextlib.nullcontext():
+            yield reporter
+
+
+def draws_in_place(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal on which a table can be redrawn in place.
+
+    Pipes and files are not, even with ``FORCE_COLOR``. The terminals of CI services and notebooks keep every redrawn table.
+    """
+    if not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class ConsoleReporter:
+    """Prints warnings and an early stop.
+
+    Args:
+        console: Where to print.
+        answer: File descriptor that gets a JSON object with the error if the process must exit during a call.
+    """
+
+    def __init__(self, console: Console, answer: int | None = None):
+        self.console, self.answer = console, answer
+
+    def warned(self, message: str) -> None:
+        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
+
+    def stopped(self, message: str) -> None:
+        self.console.print(printable(message), markup=False)
+
+    def left(self, message: str) -> None:
+        if self.answer is not None:
+            os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
+
+
+class LiveDisplay(ConsoleReporter):
+    """Redraws ``display()`` in place. A subclass starts ``_live``; it ends with this context."""
+
+    def __init__(self, console: Console, answer: int | None = None):
+        super().__init__(console, answer)
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self.display)
+
+    def display(self) -> RenderableType:
+        """What the terminal shows now."""
+        raise NotImplementedError
+
+    def __enter__(self) -> LiveDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def stopped(self, message: str) -> None:
+        self._live.stop()
+        super().stopped(message)
