@@ -112,7 +112,8 @@ def test_another_network_than_that_of_the_run_raises(lost):
 def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
     push(by_object, tmp_path / "out", episodes=2)
     assert (
-        "The encoder `custom_networks:Encoder` is code that this folder does not contain" in (tmp_path / "out" / "README.md").read_text()
+        "The encoder `custom_networks:Encoder` is code that this folder does not contain"
+        in (tmp_path / "out" / "README.md").read_text()
     )
     with pytest.raises(
         ConfigError, match=r"the encoder 'custom_networks:Encoder', .*: modules to import from your Python path.*--trust-code"
