@@ -1,10 +1,10 @@
-"""What one call of the compiled policy costs for 8 environments of CartPole, by how its arguments and results travel.
+"""Time of one call of the compiled policy for 8 environments of CartPole, by how its arguments and results are passed.
 
     python benchmarks/acting.py                  # as proximo runs: no asynchronous dispatch
     python benchmarks/acting.py --asynchronous   # as JAX starts by itself
 
 Microseconds until the result is readable by NumPy; the ways take turns, medians of --rounds rounds of --calls calls.
-docs/decisions/0006-gymnasium-collector.md draws the consequence.
+docs/decisions/0006-gymnasium-collector.md explains the resulting decision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nature CNN on the CPU: XLA's convolution beside the products of matrices that proximo uses there.
+"""Nature CNN on the CPU: XLA's convolution compared with the matrix products that proximo uses.
 
     python benchmarks/convolution.py [--rounds 9] [--batch 256]
 

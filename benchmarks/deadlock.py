@@ -1,4 +1,4 @@
-"""How often JAX's CPU runtime hangs, under each remedy, and what the remedy costs.
+"""Measure how often JAX's CPU runtime hangs with each remedy.
 
     python benchmarks/deadlock.py --processes 20          # the known trigger, fresh processes, every remedy
     python benchmarks/deadlock.py --soak 200              # short trainings of proximo in fresh processes

@@ -1,4 +1,4 @@
-"""Does a change of the code leave every trained number as it was, bit for bit?
+"""Check that a change of the code changes no trained number, bit for bit.
 
     python benchmarks/fingerprint.py --out before.json              # at the commit before the change
     python benchmarks/fingerprint.py --compare before.json          # after it, on the same machine and versions

@@ -1,15 +1,15 @@
-"""Speed and memory on ordinary environments beside Stable-Baselines3 and Gymnasium, in one run: fresh processes, rounds, medians.
+"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3 and Gymnasium: fresh processes, rounds, medians.
 
     python benchmarks/host_speed.py --sb3-python VENV/bin/python [--rows cartpole lunarlander pong stepping] [--rounds 3] \
         [--seconds 20] [--out benchmarks/results/host_speed.json]
-    python benchmarks/host_speed.py --show         # tables and plot from the file, nothing is measured
+    python benchmarks/host_speed.py --show         # prints the tables and draws the plot of the file; nothing is measured
 
-For each row first every variant of ours runs once, briefly, to fill a compilation cache of this run's own (what it takes is kept
-as the first start), and every mode of the peer runs once. Then the peer's fastest, what comes close to it, and all of ours run in
-turn for --rounds rounds; who begins changes. Ratios refer to the peer's mode with the highest median; each is the median of the
-rounds' ratios. Same network, batch, epochs,
-learning rate, no value clip; compile time excluded. What runs one update behind its rollouts is reported apart and meets no mark.
-Writes the JSON file, a plot beside it, and prints the tables in Markdown. benchmarks/peers/README.md says how SB3 is installed.
+For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is recorded as the first
+start. Every mode of the peer also runs once. Then all variants, the peer's fastest mode and modes of similar speed alternate for
+--rounds rounds, in changing order. Ratios are relative to the peer's mode with the highest median. Each is the median of the ratios
+of the rounds. Network, batch, epochs and learning rate are equal, there is no value clip, and compile time is excluded. Programs with
+learner_lag=1 are reported separately and meet no mark. The script writes the JSON file and a plot, and prints the tables in Markdown.
+benchmarks/peers/README.md explains how to install SB3.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def peer_command(row: Row, arguments: tuple[str, ...], seconds: float, sb3_pytho
 
 
 def busy_share(seconds: float = 1.0) -> float | None:
-    """The share of all cores' time that something used while this process slept; None where /proc does not tell."""
+    """The share of the time of all cores that was used while this process slept; None if /proc does not report it."""
 
     def read() -> tuple[int, int]:
         numbers = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -92,7 +92,7 @@ class Bench:
 
 
 def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
-    """Everything measured for one row, as the results file keeps it."""
+    """Measure one row. Return its record for the results file."""
     print(f"{row.title}\n  first starts", file=sys.stderr, flush=True)
     first = {
         name: bench.measure(name, ours_command(row, variant, min(1.0, options.seconds))) for name, variant in row.ours.items()
@@ -143,17 +143,17 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
 
 
 def check_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
-    """End where the two sides do not step the same environments."""
+    """End the program if the versions of the environment libraries differ."""
     mine = next(iter(ours.values()))["versions"]
     for name, line in peers.items():
         differing = [p for p, v in line["versions"].items() if p in ENVIRONMENTS and mine.get(p, v) != v]
         if differing:
-            told = ", ".join(f"{p} {line['versions'][p]} instead of {mine[p]}" for p in differing)
-            sys.exit(f"{name} has {told}: install the same version (benchmarks/peers/README.md).")
+            shown = ", ".join(f"{p} {line['versions'][p]} instead of {mine[p]}" for p in differing)
+            sys.exit(f"{name} has {shown}: install the same version (benchmarks/peers/README.md).")
 
 
 def hidden(arguments: list[str]) -> list[str]:
-    """The arguments without the path of the peer's interpreter, which is this machine's own."""
+    """The arguments without the path of the peer's interpreter, which differs between machines."""
     shown = list(arguments)
     for number, text in enumerate(shown):
         if text == "--sb3-python" and number + 1 < len(shown):
@@ -197,7 +197,7 @@ def held(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, results: dict[str, Any]) -> None:
-    """Rows in the order of this script, with the machine they were measured on."""
+    """Save the rows in the order of this script, with a description of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
         "script": "benchmarks/host_speed.py",
@@ -217,7 +217,7 @@ def processor() -> str:
 
 
 def warn_where_noisy() -> float:
-    """Say so when the machine is not quiet; the load average of the last minute."""
+    """Warn if other programs use the machine. Return the load average of the last minute."""
     load, busy = os.getloadavg()[0], busy_share(3.0)
     if load > 0.3 or (busy or 0.0) > BUSY:
         used = f", and others use {busy:.0%} of the cores now" if busy is not None else ""
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--out", type=Path, default=HERE / "results/host_speed.json")
-    parser.add_argument("--show", action="store_true", help="tables and plot of the file that is there")
+    parser.add_argument("--show", action="store_true", help="print the tables and draw the plot of the file")
     options = parser.parse_args()
     if not options.show:
         if options.sb3_python is None and any(not ROWS[name].stepping for name in options.rows):

@@ -1,4 +1,4 @@
-"""The tables and the plot of what host_speed.py has measured."""
+"""The tables and the plot of the results of host_speed.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def speed_of(line: dict[str, Any]) -> float:
     return statistics.median(line["steps_per_second"])
 
 
-def judged(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines of the table of marks, from what the file holds."""
+def compared_with_marks(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the table of marks."""
     lines = []
     for key, row in results.items():
         for name, mark in row["marks"].items():
@@ -41,7 +41,7 @@ def share_line(row: dict[str, Any]) -> dict[str, Any]:
     label, variant = next(iter(row["ours"].items()))
     rest = statistics.median(variant["rest"])
     return {
-        "title": "CartPole-v1: share of the wall time in neither environment, policy nor update",
+        "title": "CartPole-v1: share of the wall time not spent on environment, policy and update",
         "ours": label,
         "theirs": "–",
         "figure": f"{rest:.1%}",
@@ -71,38 +71,38 @@ def memory_line(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(asked: bool, aim: bool) -> str:
-    return "aim" if aim else "asked" if asked else "MISSED"
+    return "aim" if aim else "mark" if asked else "missed"
 
 
 def tables(results: dict[str, Any]) -> str:
-    """Markdown: the marks, then every program with the losers."""
-    lines = ["| | ours | peer | figure | rounds | asked | aim | reached |", "|---|---|---|---|---|---|---|---|"]
-    for mark in judged(results):
+    """Markdown: the table of marks, then a table of all programs of each row."""
+    lines = ["| | proximo | Peer | Ratio | Rounds | Mark | Aim | Met |", "|---|---|---|---|---|---|---|---|"]
+    for mark in compared_with_marks(results):
         names = ("title", "ours", "theirs", "figure", "rounds", "asked", "aim", "verdict")
         lines.append("| " + " | ".join(mark[name] for name in names) + " |")
     for row in results.values():
         lines += ["", f"**{row['title']}** ({row['date']}, {row['rounds']} rounds of {row['seconds']:g} s)", ""]
-        lines += ["| program | steps/s | ratio | rounds |" + (" peak MB |" if "peak_megabytes" in best_of(row) else "")]
+        lines += ["| Program | Steps/s | Ratio | Rounds |" + (" Peak MB |" if "peak_megabytes" in best_of(row) else "")]
         lines += ["|---|---|---|---|" + ("---|" if "peak_megabytes" in best_of(row) else "")]
         for label, speed, ratio, rounds, memory, _ in programs_of(row):
-            told = " ".join(f"{x:.2f}" for x in rounds)
-            lines.append(f"| {label} | {speed:,.0f} | {ratio:.2f} | {told} |" + (f" {memory:,.0f} |" if memory else ""))
+            shown = " ".join(f"{x:.2f}" for x in rounds)
+            lines.append(f"| {label} | {speed:,.0f} | {ratio:.2f} | {shown} |" + (f" {memory:,.0f} |" if memory else ""))
     return "\n".join(lines)
 
 
 def best_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The peer's mode that ratios refer to."""
+    """The mode of the peer to which ratios are relative."""
     return row["peers"][row["best_peer"]]
 
 
 def programs_of(row: dict[str, Any]) -> list[tuple[str, float, float, list[float], float, str]]:
-    """(label, steps/s, ratio, ratios of the rounds, peak megabytes or 0, kind) of every program, ours first, then the
-    peer's modes, the fastest first."""
+    """(label, steps/s, ratio, ratios of the rounds, peak megabytes or 0, kind) of every program: those of
+    proximo first, then the peer's modes by speed."""
     entries = []
     for label, v in row["ours"].items():
         memory = statistics.median(v.get("peak_megabytes", [0]))
         kind = "behind" if v["apart"] else "ours"
-        entries.append((f"ours: {label}", statistics.median(v["steps_per_second"]), v["ratio"], v["ratios"], memory, kind))
+        entries.append((f"proximo: {label}", statistics.median(v["steps_per_second"]), v["ratio"], v["ratios"], memory, kind))
     for label, p in sorted(row["peers"].items(), key=lambda item: -item[1]["ratio"]):
         memory = statistics.median(p.get("peak_megabytes", [0]))
         kind = "best" if label == row["best_peer"] else "peer"
@@ -116,7 +116,7 @@ COLORS = {"ours": "#2563a8", "behind": "#9fc2e6", "best": "#444444", "peer": "#b
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Bars of ratios for each row with the rounds as dots, then the shares of CartPole and the memory of Pong."""
+    """Bars of ratios for each row, with the rounds as dots; then the shares of CartPole and the memory of Pong."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -140,7 +140,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axis.tick_params(axis="y", length=0)
         for side in ("top", "right", "left"):
             axis.spines[side].set_visible(False)
-    title = "proximo beside Stable-Baselines3 and Gymnasium: dark blue ours, pale blue one update behind its rollouts, grey peers"
+    title = "proximo compared with Stable-Baselines3 and Gymnasium (dark blue: proximo; pale blue: proximo with learner_lag=1; grey: peers)"
     figure.text(0.5, 1 - 0.22 / whole, title, ha="center", fontsize=10)
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -156,17 +156,17 @@ def draw_ratios(axis: Any, row: dict[str, Any]) -> None:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through the figures
         axis.text(max([ratio, *rounds]) + 0.015 * edge, place, text, va="center", fontsize=8, bbox=box)
     for name, mark in row["marks"].items():
-        fit = [place for place, e in enumerate(entries) if e[0].startswith("ours: ") and mark_of(row, e[0]) == name]
+        fit = [place for place, e in enumerate(entries) if e[0].startswith("proximo: ") and mark_of(row, e[0]) == name]
         for figure, style in ((mark["asked"], "-"), (mark["aim"], ":")):
             axis.plot([figure] * 2, [min(fit) - 0.5, max(fit) + 0.5], style, color="#c0392b", linewidth=1.3)
     axis.axvline(1.0, color="#444444", linewidth=0.8)
     axis.set_yticks(range(len(entries)), [e[0] for e in entries], fontsize=8)
     axis.set_xlim(0, edge * 1.22)
-    axis.set_title(f"{row['title']}: steps/s over those of {row['best_peer']}  (red: asked, dotted: aim)", fontsize=9, loc="left")
+    axis.set_title(f"{row['title']}: steps/s over those of {row['best_peer']}  (red: mark, dotted: aim)", fontsize=9, loc="left")
 
 
 def mark_of(row: dict[str, Any], label: str) -> str:
-    return row["ours"][label.removeprefix("ours: ")]["mark"]
+    return row["ours"][label.removeprefix("proximo: ")]["mark"]
 
 
 def draw_shares(axis: Any, shares: dict[str, dict[str, float]]) -> None:

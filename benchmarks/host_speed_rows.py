@@ -1,4 +1,4 @@
-"""What host_speed.py compares: environments, settings, programs of ours and of the peers, and the marks."""
+"""The comparisons of host_speed.py: environments, settings, programs of proximo and of the peers, and the marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Variant:
-    """One program of ours: its arguments, whether it stays apart, and which mark it may meet."""
+    """One program of proximo: its arguments, whether it is reported separately and meets no mark, and the name of its mark."""
 
     arguments: tuple[str, ...] = ()
     apart: bool = False
@@ -16,7 +16,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Mark:
-    """A figure that the best of the variants named like it has to reach."""
+    """A ratio that the fastest of the variants with this mark must reach."""
 
     title: str
     asked: float
@@ -37,7 +37,7 @@ class Row:
     memory: bool = False
     stepping: bool = False
     common: tuple[str, ...] = field(default=())
-    """Arguments that only ours needs."""
+    """Arguments for proximo's programs only."""
 
 
 SB3 = {

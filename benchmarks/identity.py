@@ -1,11 +1,11 @@
-"""Does the policy learn to repeat what it sees, for each kind of action, in the setting of Stable-Baselines3's own test?
+"""Test whether the policy learns to repeat its observation, for each kind of action, in the setting of a test of Stable-Baselines3.
 
     python benchmarks/identity.py [--kinds Discrete MultiDiscrete MultiBinary Box] [--seeds 0-9] [--out benchmarks/results/identity.json]
         [--sb3-python VENV/bin/python]
 
 One environment, rollouts of 256 steps, batches of 64, 4 epochs, the learning rates, discounts and numbers of steps of SB3's test
 (identity_envs.py), 64-64 tanh; greedy over 20 episodes on other seeds; the mark is a mean above 90 of 100. SB3's test tries one
-seed; here every seed is shown. With --sb3-python SB3 trains on the same environments and seeds beside us.
+seed; here every seed is shown. With --sb3-python, SB3 also trains on the same environments and seeds.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def peer(python: str, kind: str, seeds: list[int]) -> dict[str, Any]:
 def row(kind: str, who: str, scores: dict[int, float]) -> str:
     reached = sum(score > MARK for score in scores.values())
     own = scores.get(int(SETTINGS[kind]["seed"]))
-    told = " ".join(f"{score:.1f}" for score in scores.values())
-    return f"| {kind} | {who} | {'–' if own is None else f'{own:.1f}'} | {told} | {min(scores.values()):.1f} | {reached} of {len(scores)} |"
+    shown = " ".join(f"{score:.1f}" for score in scores.values())
+    return f"| {kind} | {who} | {'–' if own is None else f'{own:.1f}'} | {shown} | {min(scores.values()):.1f} | {reached} of {len(scores)} |"
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     prepare_jax()
     results = {}
-    print("| action | who | SB3's seed | seeds | worst | above 90 |\n|---|---|---|---|---|---|", flush=True)
+    print("| Action | | Seed of SB3's test | Seeds | Worst | Above 90 |\n|---|---|---|---|---|---|", flush=True)
     for kind in options.kinds:
         try:
             results[kind] = {"proximo": measure(kind, options.seeds)}

@@ -1,4 +1,4 @@
-"""Identity environments: the right action is the observation. One for each kind of action, with sizes and episodes of 100 steps as
+"""Identity environments: the correct action equals the observation. One for each kind of action, with sizes and episodes of 100 steps as
 in Stable-Baselines3's own test (tests/test_identity.py there), so that the best return is 100. Gymnasium only: SB3 runs on them too.
 """
 

@@ -1,13 +1,12 @@
-"""What the presets reach: every seed trained whole, and its final policy judged on environment seeds used nowhere else.
+"""Train presets on several seeds, and evaluate the final policies on environment seeds that are used nowhere else.
 
     python benchmarks/learning.py gymnax:CartPole-v1 proximo:PocMemory --seeds 0-9 --episodes 500
 
-Each seed is trained as an ordinary run of that seed is, one after the other, schedules included. No checkpoint is chosen:
-the policy after the last update is judged, greedily except where the task's mark asks for the sampled policy. A mark holds
-when every seed reaches it within its budget of environment steps. Seconds are of the training alone, compilation left out.
-Presets are tuned on seeds 100 and up; 0-9 are for the report. With --join, seeds of one task can be measured by several processes,
-or one after the other. --show prints the table of the file again and draws every seed beside
-its mark.
+Each seed trains like an ordinary run of that seed, one after the other. No checkpoint is selected: the policy after the last update
+is evaluated, with greedy actions unless the task uses sampled ones. A mark is met if every seed reaches it within its budget of
+environment steps. Seconds are those of the training, without compilation. Presets are tuned on seeds from 100 up; seeds 0-9 are for
+the report. With --join, several processes can measure seeds of one task. --show prints the table of the file again and draws every
+seed and its mark.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from proximo.jax_setup import prepare_jax
 from proximo.types import TrainState
 
 EVALUATION_SEEDS = 1_000_000
-"""Seed s is judged on the environment seeds of EVALUATION_SEEDS + s: no training and no tuning begins there."""
+"""Seed s is evaluated with the seed EVALUATION_SEEDS + s, which no training and no tuning uses."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A figure that every seed has to reach by a training of at most ``steps``."""
+    """A return or success rate that every seed must reach in a training of at most ``steps``."""
 
     figure: float
     steps: int
@@ -54,16 +53,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class Task:
-    """How a final policy is judged, and its marks: ``must`` is asked of a release, ``aim`` is what we want."""
+    """How a final policy is evaluated, and its marks: ``must`` is the mark of the tables, ``aim`` is stricter."""
 
     must: Mark | None
     aim: Mark | None
     metric: str = "return_mean"
     stochastic: bool = False
     settings: dict[str, str] = field(default_factory=dict)
-    """Beside the preset's, for a variant: what stands behind the comma of its name."""
+    """Settings of a variant, in addition to the preset's. The name of a variant has a comma."""
     unseen: dict[str, str] = field(default_factory=dict)
-    """``env_settings`` of the judgement: the levels that training has not played."""
+    """``env_settings`` of the evaluation: the levels that the training has not used."""
 
 
 HARD = {
@@ -71,10 +70,10 @@ HARD = {
     "total_steps": "100000",
     "ent_coef": "linear(0.05, 0)",
 }
-"""PocMemory with goals shown at reset only, and 12 steps without a move; it has to be explored for longer than the preset's."""
+"""PocMemory that shows its goals only in the first observation, followed by 12 steps without a move. It needs longer exploration than the preset has."""
 
 MINGRU = {"memory_layers": "2", "learning_rate": "linear(4e-3, 0)"}
-"""With one layer a minGRU, whose gate does not read the state, is right about half of the time in RepeatPrevious."""
+"""With one layer, about half of a minGRU's answers in RepeatPrevious are correct, because its gate does not read the state."""
 
 PICTURE = {"env_settings": "image=true", "learning_rate": "linear(5e-4, 0)"}
 
@@ -85,7 +84,7 @@ PICTURES = {
     ", 1M steps, one core": SHORT,
     ", 800k steps": {},
 }
-"""The pictures' rows: with the discount and the steps that the preset had, and as it is now."""
+"""The rows with pictures: with earlier discounts and numbers of steps of the preset, and with the current ones."""
 
 TASKS = {
     "gymnax:CartPole-v1": Task(Mark(475, 250_000), Mark(475, 100_000)),
@@ -139,30 +138,30 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def measure(env_id: str, seeds: list[int], episodes: int, given: dict[str, str]) -> dict[str, Any]:
-    """Train and judge every seed; the record that the results file keeps."""
+    """Train and evaluate every seed. Return the record for the results file."""
     task, config, about = prepare(env_id, episodes, given)
     env = environment(config)
     program = make_backend(config, env, stacked=False)
     program.compile(program.start(seeds[:1]))
     compile_seconds = program.compile_seconds
-    judged_on = settings.override(config, {"env_settings": task.unseen}) if task.unseen else config
-    evaluate = make_evaluator(environment(judged_on), judged_on, episodes)
+    evaluated_on = settings.override(config, {"env_settings": task.unseen}) if task.unseen else config
+    evaluate = make_evaluator(environment(evaluated_on), evaluated_on, episodes)
     rows = []
     for seed in seeds:
         start = time.perf_counter()
         state = train(program, seed)
         seconds = time.perf_counter() - start
-        judged = evaluate(state.learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM, not task.stochastic).summary()
-        row = {"seed": seed, "score": judged[task.metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
-        rows.append({**row, "evaluation": judged})
-        print(f"  {env_id} seed {seed}: {task.metric} {judged[task.metric]:.4g}, {seconds:.1f} s", flush=True)
+        summary = evaluate(state.learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM, not task.stochastic).summary()
+        row = {"seed": seed, "score": summary[task.metric], "seconds": round(seconds, 2), "healthy": bool(state.healthy)}
+        rows.append({**row, "evaluation": summary})
+        print(f"  {env_id} seed {seed}: {task.metric} {summary[task.metric]:.4g}, {seconds:.1f} s", flush=True)
     program.close()
     evaluate.close()
     return summed_up({**about, "compile_seconds": round(compile_seconds, 1), "seeds": rows, **circumstances()}, task)
 
 
 def prepare(env_id: str, episodes: int, given: dict[str, str]) -> tuple[Task, Config, dict[str, Any]]:
-    """The task, its settings, and what a record says of how it was measured."""
+    """The task, its settings, and the part of a record that describes the measurement."""
     task = TASKS.get(env_id, Task(None, None))
     config = make_config(env_id.partition(",")[0], {**task.settings, **given})
     about = {
@@ -177,7 +176,7 @@ def prepare(env_id: str, episodes: int, given: dict[str, str]) -> tuple[Task, Co
 
 
 def command(env_id: str, record: dict[str, Any]) -> str:
-    """What measures the seeds of ``record`` again."""
+    """The command that measures the seeds of ``record`` again."""
     seeds = [row["seed"] for row in record["seeds"]]
     whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
     spoken = f"{seeds[0]}-{seeds[-1]}" if whole else ",".join(map(str, seeds))
@@ -187,7 +186,7 @@ def command(env_id: str, record: dict[str, Any]) -> str:
 
 
 def summed_up(record: dict[str, Any], task: Task) -> dict[str, Any]:
-    """``record`` with what its seeds come to."""
+    """``record`` with statistics over its seeds, and its marks."""
     scores = [row["score"] for row in record["seeds"]]
     marks = {name: verdict(mark, scores, record["steps"]) for name in ("must", "aim") if (mark := getattr(task, name, None))}
     seconds = round(float(np.mean([row["seconds"] for row in record["seeds"]])), 2)
@@ -195,7 +194,7 @@ def summed_up(record: dict[str, Any], task: Task) -> dict[str, Any]:
 
 
 def joined(held: dict[str, Any], new: dict[str, Any], task: Task) -> dict[str, Any]:
-    """The seeds of both records; where both have one, that of ``new``."""
+    """The seeds of both records. If both contain a seed, that of ``new`` is used."""
     rows = {row["seed"]: row for record in (held, new) for row in record["seeds"]}
     return summed_up({**new, "seeds": [rows[seed] for seed in sorted(rows)]}, task)
 
@@ -205,14 +204,14 @@ ALIKE = ("metric", "policy", "episodes", "steps", "settings", "versions", "devic
 
 
 def differences(held: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """In what ``held`` was measured otherwise than ``record``, so that the two are not to be joined."""
+    """Names of the entries that differ between ``held`` and ``record``. If there are any, the records must not be joined."""
     return [name for name in ALIKE if held.get(name) != json.loads(json.dumps(record[name]))]
 
 
 def train(program: Backend, seed: int) -> TrainState:
-    """The state after the last update: bit for bit that of `proximo train --seed`, however the updates are split into calls.
+    """The state after the last update. It equals that of `proximo train --seed` bit for bit, independent of the division into calls.
 
-    ``make_train`` would differ from it by rounding, and with that, after enough updates, by its policy.
+    ``make_train`` would differ by rounding, and after enough updates by its policy.
     """
     state = program.start([seed])
     left = program.config.total_updates
@@ -224,7 +223,7 @@ def train(program: Backend, seed: int) -> TrainState:
 
 
 def verdict(mark: Mark, scores: list[float], steps: int) -> dict[str, Any]:
-    """The mark, and whether every seed reached it in its budget."""
+    """The mark, and whether every seed reached it within the budget."""
     return {**asdict(mark), "holds": steps <= mark.steps and min(scores) >= mark.figure}
 
 
@@ -234,15 +233,15 @@ def circumstances() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version()},
         "cpu_count": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 1),  # far above what the training itself takes, the seconds are too long
+        "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
         "device": jax.devices()[0].device_kind,
         "script": "benchmarks/learning.py",
     }
 
 
 def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
-    """Put ``record`` beside what the file holds of other environments, and with ``join`` its seeds beside those it holds of this
-    one. Several processes may do so at once."""
+    """Save ``record`` in the file, which keeps the records of other environments. With ``join``, it also keeps the other seeds of this
+    environment. Several processes may save at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         held = json.loads(path.read_text()) if path.is_file() else {}
@@ -250,7 +249,7 @@ def save(path: Path, env_id: str, record: dict[str, Any], join: bool) -> None:
             if unlike := differences(held[env_id], record):  # another process has written since
                 aside = path.with_suffix(".unlike.json")
                 aside.write_text(json.dumps({env_id: record}, indent=1) + "\n")
-                sys.exit(f"{path} has {env_id} with other {', '.join(unlike)} by now: these seeds are in {aside}")
+                sys.exit(f"{path} now contains {env_id} with other {', '.join(unlike)}: the new seeds were saved to {aside}")
             record = joined(held[env_id], record, TASKS.get(env_id, Task(None, None)))
         record = {**record, "command": command(env_id, record)}
         path.write_text(json.dumps(dict(sorted({**held, env_id: record}.items())), indent=1) + "\n")
@@ -260,22 +259,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env_ids", nargs="*", metavar="ENV_ID")
     parser.add_argument("--seeds", type=parse_seeds, default="0-9", help="as 0-9 or 0-4,7")
-    parser.add_argument("--episodes", type=int, default=500, help="that judge each final policy")
+    parser.add_argument("--episodes", type=int, default=500, help="episodes of the evaluation of each final policy")
+    parser.add_argument("--out", type=Path, help="JSON file to write; it keeps the environments that are not measured now")
+    parser.add_argument("--join", action="store_true", help="keep the seeds of a task that --out already contains")
     parser.add_argument(
-        "--out", type=Path, help="JSON file to write; environments it already holds and that are not named here stay"
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings in addition to the preset's, for tuning"
     )
-    parser.add_argument(
-        "--join", action="store_true", help="seeds that --out holds of a task stay, beside those that are measured now"
-    )
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside the preset's, for tuning")
-    parser.add_argument("--show", action="store_true", help="table and plot of what --out holds; nothing is trained")
+    parser.add_argument("--show", action="store_true", help="print the table and draw the plot of --out; nothing is trained")
     arguments = parser.parse_args()
     if arguments.show:
         if not arguments.out:
-            parser.error("--show needs --out: which file?")
+            parser.error("--show needs --out FILE")
         results = json.loads(arguments.out.read_text())
         if absent := [env_id for env_id in arguments.env_ids if env_id not in results]:
-            parser.error(f"{arguments.out} holds nothing of {', '.join(absent)}")
+            parser.error(f"{arguments.out} does not contain {', '.join(absent)}")
         results = {env_id: results[env_id] for env_id in arguments.env_ids or results}
         print(table(results))
         plot(results, arguments.out.with_suffix(".png"))

@@ -1,4 +1,4 @@
-"""Does `LearningRateFinder` suggest a rate that learns? Its suggestions beside trainings at a grid of constant rates and at the suggestion itself.
+"""Compare the suggestions of `LearningRateFinder` with trainings at a grid of constant rates and at the suggestion itself.
 
     python benchmarks/learning_rate_finder.py [CASE …]      # results/learning_rate_finder.json, a case at a time
 

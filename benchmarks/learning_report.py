@@ -1,4 +1,4 @@
-"""The table and the plot of what learning.py has measured: every seed beside its marks."""
+"""The table and the plot of the results of learning.py: every seed and its marks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MARK, OWN = "#c0392b", "#2563a8"
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
-    """Markdown, a row a task: marks, steps, every seed, the worst, and whether the marks hold."""
-    lines = ["| Task | Asked of every seed | Steps | Seeds | Worst | Reached |", "|---|---|---|---|---|---|"]
+    """Markdown with one row per task: marks, steps, every seed, the worst seed, and which marks are met."""
+    lines = ["| Task | Marks | Steps | Seeds | Worst | Met |", "|---|---|---|---|---|---|"]
     for name, r in results.items():
-        marks = "; ".join(f"{key.replace('must', 'asked')} {m['figure']:g} by {m['steps']:,}" for key, m in r["marks"].items())
+        marks = "; ".join(f"{key.replace('must', 'mark')} {m['figure']:g} by {m['steps']:,}" for key, m in r["marks"].items())
         seeds = " ".join(number(row["score"], r) for row in r["seeds"])
         cells = (f"`{name}`", marks or "–", f"{r['steps']:,}", seeds, number(r["worst"], r), reached(r))
         lines.append("| " + " | ".join(cells) + " |")
@@ -20,23 +20,23 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def reached(result: dict[str, Any]) -> str:
-    """The better of the marks that hold."""
+    """The strictest mark that is met."""
     marks = result["marks"]
     if not marks:
         return "–"
     if marks.get("aim", {}).get("holds"):
         return "aim"
-    return "asked" if marks.get("must", {}).get("holds") else "MISSED" if "must" in marks else "not the aim"
+    return "mark" if marks.get("must", {}).get("holds") else "missed" if "must" in marks else "aim missed"
 
 
 def number(score: float, result: dict[str, Any]) -> str:
-    """Three digits behind the point where 1 is the most that was had."""
+    """Three decimals if no score exceeds 1, otherwise one."""
     share = all(abs(row["score"]) <= 1.0 for row in result["seeds"])
     return f"{score:.3f}" if share else f"{score:.1f}"
 
 
 def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """A strip for each task with a dot for each seed; a red line at what is asked, a dotted one at the aim."""
+    """One panel per task with a dot for each seed, a red line at the mark, and a dotted line at the aim."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,7 +49,7 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
         axis.set_visible(False)
     for axis, (name, r) in zip(axes.T.flat, results.items(), strict=False):
         draw(axis, name, r)
-    figure.suptitle("final policy of every seed; red: asked, dotted: aim (a red dot misses what is asked)", fontsize=10)
+    figure.suptitle("final policy of every seed; red line: mark, dotted: aim (a red dot misses the mark)", fontsize=10)
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.2 / (0.95 * rows + 0.6)))
     figure.savefig(path, dpi=130)
     plt.close(figure)

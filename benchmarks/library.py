@@ -1,5 +1,5 @@
-"""What it costs to use proximo as a library: a loop of one's own beside the command line, a network of one's own beside ours, a sweep in one call
-beside one training after the other. Pairs in turns in one process, medians of the ratios; results/library.json.
+"""The speed of proximo as a library. It compares a custom loop with the command line, a custom network with the built-in one, and a sweep in one call
+with one training after the other. Both of a pair alternate in one process; medians of the ratios are written to results/library.json.
 
     python benchmarks/library.py [--rounds 5] [--rows loop network … "small sweep"] [--steps 500000]
 """
@@ -39,7 +39,7 @@ RATES, SEEDS = (3e-4, 1e-3, 2e-3, 3e-3), 16
 
 
 def loop_of(config: proximo.Config) -> Callable:
-    """docs/python.md's loop, as a user writes it."""
+    """The loop of docs/python.md."""
     init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
 
     def step(state, _):
@@ -81,12 +81,12 @@ def loop(steps: int, rounds: int) -> dict:
         pairs.append((timed(train, jax.random.key(i)), command(i)))
         for name, settings in others.items():
             beside[name].append(command(i, **settings) / pairs[-1][0])
-    row = told("seconds of the loop, of the command line", pairs, "command line / loop; asked: 0.95 or more")
+    row = _row("seconds of the loop, of the command line", pairs, "command line / loop; mark: 0.95 or more")
     return {**row, **{f"median_ratio, {name}": round(statistics.median(ratios), 3) for name, ratios in beside.items()}}
 
 
 class Linear(eqx.Module):
-    """A layer as a user may write it."""
+    """A custom layer."""
 
     weight: jax.Array
     bias: jax.Array
@@ -99,7 +99,7 @@ class Linear(eqx.Module):
 
 
 class Tower(eqx.Module):
-    """The shipped encoder of a preset, written by a user."""
+    """The built-in encoder of a preset as a custom network."""
 
     layers: list
     make = Linear
@@ -115,7 +115,7 @@ class Tower(eqx.Module):
 
 
 class Head(eqx.Module):
-    """Its heads."""
+    """The heads of that preset as custom networks."""
 
     layer: eqx.Module
     make = Linear
@@ -128,7 +128,7 @@ class Head(eqx.Module):
 
 
 class EquinoxTower(Tower):
-    """The same with Equinox's layers, which keep a weight as (out, in)."""
+    """The same with Equinox's layers, which store a weight as (out, in)."""
 
     make = eqx.nn.Linear
 
@@ -140,7 +140,7 @@ class EquinoxHead(Head):
 
 
 class Cell(eqx.Module):
-    """A GRU of Equinox's."""
+    """Equinox's GRU cell as a custom memory."""
 
     cell: eqx.nn.GRUCell
 
@@ -156,7 +156,7 @@ class Cell(eqx.Module):
 
 
 def network(steps: int, rounds: int) -> dict:
-    """Whole trainings with the shipped encoder and heads, and with the same shapes written by a user."""
+    """Whole trainings with the built-in encoder and heads, and with the same as custom networks."""
     return _networks(steps, rounds, {}, {"encoder": Tower, "actor": Head, "critic": Head})
 
 
@@ -166,17 +166,17 @@ def equinox(steps: int, rounds: int) -> dict:
 
 
 def memory(steps: int, rounds: int) -> dict:
-    """The shipped GRU, whose gradient is written by hand, and Equinox's cell, whose is not."""
+    """The built-in GRU, whose gradient is written by hand, and Equinox's cell, which is differentiated automatically."""
     base = {"towers": "shared", "sequence_length": 16}
     return _networks(steps // 5, rounds, {**base, "memory": "gru", "memory_size": 128}, {**base, "memory": Cell})
 
 
-def _networks(steps: int, rounds: int, ours: dict, theirs: dict) -> dict:
-    loops = [loop_of(proximo.make_config(ENV, {"total_steps": steps, **settings})) for settings in (theirs, ours)]
+def _networks(steps: int, rounds: int, built_in: dict, custom: dict) -> dict:
+    loops = [loop_of(proximo.make_config(ENV, {"total_steps": steps, **settings})) for settings in (custom, built_in)]
     for train in loops:
         jax.block_until_ready(train(jax.random.key(0)))
     pairs = [tuple(timed(train, jax.random.key(i)) for train in loops) for i in range(1, rounds + 1)]
-    return told("seconds with the user's, with the shipped", pairs, "shipped / user's; asked: about 1")
+    return _row("seconds with the custom network, with the built-in one", pairs, "built-in / custom; mark: about 1")
 
 
 def sweep(steps: int, rounds: int) -> dict:
@@ -233,7 +233,7 @@ def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     for _ in range(rounds):
         first = timed(together, rates, keys)
         measured.append((first, sum(timed(alone, rate, key) for rate, key in zip(rates, keys, strict=True))))
-    row = told("seconds of the one call, of 64 calls", measured, "64 calls / one call; asked: 3 or more, or the reason")
+    row = _row("seconds of the one call, of 64 calls", measured, "64 calls / one call; mark: 3 or more, or the reason")
     row["first_call_with_compiling"] = round(first_call, 1)
     alone_seconds = statistics.median(seconds for _, seconds in measured)
     started = time.perf_counter()
@@ -250,7 +250,7 @@ def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     }
 
 
-def told(what: str, pairs: list[tuple[float, float]], ratio: str) -> dict:
+def _row(what: str, pairs: list[tuple[float, float]], ratio: str) -> dict:
     """A row of the results."""
     ratios = [other / first for first, other in pairs]
     row = {"what": what, "pairs": [[round(x, 3) for x in pair] for pair in pairs], "ratio_is": ratio}

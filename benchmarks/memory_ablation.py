@@ -1,10 +1,10 @@
-"""What training through time depends on: the masked pendulum over ten seeds, one setting changed at a time.
+"""What training through time depends on: the pendulum without velocities over ten seeds, with one setting changed at a time.
 
     python benchmarks/memory_ablation.py [--seeds 0-9] [--episodes 200] [--out benchmarks/results/memory_ablation.json]
-    python benchmarks/memory_ablation.py --show      # table and plot of the file, nothing is trained
+    python benchmarks/memory_ablation.py --show      # prints the table and draws the plot of the file; nothing is trained
 
 gymnax:PendulumNoVel-v1 with its preset (rollouts of 192 steps, so that sequences of 64 fit), all seeds of a variant in one program. The final
-policy is judged greedily on environment seeds used nowhere else. Intervals: 95 %, by the percentile bootstrap of the mean over seeds.
+policy is evaluated greedily on environment seeds that are used nowhere else. Intervals: 95 %, by the percentile bootstrap of the mean over seeds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CURVE_POINTS = 20
 
 
 def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[str, Any]:
-    """All seeds of a variant: curves of the training returns, the final policies judged, and the memory's metrics."""
+    """Train all seeds of a variant. Return curves of the training returns, evaluations of the final policies, and metrics of the memory."""
     config = make_config(ENV, {**BASE, **changed})
     env = environment(config)
     program = make_backend(config, env, stacked=True)
@@ -57,18 +57,18 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
         staleness.append(metrics["memory/staleness"])
         left -= count
     evaluate = make_evaluator(env, config, episodes)
-    judged = [
+    scores = [
         evaluate(program.seed_state(state, i).learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM).summary()["return_mean"]
         for i, seed in enumerate(seeds)
     ]
     curves = np.concatenate(returns, axis=1)
     parts = np.array_split(np.arange(curves.shape[1]), CURVE_POINTS)
     return {
-        "scores": judged,
-        "mean": float(np.mean(judged)),
-        "iqm": interquartile_mean(np.array(judged)),
-        "ci95": [float(x) for x in bootstrap_interval(np.array(judged))],
-        "worst": min(judged),
+        "scores": scores,
+        "mean": float(np.mean(scores)),
+        "iqm": interquartile_mean(np.array(scores)),
+        "ci95": [float(x) for x in bootstrap_interval(np.array(scores))],
+        "worst": min(scores),
         "staleness": np.nanmean(np.concatenate(staleness, axis=1), axis=1).tolist(),
         "curve_steps": [int((part[-1] + 1) * config.batch_size) for part in parts],
         "curves": [[round(float(np.nanmean(row[part])), 1) for part in parts] for row in curves],
@@ -81,7 +81,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
 
 
 def command(name: str, record: dict[str, Any]) -> str:
-    """What measures the variant ``name`` again."""
+    """The command that measures the variant ``name`` again."""
     seeds, episodes = ",".join(map(str, record["seeds"])), str(record["episodes"])
     return shlex.join(["python", "benchmarks/memory_ablation.py", "--only", name, "--seeds", seeds, "--episodes", episodes])
 
@@ -141,12 +141,12 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=parse_seeds, default="0-9")
-    parser.add_argument("--episodes", type=int, default=200, help="that judge each final policy")
+    parser.add_argument("--episodes", type=int, default=200, help="episodes of the evaluation of each final policy")
     parser.add_argument(
-        "--only", nargs="+", metavar="VARIANT", choices=tuple(VARIANTS), help="the others stay as they are in the file"
+        "--only", nargs="+", metavar="VARIANT", choices=tuple(VARIANTS), help="measure only these; the file keeps the others"
     )
     parser.add_argument("--out", type=Path, default=HERE / "results/memory_ablation.json")
-    parser.add_argument("--show", action="store_true", help="table and plot of the file that is there")
+    parser.add_argument("--show", action="store_true", help="print the table and draw the plot of the file")
     options = parser.parse_args()
     if options.show and not options.out.is_file():
         parser.error(f"--show: there is no {options.out}")

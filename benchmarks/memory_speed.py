@@ -1,10 +1,10 @@
-"""Training speed with a memory: beside the peers, and by cell and length of sequence. Fresh processes in turn, medians, ratios.
+"""Training speed with a memory, compared with the peers, and by cell and sequence length. Fresh processes alternate; medians and ratios are reported.
 
     python benchmarks/memory_speed.py --sb3-python VENV/bin/python --purejaxrl CHECKOUT [--rows recurrent_ppo purejaxrl cells] \
         [--rounds 3] [--out benchmarks/results/memory_speed.json]
-    python benchmarks/memory_speed.py --show        # the tables of the file, nothing is measured
+    python benchmarks/memory_speed.py --show        # prints the tables of the file; nothing is measured
 
-recurrent_ppo: an LSTM of 64 for policy and one for value, 64-64 tanh behind each, CartPoleNoVel-v1, 8 environments × 32 steps, 20
+recurrent_ppo: an LSTM of 64 for policy and one for value, each followed by 64-64 tanh, CartPoleNoVel-v1, 8 environments × 32 steps, 20
 epochs of one minibatch, against sb3-contrib's RecurrentPPO with one thread and with two. purejaxrl: a GRU of 128 on gymnax's CartPole, 64
 environments, sequences of 16, against PureJaxRL's recurrent program (whole sequences of 128, as it is written). cells: every cell
 on 64 environments × 256 steps, cut into sequences of 8, 64 and 256. Compile time is excluded for all.
@@ -27,14 +27,14 @@ HERE = Path(__file__).parent
 CELLS = ("gru", "lstm", "mingru", "lru", "gtrxl")
 LENGTHS = (8, 64, 256)
 ASKED = {"LSTM 64, CartPoleNoVel-v1, 8 environments": 15, "GRU 128, 64 environments, sequences of 16": 1.6}
-"""How many times as fast as the peer we have to be, by setting."""
+"""The mark of each setting: the required ratio of proximo's speed to the peer's."""
 ZOO = ["--num-envs", "8", "--num-steps", "32", "--batch-size", "256", "--epochs", "20", "--seconds", "10"]
 LSTM = ["memory=lstm", "memory_size=64", "hidden_sizes=", "head_sizes=64,64", "diagnose_every=-1"]
-"""What RecurrentPPO has by default: no encoder, heads of two layers."""
+"""The defaults of RecurrentPPO: no encoder, heads of two layers."""
 
 
 def beside_recurrent_ppo(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Both numbers of threads, in turn with ours."""
+    """RecurrentPPO with one and with two threads, alternating with proximo."""
     ours = [sys.executable, str(HERE / "ours_host.py"), "--env", "CartPoleNoVel-v1", *ZOO, "--set", *LSTM]
     peer = [options.sb3_python, str(HERE / "peers/sb3_recurrent.py"), "--env", "CartPole-v1", *ZOO]
     return [
@@ -44,7 +44,7 @@ def beside_recurrent_ppo(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def beside_purejaxrl(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Sequences of 16, and whole ones as theirs are."""
+    """Sequences of 16, and whole sequences, as PureJaxRL uses them."""
     flags = ["--num-envs", "64", "--recurrent"]
     peer = [sys.executable, str(HERE / "peers/purejaxrl.py"), "--repo", options.purejaxrl, *flags]
     ours = [sys.executable, str(HERE / "ours.py"), *flags, "--set", "diagnose_every=-1"]
@@ -77,7 +77,7 @@ PEERS = {"recurrent_ppo": "--sb3-python VENV/bin/python ", "purejaxrl": "--purej
 
 
 def command(name: str, rounds: int) -> str:
-    """What measures these rows again."""
+    """The command that measures these rows again."""
     return f"python benchmarks/memory_speed.py {PEERS[name]}--rows {name} --rounds {rounds}"
 
 
@@ -94,7 +94,7 @@ def tables(results: dict[str, Any]) -> str:
                 f"| {row['setting']} | {row['peer']} | {row['ours']:,} / {row['theirs']:,} | **{row['ratio']:.2f}** ({rounds}) |"
             )
     if lines:
-        lines = ["| | peer | ours / theirs, steps/s | ratio |", "|---|---|---|---|", *lines, ""]
+        lines = ["| | Peer | proximo / peer, steps/s | Ratio |", "|---|---|---|---|", *lines, ""]
     if "cells" in results:
         lines += [f"| cell | {' | '.join(f'sequence {n}' for n in LENGTHS)} |", "|---|" + "---|" * len(LENGTHS)]
         of = {(row["cell"], row["sequence_length"]): row for row in results["cells"]["rows"]}
@@ -105,7 +105,7 @@ def tables(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Left, how many times as fast as a peer, every round a dot and the median a bar; right, cells by the length of the sequences."""
+    """Left: ratios to the peers, each round as a dot and the median as a bar. Right: cells by sequence length."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=HERE / "results/memory_speed.json")
-    parser.add_argument("--show", action="store_true", help="the tables of the file that is there")
+    parser.add_argument("--show", action="store_true", help="print the tables of the file")
     options = parser.parse_args()
     if options.show and not options.out.is_file():
         parser.error(f"--show: there is no {options.out}")

@@ -1,4 +1,4 @@
-"""Training speed of proximo on CartPole, in the peers' setting: one JSON line, as the peer programs print it.
+"""Training speed of proximo on CartPole in the setting of the peers. Prints one JSON line, like the programs of the peers.
 
     python benchmarks/ours.py --num-envs 64 [--recurrent] [--seeds 8 --seeds-mode vmap|serial] [--set NAME=VALUE ...]
 
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seeds-mode", choices=("vmap", "serial"), default="vmap")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings beside those of the peers")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings in addition to those of the peers")
     options = parser.parse_args()
     total = options.total_steps or DEFAULT_STEPS[options.recurrent]
     settings = {**SETTING, **(RECURRENT if options.recurrent else {}), "num_envs": options.num_envs, "total_steps": total}

@@ -1,4 +1,4 @@
-"""Training speed, memory and shares of the wall time of proximo on an ordinary environment, or its stepping alone: one JSON line.
+"""Training speed, memory and shares of the wall time of proximo on a Gymnasium environment, or the speed of stepping alone. Prints one JSON line.
 
     python benchmarks/ours_host.py --env CartPole-v1 --num-envs 8 --num-steps 128 --batch-size 256 --epochs 4 --seconds 20 \
         [--workers N] [--overlap] [--lag] [--images] [--memory] [--set NAME=VALUE ...]
@@ -6,8 +6,8 @@
 
 The settings are SB3's defaults beside those given: 64-64 tanh for policy and value each (--images: the shared Nature CNN, and the
 learner sees the sign of the rewards), learning rate 3e-4, no value clip. Everything is compiled first, two updates warm up, then
-updates are timed one by one until --seconds are over. Counted are true steps: rows of next-step autoreset, which ignore their
-action, are left out.
+updates are timed one by one until --seconds are over. Autoreset steps, which ignore their
+action, do not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lag", action="store_true")
     parser.add_argument("--images", action="store_true")
     parser.add_argument("--stepping", action="store_true")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="more settings of proximo's")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="further settings of proximo")
     return parser.parse_args()
 
 
@@ -102,7 +102,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     healthy = bool(state.healthy)
     program.close()
     if not healthy:
-        raise SystemExit("The training has met NaN or infinity: its speed says nothing.")
+        raise SystemExit("The training has produced NaN or infinity, so its speed is meaningless.")
     return {
         "num_workers": workers,
         "parameters": sum(x.size for x in jax.tree.leaves(state.learner.policy) if hasattr(x, "size")),
@@ -146,7 +146,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
 
 
 def _step_through(vector_env, buffer: int, num_steps: int) -> None:
-    """A slab of steps, each group at its own pace, as the driver does it."""
+    """Fill a rollout buffer with steps. Groups step independently, as in the collector."""
     at = [0] * len(vector_env.groups)
     for group in range(len(at)):
         vector_env.send(buffer, 0, group)
@@ -170,13 +170,13 @@ def main() -> None:
 
     jax_setup.prepare_jax()
     config = make_config(options)
-    told = stepped(options, config) if options.stepping else trained(options, config)
+    measured = stepped(options, config) if options.stepping else trained(options, config)
     packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool")
     line = {
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
         "settings": {**vars(options), "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
-        **told,
+        **measured,
         **memory.stop(),
     }
     print(json.dumps(line), flush=True)

@@ -1,4 +1,4 @@
-"""A pole whose velocities stand in an entry of their own, for a critic that reads more than the policy."""
+"""CartPole with the velocities as a separate entry of the observation, for a critic that observes more than the policy."""
 
 from proximo.envs import make_env
 from proximo.spaces import Box, Dict
@@ -15,12 +15,12 @@ class CartPoleInParts:
         self.observation_space = Dict(tuple((name, Box((2,))) for name in self.names))
 
     def reset(self, key, params):
-        """A fresh pole."""
+        """Start an episode."""
         state, observation = self.inner.reset(key, params)
         return state, self._parts(observation)
 
     def step(self, key, state, action, params):
-        """The pole's own step."""
+        """Do a step of CartPole."""
         state, observation, *rest = self.inner.step(key, state, action, params)
         return state, self._parts(observation), *rest
 

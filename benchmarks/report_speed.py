@@ -1,4 +1,4 @@
-"""How long `proximo report` takes on twenty runs of a million steps, and how large its page is.
+"""Measure the time of `proximo report` on twenty runs of a million steps, and the size of its page.
 
     python benchmarks/report_speed.py [--keep DIR]
 
@@ -67,7 +67,7 @@ def rows(rng: np.random.Generator, first: float, last: float, takes: float, seco
 
 
 def resumed(found: list[dict], at: int) -> list[dict]:
-    """The same rows with a clock that begins anew behind update ``at``."""
+    """The same rows with a clock that starts again after update ``at``."""
     half = at * BATCH
     speed = found[0]["time/steps_per_second"]
     return [

@@ -1,8 +1,8 @@
-"""Training speed beside the peers, in one run: alternating fresh processes, medians, ratios.
+"""Training speed compared with the peers: alternating fresh processes, medians, ratios.
 
     python benchmarks/speed.py --purejaxrl CHECKOUT --rejax-python VENV/bin/python [--rounds 3] [--out benchmarks/results/speed.json]
 
-A peer that is not given is left out (benchmarks/peers/README.md says how to get them). Every program trains the same network with
+A peer that is not given is left out (benchmarks/peers/README.md explains how to install them). Every program trains the same network with
 the same batch, epochs and value clip; compile time is excluded for all. All processes run with NPROC=4, the remedy against
 XLA's deadlock, so that thread counts are equal. The ratio is the median of the ratios of neighbouring runs.
 """
@@ -33,10 +33,10 @@ def measure(command: list[str]) -> dict:
 
 
 def compare(name: str, ours: list[str], peer: list[str], rounds: int) -> dict:
-    """Alternate ours and the peer; medians of all repeats, and the median of the ratios of neighbours."""
+    """Alternate proximo and the peer. Return medians of all repeats, and the median of the ratios of neighbours."""
     pairs = []
     for number in range(rounds):
-        # Who begins changes, so that a drift of the machine's speed favours neither.
+        # The order changes, so that a drift of the machine's speed favours neither.
         order = (ours, peer) if number % 2 == 0 else (peer, ours)
         lines = [measure(command) for command in order]
         pairs.append(tuple(lines if number % 2 == 0 else lines[::-1]))

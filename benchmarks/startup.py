@@ -1,8 +1,8 @@
-"""How long `proximo train gymnax:CartPole-v1` takes until its result is printed, in parts, and how much memory.
+"""Measure the time of `proximo train gymnax:CartPole-v1` until it prints its result, by parts, and its peak memory.
 
     python benchmarks/startup.py [--starts 4]
 
-Fresh processes with a compilation cache of their own: the first start fills it, the later ones use it.
+Fresh processes use a separate compilation cache: the first start fills it, and later ones read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ print("PARTS", t[1] - t[0], t[2] - t[1], file=sys.stderr)
 
 
 def start(folder: str) -> dict:
-    """One start: wall seconds, peak memory in MB, and what the training says of itself."""
+    """One start: wall seconds, peak memory in MB, and what the training reports."""
     environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
     command = [sys.executable, "-m", "proximo", "train", "gymnax:CartPole-v1", "--json", "--runs-dir", f"{folder}/runs"]
     started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""Whether `proximo tune` finds settings in ten minutes, from deliberately bad ones; judged as anyone would judge them.
+"""Test whether `proximo tune` finds good settings within ten minutes, starting from deliberately bad ones.
 
     python benchmarks/tune.py                            # ten minutes of tuning, then three seeds of both settings
 
 The search runs as the command line runs it, from the settings in tune_acrobot.yaml, and ends within its --seconds. The preset that it
-writes is then trained on seeds 0-2, which the search has not used, and so are the bad settings; the final policies are judged by
+writes is then trained on seeds 0-2, which the search has not used, and so are the bad settings. The final policies are evaluated by
 `proximo.evaluate` on 500 episodes each. Result: benchmarks/results/tune.json.
 """
 
@@ -45,7 +45,7 @@ def tune(seconds: float, trials: int, more: list[str], folder: Path) -> tuple[di
     return json.loads(ended.stdout), words, time.monotonic() - started
 
 
-def judged(file: Path, folder: Path, preset: bool) -> list[float]:
+def evaluated(file: Path, folder: Path, preset: bool) -> list[float]:
     """The mean return of each seed's final policy."""
     config = make_config(ENV, {"seeds": SEEDS, "seed": 0, "runs_dir": str(folder)}, file, preset=preset)
     results = proximo.train(config=config)
@@ -55,8 +55,8 @@ def judged(file: Path, folder: Path, preset: bool) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=580.0)
-    parser.add_argument("--trials", type=int, default=400, help="more than fit: the time decides")
-    parser.add_argument("--beside", default="nothing", help="what else ran on the machine, for the record")
+    parser.add_argument("--trials", type=int, default=400, help="maximum number of trials; usually the time ends the search")
+    parser.add_argument("--beside", default="nothing", help="other work on the machine, for the record")
     options, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -68,8 +68,8 @@ def main() -> None:
             "command": shlex.join(["proximo", *words]),
             "seconds": round(seconds, 1),
             "mark": MARK,
-            "tuned": judged(preset, folder / "runs", preset=True),
-            "bad": judged(BAD, folder / "runs", preset=False),
+            "tuned": evaluated(preset, folder / "runs", preset=True),
+            "bad": evaluated(BAD, folder / "runs", preset=False),
             "found": {
                 **{k: found[k] for k in ("trials", "best", "base")},
                 "preset": preset.read_text().replace(f"{folder}/", ""),

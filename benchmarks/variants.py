@@ -1,10 +1,10 @@
-"""What the variants of the algorithm and of the policy change: each beside the plain settings, three seeds in one program.
+"""Compare variants of the algorithm and of the policy with the plain settings, with three seeds in one program.
 
     python benchmarks/variants.py [NAME …] [--seeds 0-2] [--episodes 100] [--out benchmarks/results/variants.json]
-    python benchmarks/variants.py --show      # the table of the file, nothing is trained
+    python benchmarks/variants.py --show      # prints the table of the file; nothing is trained
 
-Short trainings with the presets' settings. Of each seed: the final policy judged greedily on environment seeds used nowhere else, and the mean of its training
-returns over the whole run, which tells how soon it learned. Three seeds tell a variant that does not learn from one that does, and no more.
+The trainings are short and use the presets' settings. For each seed, the final policy is evaluated greedily on environment seeds that are used nowhere else. The
+mean of the training returns over the whole run shows how fast the policy learned. Three seeds show whether a variant learns; they do not rank variants.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ VARIANTS: dict[str, dict[str, str]] = {
     "pendulum: beta": {**PENDULUM, "distribution": "beta"},
     "pendulum: tanh": {**PENDULUM, "action_mapping": "tanh"},
     "pendulum: state-dependent std": {**PENDULUM, "state_dependent_std": "true"},
-    "pendulum: rate adapted by KL": {**PENDULUM, "learning_rate": "1e-3", "desired_kl": "0.01"},
-    "pendulum: rate constant": {**PENDULUM, "learning_rate": "1e-3"},
-    "pole: plain": CARTPOLE,
-    "pole: KL penalty, adaptive": {**CARTPOLE, "objective": "kl_penalty"},
-    "pole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
-    "pole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
-    "pole: critic's rate twice": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
-    "pole: SPO": {**CARTPOLE, "objective": "custom_losses:spo"},
-    "pole: own encoder": {**CARTPOLE, "encoder": "custom_losses:Encoder"},
-    "pole: own encoder, reconstruction": {
+    "pendulum: learning rate adapted by KL": {**PENDULUM, "learning_rate": "1e-3", "desired_kl": "0.01"},
+    "pendulum: constant learning rate": {**PENDULUM, "learning_rate": "1e-3"},
+    "cartpole: plain": CARTPOLE,
+    "cartpole: KL penalty, adaptive": {**CARTPOLE, "objective": "kl_penalty"},
+    "cartpole: KL penalty, fixed 1": {**CARTPOLE, "objective": "kl_penalty", "kl_target": "0"},
+    "cartpole: dual clip 3": {**CARTPOLE, "dual_clip": "3"},
+    "cartpole: twice the learning rate for the critic": {**CARTPOLE, "critic_learning_rate": "linear(4e-3, 0)"},
+    "cartpole: SPO": {**CARTPOLE, "objective": "custom_losses:spo"},
+    "cartpole: custom encoder": {**CARTPOLE, "encoder": "custom_losses:Encoder"},
+    "cartpole: custom encoder, reconstruction": {
         **CARTPOLE,
         "encoder": "custom_losses:Encoder",
         "extra_loss": "custom_losses:reconstruction",
     },
-    "pole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
-    "pole without velocities, GRU: critic sees them": {**PARTS, "privileged": "velocities"},
+    "cartpole without velocities, GRU: plain": {**PARTS, "env_settings": "blind=true"},
+    "cartpole without velocities, GRU: critic observes them": {**PARTS, "privileged": "velocities"},
 }
 
 
 def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[str, Any]:
-    """All seeds of a variant: the final policies judged, the training returns, and the metrics of the last updates."""
+    """Train all seeds of a variant. Return the evaluations of the final policies, the training returns, and the metrics of the last updates."""
     config = make_config(changed["id"], {"eval_episodes": "0", **{k: v for k, v in changed.items() if k != "id"}})
     env = environment(config)
     program = make_backend(config, env, stacked=True)
@@ -76,7 +76,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     seconds = time.perf_counter() - began
     metrics = {name: np.concatenate([row[name] for row in rows], axis=1) for name in rows[0]}
     evaluate = make_evaluator(env, config, episodes)
-    judged = [
+    scores = [
         evaluate(program.seed_state(state, i).learner.policy, EVALUATION_SEEDS + seed, EVALUATION_STREAM).summary()["return_mean"]
         for i, seed in enumerate(seeds)
     ]
@@ -84,8 +84,8 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     last = slice(-max(1, returns.shape[1] // 10), None)
     names = ("train/approx_kl", "train/entropy", "train/learning_rate", "train/kl_coef", "train/clip_fraction")
     return {
-        "scores": judged,
-        "mean": float(np.mean(judged)),
+        "scores": scores,
+        "mean": float(np.mean(scores)),
         "training_returns": [float(x) for x in np.nanmean(returns, axis=1)],
         "last_tenth": {name: float(np.nanmean(metrics[name][:, last])) for name in names if name in metrics},
         "settings": settings.to_mapping(config),
@@ -99,7 +99,10 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
 
 def table(results: dict[str, Any]) -> str:
     """A row for each variant."""
-    lines = ["| | judged, by seed | mean | training returns, mean of the run | KL at the end |", "|---|---|---|---|---|"]
+    lines = [
+        "| Task: variant | Return by seed | Mean | Mean training return of the run | KL at the end |",
+        "|---|---|---|---|---|",
+    ]
     for name, result in results.items():
         scores = " ".join(f"{score:.0f}" for score in result["scores"])
         lines.append(

@@ -1,7 +1,7 @@
 """Add curiosity to a training loop: Random Network Distillation (Burda et al. 2018, arXiv:1810.12894).
 
-A predictor learns the output of a random network. Its error is large for observations that are new, and is added to the reward. On
-MountainCar the reward is -1 at each step until the flag, which random actions do not reach.
+A predictor learns the output of a random network. Its error is large for new observations, and is added to the reward. On
+MountainCar, the reward is -1 at each step until the car reaches the flag. Random actions do not reach it.
 
 python examples/curiosity.py
 """

@@ -1,4 +1,4 @@
-"""Custom losses: another objective (SPO), and an extra loss that reconstructs the observation; both compared with PPO.
+"""Custom losses: another objective (SPO), and an extra loss that reconstructs the observation; both are compared with PPO.
 
 python examples/custom_losses.py
 """
@@ -41,7 +41,7 @@ class Encoder(eqx.Module):
 
 
 def reconstruction(policy: ActorCritic, minibatch: Minibatch) -> tuple[jax.Array, Metrics]:
-    """Compute half the mean squared error of the observation that is decoded from the features."""
+    """Compute half of the mean squared error of the reconstructed observation."""
     decode = policy.custom_part("encoder").decode
     decoded = jax.vmap(jax.vmap(decode))(policy.encode(minibatch.observation))
     error = minibatch.mean(jnp.mean((decoded - policy.normalize(minibatch.observation)) ** 2, axis=-1))
@@ -49,7 +49,7 @@ def reconstruction(policy: ActorCritic, minibatch: Minibatch) -> tuple[jax.Array
 
 
 def main(steps: int = 50_000, env: str = "gymnax:CartPole-v1") -> dict[str, float]:
-    """Train all three variants. Returns their mean greedy returns."""
+    """Train all three variants, and return the mean return of each."""
     kinds: dict[str, dict[str, Any]] = {
         "PPO": {},
         "SPO": {"objective": spo},

@@ -62,7 +62,7 @@ def functions(steps: int) -> float:
 
 
 def main(steps: int = 50_000) -> tuple[float, float | None, float]:
-    """Run all three levels. Returns their mean returns."""
+    """Run all three levels, and return the mean return of each."""
     with TemporaryDirectory() as folder:
         returns = an_agent(steps, Path(folder)), a_run(steps, Path(folder)), functions(steps)
     print("returns:", *returns)

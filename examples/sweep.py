@@ -1,4 +1,4 @@
-"""Train with several learning rates and seeds in one compiled program: a training is a pure function.
+"""Train with several learning rates and seeds in one compiled program, because a training is a pure function.
 
 python examples/sweep.py
 """

@@ -1,6 +1,6 @@
-"""Draw the figures of the documentation anew: python docs/figures/draw.py [name …]
+"""Draw the figures of the documentation: python docs/figures/draw.py [name …]
 
-Each lies beside its script as PNG, stamped with a hash of the script, so that a test can tell one that was not drawn again.
+Each figure is a PNG in the folder of its script. It contains a hash of the script, so a test detects an outdated figure.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ STAMP = "Source"
 
 
 def names() -> list[str]:
-    """The figures: every script here but this one."""
+    """Names of the figures: all other scripts of this folder."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "draw")
 
 
 def stamp(name: str) -> str:
-    """What stands in the picture of the script ``name``."""
+    """The hash that the figure of the script ``name`` contains."""
     return hashlib.sha256((FOLDER / f"{name}.py").read_bytes()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Equations as MathML, which browsers draw by themselves: no script, no font, no network."""
+"""Equations as MathML, which browsers draw without a script, a font or a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTA
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace what arithmatex has marked."""
+    """Replace the spans and blocks that arithmatex has marked."""
     page_html = BLOCK.sub(lambda match: f'<div class="equation">{_mathml(match[1], "block")}</div>', html)
     return INLINE.sub(lambda match: _mathml(match[1], "inline"), page_html)
 
@@ -26,6 +26,6 @@ def _mathml(latex: str, display: str) -> str:
         converted = convert(html.unescape(latex).strip(), display=display)
     except Exception as error:
         raise PluginError(f"An equation cannot be converted: {latex.strip()} ({error!r})") from error
-    if "\\" in converted:  # what it does not know is left as it stands
+    if "\\" in converted:  # the converter leaves unknown commands unchanged
         raise PluginError(f"An equation cannot be converted: {latex.strip()}")
     return converted

@@ -1,7 +1,7 @@
-"""Files of the repository that a page links to, and that lie outside of ``docs/``, become part of the site, below ``files/``.
+"""Add files of the repository to the site, in ``files/``, if a page links to them and they are outside of ``docs/``.
 
-Links are written as they work in the repository (``../examples/sweep.py``). Source becomes a page that shows it, Markdown a page, anything
-else is copied as it is.
+Pages link to them as in the repository (``../examples/sweep.py``). A source file becomes a page that shows it, a Markdown file becomes a
+page, and other files are copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is linked to, and what the navigation names."""
+    """Add the files that pages link to, and those that the navigation names."""
     wanted = [name.removeprefix(f"{FOLDER}/") for name in _named(config.nav) if name.startswith(f"{FOLDER}/")]
     for file in files.documentation_pages():
         wanted += _linked(f"docs/{file.src_uri}", file.content_string)
@@ -75,15 +75,15 @@ def _linked(path: str, text: str) -> list[str]:
 
 
 def _target(path: str, link: str) -> str | None:
-    """The file of the repository that ``link`` within ``path`` means; None where it is none."""
+    """The file of the repository to which ``link`` in the file ``path`` leads; None for other links."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
     return target if "://" not in link and not target.startswith("..") and (ROOT / target).is_file() else None
 
 
 def _uri(path: str) -> str:
-    """Where a file of the repository stands within the site's sources."""
+    """The path of a file of the repository within the site's sources."""
     if path.startswith("docs/"):
-        return path.removeprefix("docs/").replace(".ipynb", ".md")  # a page is made of a notebook
+        return path.removeprefix("docs/").replace(".ipynb", ".md")  # notebooks become pages
     return f"{FOLDER}/{path}.md" if Path(path).suffix in SHOWN else f"{FOLDER}/{path}"
 
 

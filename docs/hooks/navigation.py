@@ -1,4 +1,4 @@
-"""``decisions/0*.md`` in the navigation means every page of that name, in order."""
+"""A pattern such as ``decisions/0*.md`` in the navigation stands for all pages that match it, in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write the patterns out."""
+    """Replace the patterns by the matching pages."""
     config.nav = _written_out(config.nav, Path(config.docs_dir))
     return config
 

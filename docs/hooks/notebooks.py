@@ -1,4 +1,4 @@
-"""Notebooks as pages, with the outputs that are saved in them: text and pictures."""
+"""Notebooks as pages, with their saved outputs: text and pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """A page beside each notebook, and its pictures."""
+    """Add a page for each notebook, and its pictures."""
     for file in list(files):
         if file.src_uri.endswith(".ipynb"):
             notebook = json.loads(Path(file.abs_src_path or "").read_text(encoding="utf-8"))
@@ -38,8 +38,8 @@ def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
             if "image/png" in data:
                 picture = f"{name}-{len(pictures)}.png"
                 pictures[picture] = base64.b64decode("".join(data["image/png"]))
-                parts.append(f"![what the cell has drawn]({picture})")
+                parts.append(f"![output of the cell]({picture})")
             elif text := "".join(output.get("text", data.get("text/plain", ""))).rstrip():
                 parts.append(f"```text\n{text}\n```")
-    parts.insert(1, f'<a href="{name}.ipynb">The notebook itself</a>')
+    parts.insert(1, f'<a href="{name}.ipynb">Download the notebook</a>')
     return "\n\n".join(parts) + "\n", pictures

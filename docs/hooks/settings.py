@@ -18,7 +18,7 @@ from proximo.other_libraries import FOREIGN_NAMES
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the tables in place of their marks."""
+    """Replace the marks by the tables."""
     if page.file.src_uri != "settings.md":
         return markdown
     return markdown.replace("<!-- settings -->", "\n".join(_groups())).replace("<!-- foreign names -->", "\n".join(_foreign()))
@@ -27,15 +27,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _groups() -> Iterator[str]:
     for group, cls in GROUPS.items():
         yield f"\n## {group}\n\n{inspect.getdoc(cls)}\n"
-        yield "| Setting | Default | Takes | What it is |\n|---|---|---|---|"
+        yield "| Setting | Default | Values | Meaning |\n|---|---|---|---|"
         for leaf in LEAVES.values():
             if leaf.group == group:
-                host = " *Host only.*" if leaf.name in GYMNASIUM_ONLY else ""
+                host = " *Gymnasium environments only.*" if leaf.name in GYMNASIUM_ONLY else ""
                 yield f'| <span id="{leaf.name}"></span>`{leaf.name}` | {_default(leaf)} | {_takes(leaf)} | {_escaped(leaf.help)}.{host} |'
 
 
 def _foreign() -> Iterator[str]:
-    yield "| Theirs | Ours |\n|---|---|"
+    yield "| Other libraries | proximo |\n|---|---|"
     for theirs, ours in sorted(FOREIGN_NAMES.items()):
         yield f"| `{theirs}` | `{ours}` |"
 
@@ -63,7 +63,7 @@ def _takes(leaf: Leaf) -> str:
     if leaf.type is ScheduleText:
         return f"number or schedule{_range(leaf)}"
     if leaf.type == tuple[str, ...]:
-        return "names, by commas"
+        return "names, separated by commas"
     return f"whole numbers, as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
 
 

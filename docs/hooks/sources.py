@@ -1,7 +1,7 @@
-"""Lines of the library's source within a page, fetched when the site is built, so that they are those that run.
+"""Show lines of the library's source in a page. They are read when the site is built, so they are always current.
 
 <!-- source: math/losses.py clipped_surrogate -->            the whole function
-<!-- source: ppo/algorithm.py loss: ratio, total -->         its statements from the first to the last that assign one of these names
+<!-- source: ppo/algorithm.py loss: ratio, total -->         its statements from the first to the last one that assigns one of these names
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MARK = re.compile(r"^<!-- source: (\S+) ([\w.]+)(?:: ([\w, ]+))? -->$", re.MULTI
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the lines in place of their marks."""
+    """Replace the marks by the lines."""
     return MARK.sub(lambda match: _block(match[1], match[2], match[3]), markdown)
 
 
 def lines_of(path: str, function: str, names: list[str] | None = None) -> tuple[int, list[str]]:
-    """(number of the first line, lines) of ``function`` without its docstring, or of its statements from the first to the last in which
-    one of ``names`` is assigned. Raises ``PluginError`` where the source has none of the kind."""
+    """(number of the first line, lines) of ``function`` without its docstring, or of its statements from the first to the last one
+    that assigns one of ``names``. Raises ``PluginError`` if the source has no such function or name."""
     text = (SOURCE / path).read_text()
     scope: ast.AST = ast.parse(text)
     for name in function.split("."):

@@ -1,4 +1,4 @@
-"""Run the notebooks and keep what they show: python docs/notebooks/run.py [name.ipynb …]"""
+"""Run the notebooks and save their outputs: python docs/notebooks/run.py [name.ipynb …]"""
 
 import os
 import sys
@@ -13,10 +13,10 @@ FOLDER = Path(__file__).parent
 
 
 def run(path: Path) -> nbformat.NotebookNode:
-    """The notebook, run from its beginning in a fresh process; raises where a cell does."""
+    """Run a notebook in a fresh process. Raises an error if a cell does."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        # No port of the machine is opened, where there is another way.
+        # On POSIX systems, no network port is opened.
         how = {"AsyncKernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}} if os.name == "posix" else {}
         NotebookClient(notebook, config=Config(how), timeout=300, record_timing=False).execute(cwd=str(FOLDER))
     return notebook
