@@ -104,7 +104,7 @@ def learn(
     if state.static.diagnose_every:
         due, length = anywhere(memory_diagnostics.is_due(state, rollout), seeds_axis), state.static.sequence_length
         diagnosed = jax.lax.cond(
-            due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.nothing
+            due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.not_measured
         )
     groups = {"train": metrics, "memory": diagnosed}
     named = {f"{group}/{name}": x for group, metrics in groups.items() for name, x in metrics.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -79,23 +81,25 @@ def stack_memory(memory: PyTree[Shaped[Array, "J N ..."]]) -> PyTree[Shaped[Arra
 
 def sequences_of(rollout: Rollout, length: int) -> Sequences:
     """All sequences of ``rollout``, in the order of ``split_sequences``."""
-    steps = (rollout.observation, rollout.episode_start, rollout.valid)
     burn_in_steps = rollout.burn_in_steps
     if burn_in_steps is not None:
         burn_in = burn_in_steps.episode_start.shape[0]
         burn_in_steps = BurnIn(*jax.tree.map(lambda x: split_sequences(x, length)[:burn_in], with_burn_in(rollout)))
-    split = (jax.tree.map(lambda x: split_sequences(x, length), x) for x in steps)
-    return Sequences(stack_memory(rollout.memory), burn_in_steps, *split)
+    memory = stack_memory(rollout.memory)
+    return Sequences(memory, burn_in_steps, *jax.tree.map(lambda x: split_sequences(x, length), inputs(rollout)))
+
+
+def inputs(steps: Rollout | BurnIn | Sequences) -> tuple[Observation, Bool[Array, "..."], Bool[Array, "..."]]:
+    """What ``ActorCritic.unroll`` reads besides the memory: observation, ``episode_start`` and ``valid``."""
+    return steps.observation, steps.episode_start, steps.valid
 
 
 def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Bool[Array, "T N"]]:
-    """Observation, ``episode_start`` and ``valid`` of ``T`` steps that begin with the burn-in of the first sequence."""
-    steps = (rollout.observation, rollout.episode_start, rollout.valid)
+    """``inputs`` of ``T`` steps that begin with the burn-in of the first sequence."""
     if rollout.burn_in_steps is None:
-        return steps
-    before = (rollout.burn_in_steps.observation, rollout.burn_in_steps.episode_start, rollout.burn_in_steps.valid)
-    burn_in = rollout.burn_in_steps.episode_start.shape[0]
-    return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - burn_in]]), before, steps)
+        return inputs(rollout)
+    before = inputs(rollout.burn_in_steps)
+    return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - b.shape[0]]]), before, inputs(rollout))
 
 
 def unroll(policy: ActorCritic, sequences: Sequences | Batch) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
@@ -109,7 +113,7 @@ def unroll(policy: ActorCritic, sequences: Sequences | Batch) -> tuple[Memory, D
         The memory after each sequence (S ...), the distributions of actions and the values (L S).
     """
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
-    return policy.unroll(memory, sequences.observation, sequences.episode_start, sequences.valid)
+    return policy.unroll(memory, *inputs(sequences))
 
 
 def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | None) -> Memory:
@@ -125,7 +129,7 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
     """
     if burn_in_steps is None:
         return memory
-    memory, _, _ = policy.unroll(memory, burn_in_steps.observation, burn_in_steps.episode_start, burn_in_steps.valid)
+    memory, _, _ = policy.unroll(memory, *inputs(burn_in_steps))
     return jax.lax.stop_gradient(memory)
 
 
@@ -154,5 +158,5 @@ def shuffled(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt3
 def take(batch: Batch, index: UInt32[Array, " B"]) -> Batch:
     """The sequences whose numbers are in ``index``."""
     memory = jax.tree.map(lambda m: m[index], batch.memory)
-    steps = eqx.tree_at(lambda b: b.memory, batch, None)
-    return eqx.tree_at(lambda b: b.memory, jax.tree.map(lambda x: x[:, index], steps), memory, is_leaf=lambda x: x is None)
+    steps = jax.tree.map(lambda x: x[:, index], dataclasses.replace(batch, memory=None))
+    return dataclasses.replace(steps, memory=memory)
