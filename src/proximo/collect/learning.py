@@ -58,7 +58,7 @@ def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array,
     space = from_any(env.observation_space, "observation")
     observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
-    batch = Batch(observation, episode_start, distribution.mode(), value, value, value, value, ~episode_start, memory)
+    batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
     return loss(policy, state, batch)
 
 

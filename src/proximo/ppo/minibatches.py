@@ -15,42 +15,40 @@ from proximo.networks import ActorCritic
 from proximo.types import BurnIn, Memory, Observation, Rollout
 
 
-class Batch(eqx.Module):
-    """``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
+class Sequences(eqx.Module):
+    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
 
     Attributes:
-        observation: L S ...: as the environment returned it, before normalization.
-        episode_start: L S: the memory is reset before this observation is read.
-        action: L S ...: as the distribution sampled it.
-        log_prob: L S: logarithm of the action's probability under the policy that acted.
-        value: L S: value by the policy that acted, in units of the scaled reward.
-        advantage: L S.
-        target: L S: what the value is fitted to: advantage plus value.
-        valid: L S: False on padding, which enters no loss.
         memory: S ...: the memory before each sequence, or before its burn-in.
         burn_in_steps: B S ...: the steps before each sequence that only update the memory; None without burn-in.
+        observation: L S ...: as the environment returned it, before normalization.
+        episode_start: L S: the memory is reset before this observation is read.
+        valid: L S: False on padding, which enters no loss.
     """
-
-    observation: Observation
-    episode_start: Bool[Array, "L S"]
-    action: Shaped[Array, "L S ..."]
-    log_prob: Float[Array, "L S"]
-    value: Float[Array, "L S"]
-    advantage: Float[Array, "L S"]
-    target: Float[Array, "L S"]
-    valid: Bool[Array, "L S"]
-    memory: Memory
-    burn_in_steps: BurnIn | None = None
-
-
-class Sequences(eqx.Module):
-    """What the policy reads of ``S`` sequences; the fields are those of ``Batch``."""
 
     memory: Memory
     burn_in_steps: BurnIn | None
     observation: Observation
     episode_start: Bool[Array, "L S"]
     valid: Bool[Array, "L S"]
+
+
+class Batch(Sequences):
+    """Sequences with what the loss reads besides.
+
+    Attributes:
+        action: L S ...: as the distribution sampled it.
+        log_prob: L S: logarithm of the action's probability under the policy that acted.
+        value: L S: value by the policy that acted, in units of the scaled reward.
+        advantage: L S.
+        target: L S: what the value is fitted to: advantage plus value.
+    """
+
+    action: Shaped[Array, "L S ..."]
+    log_prob: Float[Array, "L S"]
+    value: Float[Array, "L S"]
+    advantage: Float[Array, "L S"]
+    target: Float[Array, "L S"]
 
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
@@ -102,7 +100,7 @@ def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Boo
     return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - b.shape[0]]]), before, inputs(rollout))
 
 
-def unroll(policy: ActorCritic, sequences: Sequences | Batch) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
+def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
     """``policy.unroll`` over the sequences, after their burn-in, which has no gradient.
 
     Args:
@@ -136,18 +134,13 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
 def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) -> Batch:
     """All sequences of ``rollout``; targets are ``advantage + value``."""
     steps = {
-        "observation": rollout.observation,
-        "episode_start": rollout.episode_start,
         "action": rollout.action,
         "log_prob": rollout.log_prob,
         "value": rollout.value,
         "advantage": advantage,
         "target": advantage + rollout.value,
-        "valid": rollout.valid,
     }
-    split = jax.tree.map(lambda x: split_sequences(x, length), steps)
-    sequences = sequences_of(rollout, length)
-    return Batch(**split, memory=sequences.memory, burn_in_steps=sequences.burn_in_steps)
+    return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
 def shuffled(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M B"]:
