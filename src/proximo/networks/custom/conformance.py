@@ -124,12 +124,11 @@ def _difference(x: Array, y: Array) -> float:
 def _random_observation(rng: np.random.Generator, space: Space, lead: tuple[int, ...]) -> PyTree[Array]:
     """Random observations of ``space``; integers are 0 or 1."""
 
-    def leaf(like: np.ndarray) -> np.ndarray:
-        if np.issubdtype(like.dtype, np.floating):
-            return rng.normal(size=like.shape).astype(like.dtype)
-        return rng.integers(0, 2, like.shape).astype(like.dtype)
+    def leaf(like: np.ndarray) -> Array:
+        x = rng.normal(size=like.shape)
+        return jnp.asarray(x if np.issubdtype(like.dtype, np.floating) else x > 0, like.dtype)
 
-    return jax.tree.map(lambda like: jnp.asarray(leaf(like)), zeros(space, lead))
+    return jax.tree.map(leaf, zeros(space, lead))
 
 
 def _check_distribution(head: CustomHead, space: ActionSpace) -> None:
