@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -91,9 +93,7 @@ class GTrXL(MemoryCell):
             The layer.
         """
         keys = jax.random.split(key, 9)
-
-        def linear(k: Key[Array, ""], inputs: int, outputs: int) -> Linear:
-            return Linear.create(k, inputs, outputs, gain=1.0)
+        linear = partial(Linear.create, gain=1.0)
 
         def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
             return GRUGate.create(k, size) if gate == "gru" else IdentityGate()
