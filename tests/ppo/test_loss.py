@@ -59,6 +59,7 @@ def two_rows(autoreset_steps=0):
         target=rows((1.5, 0.0), -1e4),
         valid=rows((True, True), False),
         memory=((),),
+        burn_in_steps=None,
     )
 
 

@@ -58,7 +58,7 @@ def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array,
     space = from_any(env.observation_space, "observation")
     observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
-    batch = Batch(observation, episode_start, distribution.mode(), value, value, value, value, ~episode_start, memory)
+    batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
     return loss(policy, state, batch)
 
 
@@ -104,7 +104,7 @@ def learn(
     if state.static.diagnose_every:
         due, length = anywhere(memory_diagnostics.is_due(state, rollout), seeds_axis), state.static.sequence_length
         diagnosed = jax.lax.cond(
-            due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.nothing
+            due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.not_measured
         )
     groups = {"train": metrics, "memory": diagnosed}
     named = {f"{group}/{name}": x for group, metrics in groups.items() for name, x in metrics.items()}

@@ -14,11 +14,10 @@ from proximo.config import NetworkConfig
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError, EnvError
 from proximo.networks.assembly import make_parts
-from proximo.networks.custom.head import CustomHead
-from proximo.networks.custom.networks import CustomCell, CustomEncoder, CustomReadout
+from proximo.networks.custom.module import CustomModule
 from proximo.networks.heads import ActorHead, ReadoutFunction
 from proximo.networks.normalizer import make_statistics, normalized
-from proximo.networks.torso import Torso
+from proximo.networks.torso import Method, Torso
 from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
@@ -62,8 +61,6 @@ class ActorCritic(eqx.Module):
     """Whether memory, previous action and previous reward are reset at episode starts. If not, ``episode_start`` is ignored."""
     observed_previous: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
-    action_features: int = eqx.field(static=True)
-    """Number of features of a previous action."""
     privileged: tuple[str, ...] = eqx.field(static=True)
     """Entries of the observation that only the value reads."""
 
@@ -103,17 +100,9 @@ class ActorCritic(eqx.Module):
         valid: Bool[Array, " N"],
         noise: PyTree | None,
     ) -> tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]:
-        """``step`` with noise that was drawn before: collectors draw it for a whole rollout at once.
+        """``step`` with noise from ``actor.noise``, which collectors draw for a whole rollout at once.
 
-        Args:
-            memory: The memory before the step.
-            observation: Observations with a leading axis ``N``.
-            episode_start: Whether an episode starts with the observation.
-            valid: False on padding steps.
-            noise: Noise from ``actor.noise``; None takes the most probable action.
-
-        Returns:
-            As ``step``.
+        Without noise it takes the most probable action.
         """
         memory, distribution, value = self.forward(memory, observation, episode_start, valid)
         action = distribution.mode() if noise is None else distribution.sample(noise)
@@ -128,32 +117,22 @@ class ActorCritic(eqx.Module):
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
-        """Evaluate whole sequences, as the loss does.
-
-        Args:
-            memory: The memory before the first step.
-            observation: Observations with leading axes ``T N``.
-            episode_start: Whether an episode starts with the observation.
-            valid: False on padding steps.
-
-        Returns:
-            The memory after the last step, the action distributions and the values of all steps.
-        """
+        """Evaluate whole sequences, as the loss does: the memory after the last step, the action distributions and the values of all steps."""
         return self._apply("unroll", memory, observation, episode_start, valid)
 
     def _apply(
-        self, method: str, memory: Memory, observation: Observation, episode_start: Array, valid: Array
+        self, method: Method, memory: Memory, observation: Observation, episode_start: Array, valid: Array
     ) -> tuple[Memory, Distribution, Array]:
         x, episode_start = self.normalize(observation), self._resets(episode_start)
         after, features = zip(
-            *(getattr(t, method)(m, x, episode_start, valid) for t, m in zip(self.torsos, memory, strict=True)), strict=True
+            *(torso.run(method, m, x, episode_start, valid) for torso, m in zip(self.torsos, memory, strict=True)), strict=True
         )
         return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def value(self, memory: Memory, observation: Observation, episode_start: Bool[Array, " N"]) -> Float[Array, " N"]:
         """The value of one observation per environment; the memory is not advanced."""
         x = self.normalize(observation)
-        _, features = self.torsos[-1].step(memory[-1], x, self._resets(episode_start), jnp.ones_like(episode_start))
+        _, features = self.torsos[-1].run("step", memory[-1], x, self._resets(episode_start), jnp.ones_like(episode_start))
         return self.critic(features)[..., 0]
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
@@ -164,7 +143,7 @@ class ActorCritic(eqx.Module):
         """The previous step of ``batch`` environments that have not acted yet: zeros, or None if the policy does not observe it."""
         if not self.observed_previous:
             return None
-        return Previous(jnp.zeros((batch, self.action_features)), jnp.zeros(batch))
+        return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch))
 
     def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
         """What the policy observes of a step at the next one.
@@ -225,11 +204,8 @@ class ActorCritic(eqx.Module):
         Raises:
             ConfigError: The part is built in.
         """
-        torso = self.torsos[tower]
-        places = (torso.encoder, torso.cell, getattr(self.actor, "readout", None), self.critic)
-        custom = [place.custom for place in places if isinstance(place, CustomEncoder | CustomCell | CustomReadout)]
-        custom += [self.actor.family] if isinstance(self.actor, CustomHead) else []
-        found = {one.setting: one for one in custom}
+        nodes = jax.tree.leaves((self.torsos[tower], self.actor, self.critic), is_leaf=lambda x: isinstance(x, CustomModule))
+        found = {node.setting: node for node in nodes if isinstance(node, CustomModule)}
         if part not in found:
             raise ConfigError(
                 f"{part!r} is not a custom part of this policy; its custom parts are: {', '.join(found) or 'none'}."
@@ -282,7 +258,7 @@ def make_policy(
     encoded_space, mask_shape = _split_mask(observation_space)
     torsos, actor, critic = make_parts(key, encoded_space, action_space, config)
     if mask_shape is not None:
-        _check_mask(mask_shape, actor, action_space)
+        _check_mask(mask_shape, actor)
     return ActorCritic(
         normalizer=make_statistics(observation_space) if normalize_observation else None,
         torsos=torsos,
@@ -292,7 +268,6 @@ def make_policy(
         mask_ndim=None if mask_shape is None else len(mask_shape),
         reset_memory=config.reset_memory,
         observed_previous=added,
-        action_features=flatdim(action_space),
         privileged=config.privileged,
     )
 
@@ -324,12 +299,12 @@ def _split_mask(space: Space) -> tuple[Space, tuple[int, ...] | None]:
     return Dict(rest), mask.shape
 
 
-def _check_mask(shape: tuple[int, ...], actor: ActorHead, space: ActionSpace) -> None:
+def _check_mask(shape: tuple[int, ...], actor: ActorHead) -> None:
     """Raise ``EnvError`` unless a mask of ``shape`` fits the actions."""
     if not actor.mask_size:
-        raise EnvError(f"Actions of {space} cannot be masked: remove {ACTION_MASK!r} from the observation.")
+        raise EnvError(f"Actions of {actor.space} cannot be masked: remove {ACTION_MASK!r} from the observation.")
     if math.prod(shape) != actor.mask_size:
         raise EnvError(
-            f"The action mask has {math.prod(shape)} entries, where actions of {space} take {actor.mask_size}: one for each choice of each "
+            f"The action mask has {math.prod(shape)} entries, where actions of {actor.space} take {actor.mask_size}: one for each choice of each "
             "component in order, or two for each bit (may be 0, may be 1)."
         )

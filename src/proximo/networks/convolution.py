@@ -102,19 +102,11 @@ def _convolution(x: Array, weight: Array, stride: int) -> Array:
 
 def gradients_by_xla(x: Array, weight: Array, y: Array, gradient: Array, stride: int) -> tuple[Array | None, Array, Array]:
     """Gradients of ``by_xla`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, given output and output gradient."""
-    gradient = _before_relu(y, gradient)
+    gradient = jnp.where(y > 0, gradient, 0)
     d_bias = gradient.sum((0, 1, 2))
-    if _has_gradient(x):
+    if eqx.is_inexact_array(x):
         return *jax.vjp(partial(_convolution, stride=stride), x, weight)[1](gradient), d_bias
     return None, *jax.vjp(lambda weight: _convolution(x, weight, stride), weight)[1](gradient), d_bias
-
-
-def _before_relu(y: Array, gradient: Array) -> Array:
-    return jnp.where(y > 0, gradient, 0)
-
-
-def _has_gradient(x: Array) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
@@ -127,7 +119,7 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array) -> tuple[None, Array]:
-        image = _to_blocks(_cropped(x, weight.shape[0], stride), stride).astype(weight.dtype)
+        image = _to_blocks(x, weight.shape[0], stride).astype(weight.dtype)
         images, rows, columns, channels = image.shape
         products = jnp.matmul(image.reshape((-1, channels)), matrix, preferred_element_type=wide)
         products = products.reshape((images, rows, columns, size, size, -1))
@@ -140,11 +132,11 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int) -> Array:
 
 def gradients_by_products(x: Array, weight: Array, y: Array, gradient: Array, stride: int) -> tuple[Array | None, Array, Array]:
     """Gradients of ``by_products`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, each by one matrix product."""
-    back = _back_matrix(weight, stride) if _has_gradient(x) else None
+    back = _back_matrix(weight, stride) if eqx.is_inexact_array(x) else None
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array, y: Array, gradient: Array) -> tuple[tuple[Array, Array], Array | None]:
-        gradient = _before_relu(y, gradient)
+        gradient = jnp.where(y > 0, gradient, 0)
         d_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight.shape, stride).astype(x.dtype)
         d_weight = _gradient_of_matrix(x, gradient, weight.shape, stride)
         return (d_weight, gradient.sum((0, 1, 2), dtype=wide)), d_x
@@ -159,7 +151,7 @@ def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], strid
     One factor of the product is shifted to all positions: the one that needs less memory. The other is transposed in memory beforehand: a
     product with a transposed view takes up to twice as long.
     """
-    image = _to_blocks(_cropped(x, shape[0], stride), stride).astype(gradient.dtype)
+    image = _to_blocks(x, shape[0], stride).astype(gradient.dtype)
     rows, columns, channels = image.shape[1:]
     inner, out, positions = gradient.shape[1:3], shape[-1], _positions(shape[0], stride)
     wide = jnp.promote_types(gradient.dtype, jnp.float32)
@@ -208,21 +200,16 @@ def _placed(part: Array, position: tuple[int, int], blocks: Sequence[int]) -> Ar
     return jnp.pad(part, [(0, 0), *edges, (0, 0)])
 
 
-def _cropped(x: Array, size: int, stride: int) -> Array:
-    """Crop the pixels at the end that no kernel of ``size`` reaches; height and width become multiples of the stride."""
+def _to_blocks(x: Array, size: int, stride: int) -> Array:
+    """``[B, H, W, C] -> [B, H / stride, W / stride, stride · stride · C]``, without the last pixels, which no kernel of ``size`` reaches."""
+    batch, *_, channels = x.shape
     height, width = ((n - size) // stride * stride + size for n in x.shape[1:3])
-    return x[:, :height, :width]
-
-
-def _to_blocks(x: Array, stride: int) -> Array:
-    """``[B, H, W, C] -> [B, H / stride, W / stride, stride · stride · C]``."""
-    batch, height, width, channels = x.shape
-    x = x.reshape((batch, height // stride, stride, width // stride, stride, channels)).swapaxes(2, 3)
+    x = x[:, :height, :width].reshape((batch, height // stride, stride, width // stride, stride, channels)).swapaxes(2, 3)
     return x.reshape((batch, height // stride, width // stride, -1))
 
 
 def _from_blocks(x: Array, stride: int) -> Array:
-    """The inverse of ``_to_blocks``."""
+    """The inverse of ``_to_blocks``, for an image from which it crops nothing."""
     batch, rows, columns, _ = x.shape
     x = x.reshape((batch, rows, columns, stride, stride, -1)).swapaxes(2, 3)
     return x.reshape((batch, rows * stride, columns * stride, -1))

@@ -43,10 +43,9 @@ def observed(statistics: PyTree, observation: Observation, valid: Bool[Array, ".
         The new statistics.
     """
 
-    def merge(part: RunningStatistics | None, x: Observation) -> RunningStatistics | None:
-        return None if part is None else part.merged(x, valid)
-
-    return jax.tree.map(merge, statistics, observation, is_leaf=_is_part)
+    return jax.tree.map(
+        lambda part, x: None if part is None else part.merged(x, valid), statistics, observation, is_leaf=_is_part
+    )
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:

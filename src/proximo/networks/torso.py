@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -13,6 +13,8 @@ from proximo.networks.custom.networks import CustomEncoder, PassThrough
 from proximo.networks.encoders import Encoder
 from proximo.networks.recurrent import MemoryCell
 from proximo.types import Memory, Observation
+
+Method = Literal["step", "unroll"]
 
 
 class Torso(eqx.Module):
@@ -25,29 +27,21 @@ class Torso(eqx.Module):
     cell: MemoryCell
     compute_dtype: str = eqx.field(static=True)
 
-    def step(
-        self, memory: Memory, x: Observation, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]
-    ) -> tuple[Memory, Float[Array, "N features"]]:
-        """One step of each environment.
+    def run(
+        self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
+    ) -> tuple[Memory, Float[Array, "... features"]]:
+        """One step of each environment, or ``T`` steps at once.
 
         Args:
-            memory: The memory of each environment before the step.
+            method: ``"step"``, or ``"unroll"`` with a leading time axis of the other arguments and of the features.
+            memory: The memory of each environment before the (first) step, without a time axis.
             x: Normalized observations.
             episode_start: Whether to reset the memory before the step.
             valid: False on padding steps, which leave the memory unchanged.
 
         Returns:
-            The memory after the step, and the features.
+            The memory after the (last) step, and the features.
         """
-        return self._run("step", memory, x, episode_start, valid)
-
-    def unroll(
-        self, memory: Memory, x: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
-    ) -> tuple[Memory, Float[Array, "T N features"]]:
-        """``T`` steps of each environment; arguments and results are those of ``step`` with a leading time axis."""
-        return self._run("unroll", memory, x, episode_start, valid)
-
-    def _run(self, method: str, memory: Memory, x: Observation, episode_start: Array, valid: Array) -> tuple[Memory, Array]:
         if self.compute_dtype == "float32":
             return getattr(self.cell, method)(memory, self.encoder(x), episode_start, valid)
         parameter_dtype = jnp.result_type(float, *(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))

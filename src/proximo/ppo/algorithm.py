@@ -15,9 +15,9 @@ from proximo.ppo.loss import loss
 from proximo.ppo.metrics import summarize
 from proximo.ppo.minibatches import Batch, shuffled, take
 from proximo.ppo.optimizer import flatten_policy, make_optimizer
-from proximo.ppo.rollout_processing import clip_rewards, count_steps, normalize_advantage, observe, prepare_batch, scale_rewards
+from proximo.ppo.rollout_processing import clip_rewards, normalize_advantage, observe, prepare_batch, scale_rewards
 from proximo.ppo.state import LearnerState
-from proximo.types import Metrics, Rollout
+from proximo.types import Metrics, Rollout, add_steps
 
 Parameters = Float[Array, " P"]
 Carry = tuple[Parameters, PyTree, Bool[Array, ""]]
@@ -53,7 +53,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         reward_scale=reward_scale,
         adaptive=adapt(state, steps),
         key=key,
-        steps=count_steps(state.steps, rollout),
+        steps=add_steps(state.steps, rollout.episode_start.size),
         static=static,
     )
     return learned, summarize(state, batch, steps)

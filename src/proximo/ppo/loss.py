@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -56,7 +54,7 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Mi
     """``batch`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, batch)
     return Minibatch(
-        **{field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)},
+        **vars(batch),
         distribution=distribution,
         log_ratio=jnp.where(batch.valid, distribution.log_prob(batch.action) - batch.log_prob, 0.0),
         new_value=value,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math import losses
 from proximo.networks import ActorCritic
-from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
+from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, stack_memory, unroll
 from proximo.ppo.rollout_processing import refresh_memory
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout, steps_to_float
@@ -47,21 +47,17 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
     log_ratio = forgetting.log_prob(action) - remembering.log_prob(action)
     if rollout.burn_in_steps is None:
         # The last one too: the next rollout begins with it, while the first one is never recomputed.
-        memories = (rollout.memory, rollout.last_memory), (fresh.memory, fresh.last_memory)
+        memories = [(r.memory, r.last_memory) for r in (rollout, fresh)]
     else:
-        stored = sequences_of(rollout, length).memory
-        memories = (
-            run_burn_in(policy, stored, sequences.burn_in_steps),
-            run_burn_in(policy, sequences.memory, sequences.burn_in_steps),
-        )
+        memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]
     return {
         "staleness": _distance(*memories),
         "use": losses.masked_mean(losses.approximate_kl(log_ratio), valid),
     }
 
 
-def nothing() -> Metrics:
-    """The metrics of an update after which the memory is not diagnosed: NaN, in ``metrics.jsonl`` null."""
+def not_measured() -> Metrics:
+    """The metrics of an update after which the memory is not diagnosed: NaN, which ``metrics.jsonl`` stores as null."""
     return {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
 
 

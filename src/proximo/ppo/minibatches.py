@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,42 +15,40 @@ from proximo.networks import ActorCritic
 from proximo.types import BurnIn, Memory, Observation, Rollout
 
 
-class Batch(eqx.Module):
-    """``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
+class Sequences(eqx.Module):
+    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
 
     Attributes:
-        observation: L S ...: as the environment returned it, before normalization.
-        episode_start: L S: the memory is reset before this observation is read.
-        action: L S ...: as the distribution sampled it.
-        log_prob: L S: logarithm of the action's probability under the policy that acted.
-        value: L S: value by the policy that acted, in units of the scaled reward.
-        advantage: L S.
-        target: L S: what the value is fitted to: advantage plus value.
-        valid: L S: False on padding, which enters no loss.
         memory: S ...: the memory before each sequence, or before its burn-in.
         burn_in_steps: B S ...: the steps before each sequence that only update the memory; None without burn-in.
+        observation: L S ...: as the environment returned it, before normalization.
+        episode_start: L S: the memory is reset before this observation is read.
+        valid: L S: False on padding, which enters no loss.
     """
-
-    observation: Observation
-    episode_start: Bool[Array, "L S"]
-    action: Shaped[Array, "L S ..."]
-    log_prob: Float[Array, "L S"]
-    value: Float[Array, "L S"]
-    advantage: Float[Array, "L S"]
-    target: Float[Array, "L S"]
-    valid: Bool[Array, "L S"]
-    memory: Memory
-    burn_in_steps: BurnIn | None = None
-
-
-class Sequences(eqx.Module):
-    """What the policy reads of ``S`` sequences; the fields are those of ``Batch``."""
 
     memory: Memory
     burn_in_steps: BurnIn | None
     observation: Observation
     episode_start: Bool[Array, "L S"]
     valid: Bool[Array, "L S"]
+
+
+class Batch(Sequences):
+    """Sequences with what the loss reads besides.
+
+    Attributes:
+        action: L S ...: as the distribution sampled it.
+        log_prob: L S: logarithm of the action's probability under the policy that acted.
+        value: L S: value by the policy that acted, in units of the scaled reward.
+        advantage: L S.
+        target: L S: what the value is fitted to: advantage plus value.
+    """
+
+    action: Shaped[Array, "L S ..."]
+    log_prob: Float[Array, "L S"]
+    value: Float[Array, "L S"]
+    advantage: Float[Array, "L S"]
+    target: Float[Array, "L S"]
 
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
@@ -79,26 +79,28 @@ def stack_memory(memory: PyTree[Shaped[Array, "J N ..."]]) -> PyTree[Shaped[Arra
 
 def sequences_of(rollout: Rollout, length: int) -> Sequences:
     """All sequences of ``rollout``, in the order of ``split_sequences``."""
-    steps = (rollout.observation, rollout.episode_start, rollout.valid)
     burn_in_steps = rollout.burn_in_steps
     if burn_in_steps is not None:
         burn_in = burn_in_steps.episode_start.shape[0]
         burn_in_steps = BurnIn(*jax.tree.map(lambda x: split_sequences(x, length)[:burn_in], with_burn_in(rollout)))
-    split = (jax.tree.map(lambda x: split_sequences(x, length), x) for x in steps)
-    return Sequences(stack_memory(rollout.memory), burn_in_steps, *split)
+    memory = stack_memory(rollout.memory)
+    return Sequences(memory, burn_in_steps, *jax.tree.map(lambda x: split_sequences(x, length), inputs(rollout)))
+
+
+def inputs(steps: Rollout | BurnIn | Sequences) -> tuple[Observation, Bool[Array, "..."], Bool[Array, "..."]]:
+    """What ``ActorCritic.unroll`` reads besides the memory: observation, ``episode_start`` and ``valid``."""
+    return steps.observation, steps.episode_start, steps.valid
 
 
 def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Bool[Array, "T N"]]:
-    """Observation, ``episode_start`` and ``valid`` of ``T`` steps that begin with the burn-in of the first sequence."""
-    steps = (rollout.observation, rollout.episode_start, rollout.valid)
+    """``inputs`` of ``T`` steps that begin with the burn-in of the first sequence."""
     if rollout.burn_in_steps is None:
-        return steps
-    before = (rollout.burn_in_steps.observation, rollout.burn_in_steps.episode_start, rollout.burn_in_steps.valid)
-    burn_in = rollout.burn_in_steps.episode_start.shape[0]
-    return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - burn_in]]), before, steps)
+        return inputs(rollout)
+    before = inputs(rollout.burn_in_steps)
+    return jax.tree.map(lambda b, x: jnp.concatenate([b, x[: x.shape[0] - b.shape[0]]]), before, inputs(rollout))
 
 
-def unroll(policy: ActorCritic, sequences: Sequences | Batch) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
+def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
     """``policy.unroll`` over the sequences, after their burn-in, which has no gradient.
 
     Args:
@@ -109,7 +111,7 @@ def unroll(policy: ActorCritic, sequences: Sequences | Batch) -> tuple[Memory, D
         The memory after each sequence (S ...), the distributions of actions and the values (L S).
     """
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
-    return policy.unroll(memory, sequences.observation, sequences.episode_start, sequences.valid)
+    return policy.unroll(memory, *inputs(sequences))
 
 
 def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | None) -> Memory:
@@ -125,25 +127,20 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
     """
     if burn_in_steps is None:
         return memory
-    memory, _, _ = policy.unroll(memory, burn_in_steps.observation, burn_in_steps.episode_start, burn_in_steps.valid)
+    memory, _, _ = policy.unroll(memory, *inputs(burn_in_steps))
     return jax.lax.stop_gradient(memory)
 
 
 def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) -> Batch:
     """All sequences of ``rollout``; targets are ``advantage + value``."""
     steps = {
-        "observation": rollout.observation,
-        "episode_start": rollout.episode_start,
         "action": rollout.action,
         "log_prob": rollout.log_prob,
         "value": rollout.value,
         "advantage": advantage,
         "target": advantage + rollout.value,
-        "valid": rollout.valid,
     }
-    split = jax.tree.map(lambda x: split_sequences(x, length), steps)
-    sequences = sequences_of(rollout, length)
-    return Batch(**split, memory=sequences.memory, burn_in_steps=sequences.burn_in_steps)
+    return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
 def shuffled(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M B"]:
@@ -154,5 +151,5 @@ def shuffled(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt3
 def take(batch: Batch, index: UInt32[Array, " B"]) -> Batch:
     """The sequences whose numbers are in ``index``."""
     memory = jax.tree.map(lambda m: m[index], batch.memory)
-    steps = eqx.tree_at(lambda b: b.memory, batch, None)
-    return eqx.tree_at(lambda b: b.memory, jax.tree.map(lambda x: x[:, index], steps), memory, is_leaf=lambda x: x is None)
+    steps = jax.tree.map(lambda x: x[:, index], dataclasses.replace(batch, memory=None))
+    return dataclasses.replace(steps, memory=memory)

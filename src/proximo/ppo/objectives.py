@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,12 +33,12 @@ class Minibatch(Batch):
         hyperparameters: the numbers of all settings that may be scheduled or swept; None for those that are off.
     """
 
-    distribution: Distribution = eqx.field(kw_only=True)
-    log_ratio: Float[Array, "L S"] = eqx.field(kw_only=True)
-    new_value: Float[Array, "L S"] = eqx.field(kw_only=True)
-    clip_eps: Float[Array, ""] = eqx.field(kw_only=True)
-    kl_coef: Float[Array, ""] | None = eqx.field(kw_only=True)
-    hyperparameters: Hyperparameters = eqx.field(kw_only=True)
+    distribution: Distribution
+    log_ratio: Float[Array, "L S"]
+    new_value: Float[Array, "L S"]
+    clip_eps: Float[Array, ""]
+    kl_coef: Float[Array, ""] | None
+    hyperparameters: Hyperparameters
 
     @property
     def ratio(self) -> Float[Array, "L S"]:

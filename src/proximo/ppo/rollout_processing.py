@@ -7,16 +7,17 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math import losses
 from proximo.math.advantages import generalized_advantages
 from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import observed
-from proximo.ppo.minibatches import Batch, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
+from proximo.networks.recurrent import select
+from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
 from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
-from proximo.types import Hyperparameters, Memory, Metrics, Rollout, add_steps
+from proximo.types import Hyperparameters, Memory, Metrics, Rollout
 
 REWARD_CLIP = 10.0
 
@@ -98,8 +99,7 @@ def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Roll
 
 def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
     """``rollout`` with ``memory`` and ``last_memory`` by the parameters of ``policy``, from the first sequence's memory on."""
-    steps = with_burn_in(rollout)
-    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps)
+    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), with_burn_in(rollout))
 
     def unroll_piece(memory: Memory, steps: tuple) -> tuple[Memory, Memory]:
         return policy.unroll(memory, *steps)[0], memory
@@ -108,8 +108,7 @@ def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollou
     last, memory = jax.lax.scan(unroll_piece, start, pieces)
     if rollout.burn_in_steps is not None:
         rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
-        steps = (rollout.observation, rollout.episode_start, rollout.valid)
-        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], steps))
+        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
     return dataclasses.replace(rollout, memory=memory, last_memory=last)
 
 
@@ -119,11 +118,6 @@ def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
     It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
     """
     return dataclasses.replace(policy, normalizer=observed(policy.normalizer, rollout.observation, rollout.valid))
-
-
-def count_steps(steps: UInt32[Array, "2"], rollout: Rollout) -> UInt32[Array, "2"]:
-    """The step counter after ``rollout``, padding included."""
-    return add_steps(steps, rollout.episode_start.size)
 
 
 def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
@@ -139,25 +133,20 @@ def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str,
         statistics), ``loss``, ``gradient`` (its norm), ``parameters`` (statistics of the normalizer included).
     """
 
-    def bad(x: Array, valid: Array | None = None) -> Array:
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            return jnp.array(False)
-        broken = ~jnp.isfinite(x)
+    def bad(tree: PyTree, valid: Bool[Array, "T N"] | None = None) -> Bool[Array, ""]:
+        broken = jax.tree.map(lambda x: ~jnp.isfinite(x), eqx.filter(tree, eqx.is_inexact_array))
         if valid is not None:
-            broken &= valid.reshape(valid.shape + (1,) * (x.ndim - valid.ndim))
-        return jnp.any(broken)
+            broken = select(valid, broken, jax.tree.map(jnp.zeros_like, broken))
+        return jnp.any(jnp.array([jnp.any(x) for x in jax.tree.leaves(broken)]))
 
-    observations = [bad(x, rollout.valid) for x in jax.tree.leaves(rollout.observation)]
-    # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
-    observations += [bad(x) for x in (*jax.tree.leaves(rollout.last_observation), rollout.bootstrap_value)]
-    # A huge reward may be finite while its square, in the statistics that scale rewards, is not.
-    rewards = [bad(rollout.reward, rollout.valid), *(bad(x) for x in jax.tree.leaves(state.reward_scale))]
     return {
-        "observation": jnp.any(jnp.stack(observations)),
-        "reward": jnp.any(jnp.stack(rewards)),
+        # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
+        "observation": bad(rollout.observation, rollout.valid) | bad((rollout.last_observation, rollout.bootstrap_value)),
+        # A huge reward may be finite while its square, in the statistics that scale rewards, is not.
+        "reward": bad(rollout.reward, rollout.valid) | bad(state.reward_scale),
         "loss": bad(metrics["loss"]),
         # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
         "gradient": bad(metrics["grad_norm"]),
         # Those of the normalizer too: finite observations may overflow in its statistics.
-        "parameters": jnp.any(jnp.stack([bad(x) for x in jax.tree.leaves(eqx.filter(state.policy, eqx.is_array))])),
+        "parameters": bad(state.policy),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +38,7 @@ def check_alike(one: ActorCritic, other: ActorCritic) -> None:
     Raises:
         ConfigError: The policies differ, or have no parameter to train.
     """
-    if not jax.tree.leaves(eqx.filter((one.torsos, one.actor, one.critic), _is_floating)):
+    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves((one.torsos, one.actor, one.critic))):
         raise ConfigError("Nothing in the custom networks can be learned: they have no array of floating-point numbers.")
     if jax.tree.structure(one) == jax.tree.structure(other):
         return
@@ -97,9 +96,9 @@ def _check_memory(policy: ActorCritic, torso: Torso, memory: PyTree, space: Spac
     inputs = policy.normalize(observation), episode_start, valid
 
     def both(torso: Torso, memory: PyTree) -> tuple[PyTree, PyTree]:
-        start, _ = jax.lax.scan(lambda m, x: torso.step(m, *x), memory, inputs)
-        stepped = jax.lax.scan(lambda m, x: torso.step(m, *x), start, inputs)
-        return stepped, torso.unroll(start, *inputs)
+        start, _ = jax.lax.scan(lambda m, x: torso.run("step", m, *x), memory, inputs)
+        stepped = jax.lax.scan(lambda m, x: torso.run("step", m, *x), start, inputs)
+        return stepped, torso.run("unroll", start, *inputs)
 
     with custom_code_errors(f"{setting}: unroll(state, x, episode_start, valid)", ConfigError):
         (state, out), (unrolled_state, unrolled) = jax.jit(both)(torso, memory)
@@ -125,12 +124,11 @@ def _difference(x: Array, y: Array) -> float:
 def _random_observation(rng: np.random.Generator, space: Space, lead: tuple[int, ...]) -> PyTree[Array]:
     """Random observations of ``space``; integers are 0 or 1."""
 
-    def leaf(like: np.ndarray) -> np.ndarray:
-        if np.issubdtype(like.dtype, np.floating):
-            return rng.normal(size=like.shape).astype(like.dtype)
-        return rng.integers(0, 2, like.shape).astype(like.dtype)
+    def leaf(like: np.ndarray) -> Array:
+        x = rng.normal(size=like.shape)
+        return jnp.asarray(x if np.issubdtype(like.dtype, np.floating) else x > 0, like.dtype)
 
-    return jax.tree.map(lambda like: jnp.asarray(leaf(like)), zeros(space, lead))
+    return jax.tree.map(leaf, zeros(space, lead))
 
 
 def _check_distribution(head: CustomHead, space: ActionSpace) -> None:
@@ -179,7 +177,3 @@ def _contains(space: ActionSpace, action: np.ndarray) -> bool:
     nvec, start = map(np.array, components(space))
     index = action.reshape((len(action), -1)) - start
     return bool(((index >= 0) & (index < nvec)).all())
-
-
-def _is_floating(x: Any) -> bool:
-    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)

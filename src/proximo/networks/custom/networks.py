@@ -32,23 +32,22 @@ from proximo.types import Observation
 class PassThrough(eqx.Module):
     """Passes the observation on to a memory that reads observations itself."""
 
-    names: tuple[str, ...] | None = eqx.field(static=True)
-    """Entries of a Dict observation that are passed on; None if the observation is no Dict."""
+    space: Space = eqx.field(static=True)
+    """Space of what is passed on. Other entries of a Dict observation are not."""
 
     def __call__(self, x: Observation) -> Observation:
-        return x if self.names is None else {name: x[name] for name in self.names}
+        return {name: x[name] for name, _ in self.space.spaces} if isinstance(self.space, Dict) else x
 
 
 class CustomEncoder(PassThrough):
     """``module(observation) -> features``, or for a whole actor-critic ``module(observation) -> (parameters, value)``."""
 
     custom: CustomModule
-    ndim: int = eqx.field(static=True)
-    """Number of axes of the first leaf of one observation."""
 
     def __call__(self, x: Observation) -> Float[Array, "*batch features"]:
         x = super().__call__(x)
-        return vmap_leading(lambda x: _concatenated(self.custom.module(x)), jax.tree.leaves(x)[0].ndim - self.ndim, x)
+        ndim = jax.tree.leaves(x)[0].ndim - jax.tree.leaves(zeros(self.space, ()))[0].ndim
+        return vmap_leading(lambda x: _concatenated(self.custom.module(x)), ndim, x)
 
 
 class CustomReadout(eqx.Module):
@@ -142,7 +141,7 @@ def make_custom_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig
     """
     custom = make_module("encoder", config.encoder, ("__call__",), key, space)
     call = f"encoder(observation of {space})"
-    return _encoder(custom, space), vector_size(custom, call, output_shape(custom, call, "__call__", zeros(space, ())))
+    return CustomEncoder(space, custom), vector_size(custom, call, output_shape(custom, call, "__call__", zeros(space, ())))
 
 
 def make_custom_memory(key: Key[Array, ""], features: int, config: NetworkConfig) -> tuple[CustomCell, int]:
@@ -214,26 +213,18 @@ def make_custom_actor_critic(
             "actor_critic: the function returned a network with a memory, which must be known beforehand. Give the class or the object itself."
         )
     if config.remembers:
-        encoder, cell = PassThrough(_entry_names(space)), CustomCell(custom)
+        encoder, cell = PassThrough(space), CustomCell(custom)
         out = _step_outputs(custom, zeros(space, ()), 2)
     else:
         if not callable(custom.module):
             raise ConfigError(f"actor_critic = {config.actor_critic} gave {type(custom.module).__name__}, which lacks __call__.")
-        encoder, cell = _encoder(custom, space), NoMemory()
+        encoder, cell = CustomEncoder(space, custom), NoMemory()
         out = output_shape(custom, f"actor_critic(observation of {space})", "__call__", zeros(space, ()))
         if not isinstance(out, tuple) or len(out) != 2:
             raise ConfigError(f"actor_critic: it gives {describe_shape(out)}, expected two arrays (parameters, value).")
     vector_size(custom, "its first output, the parameters of the distribution,", out[0], count)
     check_scalar(custom, "its second output, the value,", out[1])
     return encoder, cell
-
-
-def _encoder(custom: CustomModule, space: Space) -> CustomEncoder:
-    return CustomEncoder(_entry_names(space), custom, jax.tree.leaves(zeros(space, ()))[0].ndim)
-
-
-def _entry_names(space: Space) -> tuple[str, ...] | None:
-    return tuple(name for name, _ in space.spaces) if isinstance(space, Dict) else None
 
 
 def _step_outputs(custom: CustomModule, x: PyTree, count: int) -> tuple[PyTree, ...]:

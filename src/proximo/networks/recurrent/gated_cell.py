@@ -20,8 +20,8 @@ TIMESCALE_FOLD = 2**31
 class GatedCell(MemoryCell):
     """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
 
-    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``,
-    ``retention_bias`` and ``init``; ``gated_scan`` computes the recurrence and its gradient.
+    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``
+    and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
     """
 
     num_gates: ClassVar[int]
@@ -82,6 +82,9 @@ class GatedCell(MemoryCell):
     def size(self) -> int:
         """Number of units ``H``."""
         return self.recurrent.weight.shape[0]
+
+    def init(self, batch: int) -> Any:
+        return jnp.zeros((batch, self.size), self.recurrent.weight.dtype)
 
     def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
         state, _ = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)

@@ -31,6 +31,3 @@ class GRU(GatedCell):
         reset, update = jnp.split(jax.nn.sigmoid(x[..., :split] + h[..., :split]), 2, axis=-1)
         candidate = jnp.tanh(x[..., split:] + reset * h[..., split:])
         return candidate + update * (state - candidate)
-
-    def init(self, batch: int) -> Float[Array, "N H"]:
-        return jnp.zeros((batch, self.size), self.recurrent.weight.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -91,9 +93,7 @@ class GTrXL(MemoryCell):
             The layer.
         """
         keys = jax.random.split(key, 9)
-
-        def linear(k: Key[Array, ""], inputs: int, outputs: int) -> Linear:
-            return Linear.create(k, inputs, outputs, gain=1.0)
+        linear = partial(Linear.create, gain=1.0)
 
         def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
             return GRUGate.create(k, size) if gate == "gru" else IdentityGate()
@@ -128,12 +128,20 @@ class GTrXL(MemoryCell):
         x = x if self.embed is None else self.embed(x)
         x = jnp.swapaxes(x, 0, 1)
         inputs = jnp.concatenate([state.inputs, x], axis=1)
-        positions = _Positions.of(state, episode_start.T, valid.T, self.window)
-        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, positions)))
+        visible, distance, slot, length = _positions(state, episode_start.T, valid.T)
+        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, visible, distance)))
         out = self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
-        return positions.new_window(inputs), jnp.swapaxes(out, 0, 1)
+        empty = jnp.zeros_like(state.inputs, inputs.dtype)
+        window = jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, slot, inputs)
+        return Window(window, length), jnp.swapaxes(out, 0, 1)
 
-    def _attention(self, x: Float[Array, "N T D"], inputs: Float[Array, "N K D"], positions: _Positions) -> Float[Array, "N T D"]:
+    def _attention(
+        self,
+        x: Float[Array, "N T D"],
+        inputs: Float[Array, "N K D"],
+        visible: Bool[Array, "N T K"],
+        distance: Int[Array, "N T K"],
+    ) -> Float[Array, "N T D"]:
         """Multi-head attention of the steps ``x`` to ``inputs``, the window followed by the steps."""
         heads, depth = self.content_bias.shape
 
@@ -145,46 +153,40 @@ class GTrXL(MemoryCell):
         distances = split(self.distance(_sinusoids(self.window + 1, self.size).astype(x.dtype)))
         by_content = jnp.einsum("nthd,nkhd->nhtk", query + self.content_bias, keys)
         by_distance = jnp.einsum("nthd,mhd->nhtm", query + self.distance_bias, distances)
-        by_distance = jnp.take_along_axis(by_distance, positions.distance[:, None], axis=-1)
-        scores = jnp.where(positions.visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
+        by_distance = jnp.take_along_axis(by_distance, distance[:, None], axis=-1)
+        scores = jnp.where(visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
         read = jnp.einsum("nhtk,nkhd->nthd", jax.nn.softmax(scores, axis=-1), values)
         return self.merge(read.reshape(x.shape))
 
 
-class _Positions(eqx.Module):
-    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and at which distance."""
+def _positions(
+    state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"]
+) -> tuple[Bool[Array, "N T K"], Int[Array, "N T K"], Int[Array, "N K"], Int[Array, " N"]]:
+    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and which of them the next window keeps.
 
-    visible: Bool[Array, "N T K"]
-    distance: Int[Array, "N T K"]
-    """Number of valid steps between step and input."""
-    slot: Int[Array, "N K"]
-    """Index of each input in the window after the last step; the window's length if it is dropped."""
-    length: Int[Array, " N"]
-    """Number of inputs in the window after the last step."""
-    window: int = eqx.field(static=True)
+    Args:
+        state: The window before the first step.
+        episode_start: Whether an episode starts with the step.
+        valid: False on padding steps.
 
-    @classmethod
-    def of(cls, state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"], window: int) -> _Positions:
-        steps = episode_start.shape[1]
-        filled = jnp.arange(window) >= window - state.length[:, None]
-        present = jnp.concatenate([filled, valid], axis=1)
-        episode = jnp.pad(jnp.cumsum(episode_start, axis=1), ((0, 0), (window, 0)))
-        # A padding step takes the position of the next valid step.
-        position = jnp.cumsum(present, axis=1) + ~present
-        distance = position[:, window:, None] - position[:, None, :]
-        itself = jnp.arange(window, window + steps)[:, None] == jnp.arange(window + steps)
-        earlier = (distance > 0) & (distance <= window) & present[:, None, :]
-        visible = itself | (earlier & (episode[:, window:, None] == episode[:, None, :]))
-        remains = present & (episode == episode[:, -1:])
-        age = jnp.cumsum(remains[:, ::-1], axis=1)[:, ::-1]  # 1 for the newest
-        slot = jnp.where(remains & (age <= window), window - age, window)
-        return cls(visible, jnp.clip(distance, 0, window), slot, jnp.minimum(age[:, 0], window).astype(jnp.int32), window)
-
-    def new_window(self, inputs: Float[Array, "N K D"]) -> Window:
-        """The window after the last step."""
-        empty = jnp.zeros((inputs.shape[0], self.window, inputs.shape[2]), inputs.dtype)
-        filled = jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, self.slot, inputs)
-        return Window(filled, self.length)
+    Returns:
+        Whether each step attends to each input; the number of valid steps between them; the index of each input in the next window, ``M`` if it
+        is dropped; and the number of inputs in the next window.
+    """
+    window, steps = state.inputs.shape[1], episode_start.shape[1]
+    filled = jnp.arange(window) >= window - state.length[:, None]
+    present = jnp.concatenate([filled, valid], axis=1)
+    episode = jnp.pad(jnp.cumsum(episode_start, axis=1), ((0, 0), (window, 0)))
+    # A padding step takes the position of the next valid step.
+    position = jnp.cumsum(present, axis=1) + ~present
+    distance = position[:, window:, None] - position[:, None, :]
+    itself = jnp.arange(window, window + steps)[:, None] == jnp.arange(window + steps)
+    earlier = (distance > 0) & (distance <= window) & present[:, None, :]
+    visible = itself | (earlier & (episode[:, window:, None] == episode[:, None, :]))
+    remains = present & (episode == episode[:, -1:])
+    age = jnp.cumsum(remains[:, ::-1], axis=1)[:, ::-1]  # 1 for the newest
+    slot = jnp.where(remains & (age <= window), window - age, window)
+    return visible, jnp.clip(distance, 0, window), slot, jnp.minimum(age[:, 0], window).astype(jnp.int32)
 
 
 def _normalized(x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:

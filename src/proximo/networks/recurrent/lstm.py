@@ -34,5 +34,5 @@ class LSTM(GatedCell):
         return jax.nn.sigmoid(out) * jnp.tanh(cell), cell
 
     def init(self, batch: int) -> LSTMState:
-        zeros = jnp.zeros((batch, self.size), self.recurrent.weight.dtype)
+        zeros = super().init(batch)
         return zeros, zeros

@@ -20,8 +20,8 @@ class MemoryCell(eqx.Module):
 
     1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, size)`` (a classmethod), ``init``, ``step`` and
        ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``) is for gates that depend on the
-       state: write ``num_gates``, ``gates``, ``retention_bias`` and ``init``. ``LinearRecurrence`` (see ``mingru.py``) is for a state that is
-       linear in the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``, and ``unroll`` as
+       state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is for a state that is linear in
+       the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``, and ``unroll`` as
        ``jax.lax.scan`` of it.
     2. Register it in ``recurrent/__init__.py``: ``CELLS["mycell"] = MyCell``.
     3. Add the word to the ``memory`` setting in ``config/schema.py``, and to the list of memories in ``config/validation.py``.
