@@ -59,9 +59,8 @@ def _named(finding: Finding) -> Finding:
 def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) -> Streams:
     assert env.make_vector is not None
     with custom_code_errors(f"Making {env.id}"):
-        vector_env = VectorEnvAdapter(
-            env.make_vector, BufferLayout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1), env.spec, env.action_space
-        )
+        layout = BufferLayout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1)
+        vector_env = VectorEnvAdapter(env.make_vector, layout, env.spec)
     try:
         return play_vector_env(vector_env, env.observation_space, env.action_space, seed, autoreset_seed)
     finally:
