@@ -1,4 +1,4 @@
-"""The study: batches of trials are drawn, trained and selected until trials or time are used up; then comes a final round."""
+"""Runs a study: draws and trains batches of trials until trials or time are used up, then runs the final round."""
 
 from __future__ import annotations
 
