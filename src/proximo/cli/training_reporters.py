@@ -179,14 +179,8 @@ class LiveReporter(LiveDisplay, LineReporter):
         table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
         done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
         left = duration(self.seconds_left) if self.speed else "–"
-        table.add_row(
-            " ".join(filter(None, (self.group, self._state))),
-            done,
-            _number(self.recent),
-            _number(self.evaluation),
-            f"{self.speed:,.0f}",
-            left,
-        )
+        state = " ".join(filter(None, (self.group, self._state)))
+        table.add_row(state, done, _number(self.recent), _number(self.evaluation), f"{self.speed:,.0f}", left)
         return table
 
 
