@@ -145,7 +145,7 @@ def test_a_clip_of_the_training_goes_before_what_was_watched_later(tmp_path, nam
     with_clips(run_dir, *names)
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
     found = last_clip(section.groups[0])
-    assert (found and (found.path.name, found.shows)) == (last and (last, shows))
+    assert (found and (found[0].name, found[1])) == (last and (last, shows))
 
 
 def test_what_is_no_markup_is_escaped():

@@ -38,8 +38,8 @@ def test_a_wrong_number_is_one_sentence(tmp_path, changes, sentence):
         ("", {}, (), "There is nothing to search"),
         ("- gamma", {}, (), "expected settings with their values, as `num_steps: [64, 128]`, found list."),
         ("gamma: [0.9, 0.99]\ngamma: [1]", {}, (), "is not valid YAML: gamma is given 2 times"),
-        ("num_minibatches: [3, 7]", {}, (), "none can be trained; the last one: num_minibatches = "),
-        ("weight_decay: [0.1]", {}, (), "none can be trained; the last one: weight_decay = 0.1 needs optimizer = adamw"),
+        ("num_minibatches: [3, 7]", {}, (), "can be trained; the last one: num_minibatches = "),
+        ("weight_decay: [0.1]", {}, (), "can be trained; the last one: weight_decay = 0.1 needs optimizer = adamw"),
     ],
 )
 def test_a_plan_at_odds_is_one_sentence_before_anything_runs(tmp_path, space, settings, fixed, sentence):

@@ -104,14 +104,13 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> 
 def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode], int, bool]:
     """Play until an episode ends. Returns that episode if one ended, the number of steps, and whether time ran out."""
     observation, _ = reset(one, env.id, 0)
-    rng, started = np.random.default_rng(0), time.perf_counter()
-    for t in range(1, MAX_STEPS + 1):
+    rng, started, steps = np.random.default_rng(0), time.perf_counter(), 0
+    while steps < MAX_STEPS and time.perf_counter() - started < END_SECONDS:
+        steps += 1
         observation, _, terminated, truncated, _ = step(one, env.id, allowed_action(env.action_space, rng, mask_in(observation)))
         if terminated or truncated:
-            return [Episode(t, bool(terminated), bool(truncated))], t, False
-        if time.perf_counter() - started > END_SECONDS:
-            return [], t, True
-    return [], MAX_STEPS, False
+            return [Episode(steps, bool(terminated), bool(truncated))], steps, False
+    return [], steps, steps < MAX_STEPS
 
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:

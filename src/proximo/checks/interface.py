@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from proximo.checks.finding import Finding, run_check
 from proximo.checks.random_play import Transition
 from proximo.envs.gymnasium.observations import Leaf
@@ -17,31 +15,31 @@ INFO_FIX = "Return {} if there is no information."
 
 def check_interface(played: list[Transition], expected: list[Leaf], env_id: str) -> list[Finding]:
     """Check that every part of every transition is what Gymnasium's interface demands."""
-    steps = [(n, transition) for n, transition in enumerate(played) if not transition.episode_start]
-
-    def each(check: Callable[[Transition, str], None]) -> None:
-        for number, transition in steps:
-            check(transition, f"{env_id}.step (transition {number} of a random play)")
+    calls = [
+        (t, f"{env_id}.{'reset' if t.episode_start else 'step'} (transition {n} of a random play)") for n, t in enumerate(played)
+    ]
+    steps = [(transition, where) for transition, where in calls if not transition.episode_start]
 
     def observations() -> str:
-        for number, transition in enumerate(played):
-            call = "reset" if transition.episode_start else "step"
-            check_observation(transition.observation, expected, f"{env_id}.{call} (transition {number} of a random play)")
+        for transition, where in calls:
+            check_observation(transition.observation, expected, where)
         kinds = ", ".join(f"{leaf.name} {leaf.space}".strip() for leaf in expected)
         return f"{len(played)} observations have the shape and type of their space and are finite: {kinds}."
 
     def rewards() -> str:
-        each(lambda transition, where: check_step(transition.reward, False, False, {}, where))
-        values = [float(transition.reward) for _, transition in steps]
+        for transition, where in steps:
+            check_step(transition.reward, False, False, {}, where)
+        values = [float(transition.reward) for transition, _ in steps]
         return f"All rewards are finite numbers, {min(values):.4g} … {max(values):.4g}."
 
     def flags() -> str:
-        each(lambda transition, where: check_step(0.0, transition.terminated, transition.truncated, {}, where))
+        for transition, where in steps:
+            check_step(0.0, transition.terminated, transition.truncated, {}, where)
         return "terminated and truncated are True or False."
 
     def infos() -> str:
-        for transition in played:
-            check_step(0.0, False, False, transition.info, f"{env_id}.{'reset' if transition.episode_start else 'step'}")
+        for transition, where in calls:
+            check_step(0.0, False, False, transition.info, where)
         return "info is always a dict."
 
     return [

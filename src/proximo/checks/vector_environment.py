@@ -59,9 +59,8 @@ def _named(finding: Finding) -> Finding:
 def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) -> Streams:
     assert env.make_vector is not None
     with custom_code_errors(f"Making {env.id}"):
-        vector_env = VectorEnvAdapter(
-            env.make_vector, BufferLayout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1), env.spec, env.action_space
-        )
+        layout = BufferLayout(STEPS, NUM_ENVS, env.observation_space, env.action_space, 1)
+        vector_env = VectorEnvAdapter(env.make_vector, layout, env.spec)
     try:
         return play_vector_env(vector_env, env.observation_space, env.action_space, seed, autoreset_seed)
     finally:
@@ -70,23 +69,21 @@ def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) 
 
 def _ends(env: GymnasiumEnvironment, ended: list[Episode]) -> Finding:
     """Check that episodes end. Plays on if none of those ``ended`` did."""
+    if ended:
+        return check_ends(ended, STEPS * NUM_ENVS, None)
     assert env.make_vector is not None
-    steps, started = STEPS, time.perf_counter()
-    if not ended:
-        made, rng = env.make_vector(NUM_ENVS), np.random.default_rng(0)
-        limit = getattr(getattr(made, "spec", None), "max_episode_steps", None)
-        try:
-            observation, _ = made.reset(seed=0)
-            for steps in range(1, MAX_STEPS + 1):
-                actions = allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS)
-                observation, _, terminated, truncated, _ = made.step(actions)
-                ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
-                if ended or time.perf_counter() - started > END_SECONDS:
-                    break
-        finally:
-            made.close()
-        return check_ends(ended, steps * NUM_ENVS, limit, LIMIT_FIX, out_of_time=steps < MAX_STEPS)
-    return check_ends(ended, steps * NUM_ENVS, None)
+    made, rng, started, steps = env.make_vector(NUM_ENVS), np.random.default_rng(0), time.perf_counter(), 0
+    limit = getattr(getattr(made, "spec", None), "max_episode_steps", None)
+    try:
+        observation, _ = made.reset(seed=0)
+        while not ended and steps < MAX_STEPS and time.perf_counter() - started < END_SECONDS:
+            steps += 1
+            actions = allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS)
+            observation, _, terminated, truncated, _ = made.step(actions)
+            ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
+    finally:
+        made.close()
+    return check_ends(ended, steps * NUM_ENVS, limit, LIMIT_FIX, out_of_time=steps < MAX_STEPS)
 
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:

@@ -77,11 +77,21 @@ class ConsoleReporter:
     def __init__(self, console: Console, answer: int | None = None):
         self.console, self.answer = console, answer
 
+    def print(self, text: str) -> None:
+        """Print ``text`` as it is: brackets are no markup."""
+        self.console.print(printable(text), markup=False)
+
+    def banner(self, rows: dict[str, str]) -> None:
+        """Print one line for each entry that is not empty."""
+        for name, text in rows.items():
+            if text:
+                self.print(f"{name:>12}  {text}")
+
     def warned(self, message: str) -> None:
         self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
 
     def stopped(self, message: str) -> None:
-        self.console.print(printable(message), markup=False)
+        self.print(message)
 
     def left(self, message: str) -> None:
         if self.answer is not None:

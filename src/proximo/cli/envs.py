@@ -11,14 +11,8 @@ from proximo.errors import MEMORY_GYM
 
 # These have hundreds of ids, which are listed only on request.
 LONG = (*EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
-INSTALLED_BY = {
-    "ale": "pip install 'proximo[atari]'",
-    "envpool": "pip install 'proximo[envpool]'",
-    "gymnax": "pip install 'gymnax'",
-    "minigrid": "pip install 'proximo[minigrid]'",
-    "memory-gym": MEMORY_GYM,
-    **{library: f"pip install 'proximo[{library}]'" for library in EXTRAS},
-}
+INSTALLED_BY = {"ale": "pip install 'proximo[atari]'", "gymnax": "pip install 'gymnax'", "memory-gym": MEMORY_GYM}
+"""Commands for libraries without an extra of their name."""
 DESCRIBED = ("gymnax", "proximo")
 
 
@@ -60,7 +54,8 @@ def run(arguments: list[str]) -> int:
 
 def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
     if not entries:
-        print(f"{library}: not installed ({INSTALLED_BY[library]})")
+        command = INSTALLED_BY.get(library, f"pip install 'proximo[{library}]'")
+        print(f"{library}: not installed ({command})")
         return
     if library in LONG and not whole:
         print(f"{library}: {len(entries)} ids, such as {entries[0]['id']}; `proximo envs {library}` lists them")

@@ -92,8 +92,11 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
 
 
 def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[str, Any]:
-    """The statistics of a run: those of the greedy policy (or the sampled one, if only that was requested), those of each policy under its
-    name, and what was played. For a group, means over its seeds, and each seed under ``seeds``."""
+    """The statistics of a run, and what was played.
+
+    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those of each policy
+    are under its name. For a group, they are means over its seeds, and each seed is under ``seeds``.
+    """
     rows = {
         name: {
             **_figures({mode: e.summary() for mode, e in evaluation.episodes.items()}),
@@ -117,8 +120,11 @@ def _figures(summaries: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _over_seeds(evaluations: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Means over the seeds of a group. ``ci95`` resamples seeds: it holds for another training. ``ci95_episodes`` resamples the episodes of each
-    policy: it holds for these policies."""
+    """Means over the seeds of a group.
+
+    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy, so it applies
+    only to these policies.
+    """
     import numpy as np
 
     from proximo.evaluation.episodes import bootstrap_interval, interquartile_mean, stratified_interval
@@ -154,7 +160,7 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
 
 
 def _table(name: str, evaluation: Any) -> str:
-    """A line that says what was played, and a row for each policy."""
+    """A line about what was played, and a row for each policy."""
     rows = {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}
     played = evaluation.played
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]

@@ -68,6 +68,6 @@ def _with_last(found: list[Path], word: str) -> list[str]:
 
 
 def _names(path: Path, found: list[Path]) -> list[str]:
-    """What a run may be called, shortest first: its name if no other run has it, environment/name, and its path."""
+    """The texts that name a run, shortest first: its name if no other run has it, environment/name, and its path."""
     unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
     return [*unique, f"{path.parent.name}/{path.name}", str(path)]

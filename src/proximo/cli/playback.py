@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,35 +13,14 @@ from proximo.cli.pygame_window import Window, closed_by_user
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import Recorder, recorder
 from proximo.rendering.watching import Subject
-
-
-class Stop:
-    """Context manager for Ctrl-C. The first one sets ``asked``, so that the recording is completed; the second one raises."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: Any = None
-
-    def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+from proximo.training.interrupts import Interrupts
 
 
 class Playback:
     """Shows or records the episodes of one call, and prints a line for each."""
 
-    def __init__(self, subject: Subject, options: argparse.Namespace, stop: Stop):
-        self.subject, self.options, self.stop = subject, options, stop
+    def __init__(self, subject: Subject, options: argparse.Namespace, interrupts: Interrupts):
+        self.subject, self.options, self.interrupts = subject, options, interrupts
         self.fps = options.fps or subject.fps
         self.episodes: list[dict[str, Any]] = []
         self.files: list[Path] = []
@@ -63,7 +40,7 @@ class Playback:
         rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, window)
         with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
             for row in rows:
-                if self.stop.asked:
+                if self.interrupts.requested:
                     return
                 if not self.frames:
                     self._announce()

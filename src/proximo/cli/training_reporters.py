@@ -14,7 +14,7 @@ from rich.table import Table
 
 from proximo.cli.console_reporters import PLAIN_SECONDS, ConsoleReporter, LiveDisplay, duration, open_reporter
 from proximo.config import Config
-from proximo.errors import command, printable
+from proximo.errors import command
 from proximo.tracking.reporter import Reporter
 
 
@@ -67,8 +67,7 @@ class LineReporter(QuietReporter):
         }
         if facts.get("twin"):
             rows["in JAX"] = f"{facts['twin']} is the same task and trains many times as fast"
-        for name, text in rows.items():
-            self.console.print(printable(f"{name:>12}  {text}"), markup=False)
+        self.banner(rows)
 
     def begun(self, run_dirs: list[Path], steps: int) -> None:
         self.steps, self.recent, self.evaluation = steps, None, None
@@ -78,12 +77,12 @@ class LineReporter(QuietReporter):
 
     def compiling(self) -> None:
         if not self._announced:
-            self.console.print("compiling…")
+            self.print("compiling…")
         self._announced = True
 
     def compiled(self, how: str) -> None:
         if how and how != self._how:
-            self.console.print(f"{'stepping':>12}  {how}", markup=False)
+            self.print(f"{'stepping':>12}  {how}")
         self._how = how
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
@@ -93,7 +92,7 @@ class LineReporter(QuietReporter):
         self.speed = steps_per_second if not self.speed else 0.7 * self.speed + 0.3 * steps_per_second
         if now - self._printed >= PLAIN_SECONDS:
             self._printed = now
-            self.console.print(self.line(), markup=False)
+            self.print(self.line())
 
     def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
         self.evaluation = sum(s["return_mean"] for s in summaries) / len(summaries)
@@ -116,7 +115,7 @@ class LineReporter(QuietReporter):
         return path.relative_to(self.home) if path.is_relative_to(self.home) else path
 
     def stopping(self) -> None:
-        self.console.print("stopping after the current update, which will be saved (press Ctrl-C again to stop at once)")
+        self.print("stopping after the current update, which will be saved (press Ctrl-C again to stop at once)")
 
     def finished(self, results: list[Any]) -> None:
         if not results or any(r.interrupted for r in results):
@@ -124,14 +123,13 @@ class LineReporter(QuietReporter):
         for r in results:
             run_dir = self._from_home(r.run_dir)
             text = f"{run_dir}: " if len(results) > 1 else ""
-            self.console.print(
+            self.print(
                 f"{text}mean return {_number(r.return_mean)} after {r.steps:,} steps in {duration(r.seconds)} "
-                f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s to compile)",
-                markup=False,
+                f"({r.steps_per_second:,.0f} steps/s, {r.compile_seconds:.1f} s to compile)"
             )
             if r.best is not None and r.return_mean is not None and r.best["return_mean"] > r.return_mean:
                 best = f"{_number(r.best['return_mean'])} at step {r.best['step']:,.0f}"
-                self.console.print(f"{text}best: {best} ({run_dir}@best)", markup=False)
+                self.print(f"{text}best: {best} ({run_dir}@best)")
         returns = [r.return_mean for r in results if r.return_mean is not None]
         failed = self.seeds - len(results)
         if returns and self.seeds > 1:
@@ -139,14 +137,12 @@ class LineReporter(QuietReporter):
             # Failed seeds have no return to average, so the line reports their number.
             named = f"{len(returns)} of {self.seeds} seeds" if failed else f"{len(returns)} seeds"
             left_out = f"; the {failed} that failed are not included, but `proximo report` counts them" if failed else ""
-            self.console.print(
-                f"{named}: mean return {_number(mean)} ± {_number(deviation)} (standard deviation){left_out}", markup=False
-            )
-        self.console.print(f"Next:  {command('proximo', 'watch', self.where)}", markup=False)
-        self.console.print(f"       {command('proximo', 'eval', self.where, '--episodes', 100)}", markup=False)
+            self.print(f"{named}: mean return {_number(mean)} ± {_number(deviation)} (standard deviation){left_out}")
+        self.print(f"Next:  {command('proximo', 'watch', self.where)}")
+        self.print(f"       {command('proximo', 'eval', self.where, '--episodes', 100)}")
         if self.tensorboard:
             missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
-            self.console.print(f"       {command('tensorboard', '--logdir', self.where)}{missing}", markup=False)
+            self.print(f"       {command('tensorboard', '--logdir', self.where)}{missing}")
 
 
 class LiveReporter(LiveDisplay, LineReporter):
@@ -183,14 +179,8 @@ class LiveReporter(LiveDisplay, LineReporter):
         table = Table("", "steps", "return", "evaluated", "steps/s", "time left")
         done = f"{self.steps:,} ({self.steps / self.total:.0%})" if self.total else "–"
         left = duration(self.seconds_left) if self.speed else "–"
-        table.add_row(
-            " ".join(filter(None, (self.group, self._state))),
-            done,
-            _number(self.recent),
-            _number(self.evaluation),
-            f"{self.speed:,.0f}",
-            left,
-        )
+        state = " ".join(filter(None, (self.group, self._state)))
+        table.add_row(state, done, _number(self.recent), _number(self.evaluation), f"{self.speed:,.0f}", left)
         return table
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proximo.cli.console_reporters import PLAIN_SECONDS, ConsoleReporter, LiveDisplay, duration, open_reporter
-from proximo.errors import command, printable
+from proximo.errors import command
 from proximo.tune.api import TuneResult
 from proximo.tune.pictures import HISTORY, IMPORTANCE
 from proximo.tune.plan import StudyPlan
@@ -53,9 +53,7 @@ class LineReporter(QuietReporter):
             "by program": ", ".join(compiled),
             "study": str(folder),
         }
-        for name, text in rows.items():
-            if text:
-                self.console.print(printable(f"{name:>12}  {text}"), markup=False)
+        self.banner(rows)
 
     def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
         self.over += 1
@@ -63,7 +61,7 @@ class LineReporter(QuietReporter):
         self.best = best.number if best is not None else None
         if improved or self._is_time():
             self._printed = time.monotonic()
-            self.console.print(printable(self.line(trial, best, seconds_left)), markup=False)
+            self.print(self.line(trial, best, seconds_left))
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._printed >= PLAIN_SECONDS
@@ -83,13 +81,13 @@ class LineReporter(QuietReporter):
         return " · ".join(parts)
 
     def final_round(self, trial: Record, seeds: int) -> None:
-        self.console.print(f"final round: {trial.name} on {seeds} other seeds", markup=False)
+        self.print(f"final round: {trial.name} on {seeds} other seeds")
 
     def test(self, trial: Record, seeds: int) -> None:
-        self.console.print(f"test: {trial.name}, the winner, on {seeds} test seeds", markup=False)
+        self.print(f"test: {trial.name}, the winner, on {seeds} test seeds")
 
     def stopping(self) -> None:
-        self.console.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
+        self.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
 
 
 class LiveReporter(LiveDisplay, LineReporter):

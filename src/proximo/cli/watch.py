@@ -19,22 +19,24 @@ def run(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
     paths = _asked_paths(options)
 
-    from proximo.cli.playback import Playback, Stop
+    from proximo.cli.playback import Playback
     from proximo.cli.pygame_window import has_display
+    from proximo.training.interrupts import Interrupts
 
     # Checked first, because libraries of environments hide windows for the whole process.
     in_window = not paths and not options.video and has_display()
     with quiet_stdout(options.json):
         subject = _subject(options)
-    with Stop() as stop, quiet_stdout(options.json):
-        playback = Playback(subject, options, stop)
+    # The first Ctrl-C completes the recording, the second one drops it.
+    with Interrupts(owns_process=False) as interrupts, quiet_stdout(options.json):
+        playback = Playback(subject, options, interrupts)
         if in_window:
             playback.in_window()
         else:
             playback.into_files(paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)])
     if options.json:
         print_json(playback.report())
-    return 130 if stop.asked else 0
+    return 128 + interrupts.requested if interrupts.requested else 0
 
 
 def make_parser() -> Parser:

@@ -95,6 +95,8 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
     shown = observation if batch else jax.tree.map(lambda x: x[0], observation)
     starts, reward = (f"[True] * {batch}", f"[0.0] * {batch}") if batch else ("True", "0.0")
     rewards = f", reward={reward}" if REWARD in policy_function.inputs(1) else ""
+    # Only a policy that keeps its memory reads a reward at the start of an episode.
+    first_reward = "" if policy_function.actor_critic.reset_memory else rewards
     sample = "" if policy_function.deterministic else ", deterministic=False, key=rng"
     return (
         "import numpy as np\n\nfrom proximo_policy import ExportedPolicy\n\n"
@@ -102,15 +104,10 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
         + ("" if policy_function.deterministic else "rng = np.random.default_rng(0)\n")
         + f"memory = policy.init_memory({batch or ''})\n"
         f"observation = {_zeros(shown)}  # {comment} of the environment\n"
-        f"action, memory = policy.predict(observation, memory, episode_start={starts}{_first_reward(policy_function, rewards)}{sample})\n"
+        f"action, memory = policy.predict(observation, memory, episode_start={starts}{first_reward}{sample})\n"
         f"action, memory = policy.predict(observation, memory{rewards}{sample})  # the episode continues\n"
         "print(action)\n"
     )
-
-
-def _first_reward(policy_function: PolicyFunction, rewards: str) -> str:
-    """The argument ``reward`` of the first step, which a policy that keeps its memory may read."""
-    return "" if policy_function.actor_critic.reset_memory else rewards
 
 
 def _onnx_code(metadata: Mapping[str, Any], policy_function: PolicyFunction, count: int) -> str:

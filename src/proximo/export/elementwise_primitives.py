@@ -43,14 +43,6 @@ def _by_type(b: Builder, e: Equation, *inputs: Value) -> Value:
     return b.elementwise(BY_TYPE[e.name][inputs[0].dtype == "bool"], *inputs)
 
 
-def _div(b: Builder, e: Equation, x: Value, y: Value) -> Value:
-    return b.elementwise("divide" if e.dtype.startswith("float") else "integer_divide", x, y)
-
-
-def _pow(b: Builder, e: Equation, x: Value, y: Value) -> Value:
-    return b.elementwise("power", x, b.cast(y, x.dtype))
-
-
 def _integer_pow(b: Builder, e: Equation, x: Value) -> Value:
     exponent = e.params["y"]
     if abs(exponent) > MAX_FACTORS:
@@ -66,10 +58,6 @@ def _integer_pow(b: Builder, e: Equation, x: Value) -> Value:
     return b.elementwise("divide", one, result) if exponent < 0 else result
 
 
-def _rsqrt(b: Builder, e: Equation, x: Value) -> Value:
-    return b.elementwise("divide", _number(b, x, 1), b.elementwise("sqrt", x))
-
-
 def _cbrt(b: Builder, e: Equation, x: Value) -> Value:
     root = b.elementwise("power", b.elementwise("absolute", x), _number(b, x, 1 / 3))
     return b.elementwise("multiply", b.elementwise("sign", x), root)
@@ -80,10 +68,6 @@ def _round(b: Builder, e: Equation, x: Value) -> Value:
         return b.elementwise("rint", x)
     size = b.elementwise("floor", b.elementwise("add", b.elementwise("absolute", x), _number(b, x, 0.5)))
     return b.elementwise("multiply", b.elementwise("sign", x), size)
-
-
-def _clamp(b: Builder, e: Equation, low: Value, x: Value, high: Value) -> Value:
-    return b.elementwise("minimum", b.elementwise("maximum", x, low), high)
 
 
 def _select(b: Builder, e: Equation, which: Value, *cases: Value) -> Value:
@@ -123,14 +107,6 @@ def _reduce_precision(b: Builder, e: Equation, x: Value) -> Value:
     return x
 
 
-def _exp2(b: Builder, e: Equation, x: Value) -> Value:
-    return b.elementwise("exp", b.elementwise("multiply", x, _number(b, x, math.log(2.0))))
-
-
-def _erfc(b: Builder, e: Equation, x: Value) -> Value:
-    return b.elementwise("subtract", _number(b, x, 1), b.elementwise("erf", x))
-
-
 def _itself(b: Builder, e: Equation, *inputs: Value) -> Any:
     return inputs if len(e.outputs) > 1 else inputs[0]
 
@@ -142,15 +118,15 @@ RULES = {
     **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "stop_gradient"), _itself),
     "tie": lambda b, e, x, y: y,
     "square": lambda b, e, x: b.elementwise("multiply", x, x),
-    "div": _div,
-    "pow": _pow,
+    "div": lambda b, e, x, y: b.elementwise("divide" if e.dtype.startswith("float") else "integer_divide", x, y),
+    "pow": lambda b, e, x, y: b.elementwise("power", x, b.cast(y, x.dtype)),
     "integer_pow": _integer_pow,
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda b, e, x: b.elementwise("divide", _number(b, x, 1), b.elementwise("sqrt", x)),
     "cbrt": _cbrt,
-    "exp2": _exp2,
-    "erfc": _erfc,
+    "exp2": lambda b, e, x: b.elementwise("exp", b.elementwise("multiply", x, _number(b, x, math.log(2.0)))),
+    "erfc": lambda b, e, x: b.elementwise("subtract", _number(b, x, 1), b.elementwise("erf", x)),
     "round": _round,
-    "clamp": _clamp,
+    "clamp": lambda b, e, low, x, high: b.elementwise("minimum", b.elementwise("maximum", x, low), high),
     "select_n": _select,
     "convert_element_type": _convert,
     "reduce_precision": _reduce_precision,

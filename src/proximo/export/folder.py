@@ -24,7 +24,7 @@ from proximo.export import latency, numpy_file, parity, runtime
 from proximo.export.documentation import input_meaning, output_meaning, readme
 from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
-from proximo.export.sizes import BatchDependentError, NotExportedError
+from proximo.export.sizes import BatchDependentError, NotExportedError, axes
 from proximo.spaces import from_any
 from proximo.storage.atomic_files import plain, sync_folder, write_synced
 
@@ -193,11 +193,11 @@ def _metadata(policy_function: PolicyFunction, program: Program, run: str, batch
         if policy_function.deterministic
         else "sampled by the input noise; with zeros the most probable ones",
         "inputs": [
-            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": input_meaning(name, policy_function)}
+            {"name": name, "shape": axes(x.shape), "dtype": x.dtype, "meaning": input_meaning(name, policy_function)}
             for name, x in program.inputs.items()
         ],
         "outputs": [
-            {"name": name, "shape": _shape(x.shape), "dtype": x.dtype, "meaning": output_meaning(name, policy_function)}
+            {"name": name, "shape": axes(x.shape), "dtype": x.dtype, "meaning": output_meaning(name, policy_function)}
             for name, x in program.outputs.items()
         ],
         "memory": [
@@ -207,10 +207,6 @@ def _metadata(policy_function: PolicyFunction, program: Program, run: str, batch
         "settings": to_mapping(policy.config),
         "versions": {"proximo": __version__, **{name: _version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}},
     }
-
-
-def _shape(shape: Any) -> list[Any]:
-    return [size if isinstance(size, int) else str(size) for size in shape]
 
 
 def _version(package: str) -> str:

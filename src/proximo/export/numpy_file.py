@@ -34,9 +34,8 @@ def render(program: Program, interface: Mapping[str, Any], initial: Mapping[str,
     }
     arrays: dict[str, Any] = {f"constant_{i}": np.asarray(x.constant) for i, x in enumerate(constants)}
     arrays |= {f"initial.{name}": x for name, x in initial.items()}
+    arrays["program"] = np.frombuffer(json.dumps(content).encode(), np.uint8)
     data = io.BytesIO()
-    text = np.frombuffer(json.dumps(content).encode(), np.uint8)
-    arrays["program"] = text
     np.savez(data, **{name: np.ascontiguousarray(x).reshape(np.shape(x)) for name, x in arrays.items()})  # pyright: ignore[reportArgumentType]
     return data.getvalue()
 

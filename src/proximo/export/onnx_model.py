@@ -10,7 +10,7 @@ from onnx import helper
 from proximo.export.onnx_graph import Graph, element_type
 from proximo.export.onnx_operations import OPERATIONS
 from proximo.export.program import Program, Value
-from proximo.export.sizes import Affine, Shape
+from proximo.export.sizes import axes
 
 OPSET, IR_VERSION = 18, 9
 """Of 2022 and 2023. ONNX Runtime reads them since 1.17."""
@@ -44,8 +44,4 @@ def build(program: Program, properties: Mapping[str, str]) -> onnx.ModelProto:
 
 
 def _described(values: Mapping[str, Value]) -> list[onnx.ValueInfoProto]:
-    return [helper.make_tensor_value_info(name, element_type(x.dtype), _axes(x.shape)) for name, x in values.items()]
-
-
-def _axes(shape: Shape) -> list[int | str]:
-    return [str(size) if isinstance(size, Affine) else size for size in shape]
+    return [helper.make_tensor_value_info(name, element_type(x.dtype), axes(x.shape)) for name, x in values.items()]

@@ -73,18 +73,6 @@ def _where(g: Graph, node: Node, inputs: list[str]) -> str:
     return g.cast(g.add("Where", condition, *(g.cast(x, "int32") for x in cases)), node.output.dtype)
 
 
-def _isfinite(g: Graph, node: Node, inputs: list[str]) -> str:
-    return g.add("Not", g.add("Or", g.add("IsNaN", *inputs), g.add("IsInf", *inputs)))
-
-
-def _log1p(g: Graph, node: Node, inputs: list[str]) -> str:
-    return g.add("Log", g.add("Add", inputs[0], g.constant(1, node.output.dtype)))
-
-
-def _expm1(g: Graph, node: Node, inputs: list[str]) -> str:
-    return g.add("Sub", g.add("Exp", inputs[0]), g.constant(1, node.output.dtype))
-
-
 def _arctan2(g: Graph, node: Node, inputs: list[str]) -> str:
     """The angle of y / x, corrected by the quadrant."""
     y, x = inputs
@@ -94,10 +82,6 @@ def _arctan2(g: Graph, node: Node, inputs: list[str]) -> str:
     turned = g.add("Where", g.add("Less", y, zero), g.add("Sub", angle, pi), g.add("Add", angle, pi))
     upright = g.add("Mul", g.add("Sign", y), half)
     return g.add("Where", g.add("Greater", x, zero), angle, g.add("Where", g.add("Less", x, zero), turned, upright))
-
-
-def _cast(g: Graph, node: Node, inputs: list[str]) -> str:
-    return g.cast(inputs[0], node.output.dtype)
 
 
 def _range(g: Graph, node: Node, inputs: list[str]) -> str:
@@ -145,10 +129,6 @@ def _cumsum(g: Graph, node: Node, inputs: list[str]) -> str:
     return g.add("CumSum", inputs[0], g.constant(node.attributes["axis"], "int32"), reverse=int(node.attributes["reverse"]))
 
 
-def _scatter(g: Graph, node: Node, inputs: list[str]) -> str:
-    return g.add("ScatterElements", *inputs, axis=0, reduction=HOW[node.attributes["how"]])
-
-
 def _channels_first(rank: int) -> list[int]:
     return [0, rank - 1, *range(1, rank - 1)]
 
@@ -187,11 +167,11 @@ OPERATIONS: dict[str, Translation] = {
     **dict.fromkeys(REDUCTIONS, _widened(_reduction)),
     "fmod": _widened(lambda g, node, inputs: g.add("Mod", *inputs, fmod=1)),
     "where": _where,
-    "isfinite": _isfinite,
-    "log1p": _log1p,
-    "expm1": _expm1,
+    "isfinite": lambda g, node, inputs: g.add("Not", g.add("Or", g.add("IsNaN", *inputs), g.add("IsInf", *inputs))),
+    "log1p": lambda g, node, inputs: g.add("Log", g.add("Add", inputs[0], g.constant(1, node.output.dtype))),
+    "expm1": lambda g, node, inputs: g.add("Sub", g.add("Exp", inputs[0]), g.constant(1, node.output.dtype)),
     "arctan2": _arctan2,
-    "cast": _cast,
+    "cast": lambda g, node, inputs: g.cast(inputs[0], node.output.dtype),
     "range": _range,
     "size": lambda g, node, inputs: g.scalar(node.attributes["size"], node.output.dtype),
     "reshape": _reshape,
@@ -201,7 +181,7 @@ OPERATIONS: dict[str, Translation] = {
     "pad": _pad,
     "concatenate": lambda g, node, inputs: g.add("Concat", *inputs, axis=node.attributes["axis"]),
     "take": lambda g, node, inputs: g.add("Gather", *inputs, axis=node.attributes["axis"]),
-    "scatter": _scatter,
+    "scatter": lambda g, node, inputs: g.add("ScatterElements", *inputs, axis=0, reduction=HOW[node.attributes["how"]]),
     "argmax": _argument,
     "argmin": _argument,
     "cumsum": _widened(_cumsum),

@@ -61,7 +61,8 @@ def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch:
     """
     rng, n = np.random.default_rng(0), batch or ENVIRONMENTS
     reference = eqx.filter_jit(PolicyFunction.__call__)
-    memory: dict[str, Arrays] = {name: _init_memory(policy_function, n) for name in ("JAX", *runners)}
+    initial = {name: np.asarray(x) for name, x in policy_function.init_memory(n).items()}
+    memory: dict[str, Arrays] = dict.fromkeys(("JAX", *runners), initial)
     worst = dict.fromkeys(runners, 0.0)
     with jax.default_matmul_precision("highest"):
         for step in range(STEPS):
@@ -95,10 +96,6 @@ def predict_runner(policy_function: PolicyFunction) -> Runner:
         return {ACTION: action, **outputs}
 
     return run
-
-
-def _init_memory(policy_function: PolicyFunction, n: int) -> Arrays:
-    return {name: np.asarray(x) for name, x in policy_function.init_memory(n).items()}
 
 
 def _next_memory(policy_function: PolicyFunction, outputs: Arrays) -> Arrays:

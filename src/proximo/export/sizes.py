@@ -85,6 +85,11 @@ def as_json(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
+def axes(shape: Shape) -> list[int | str]:
+    """The sizes for people and ONNX: numbers, or text such as ``2N+1``."""
+    return [str(size) if isinstance(size, Affine) else size for size in shape]
+
+
 def merged(one: Any, other: Any) -> Any:
     """Merge ``one`` and ``other``, of the first and the second trace. Integers that differ become ``Affine``, also in tuples. Arrays and
     other numbers must be equal. Everything else is taken from ``one``."""

@@ -18,10 +18,6 @@ def _reshape(b: Builder, e: Equation, x: Value) -> Value:
     return b.reshape(x, e.shape)
 
 
-def _broadcast_in_dim(b: Builder, e: Equation, x: Value) -> Value:
-    return b.placed(x, e.params["broadcast_dimensions"], e.shape)
-
-
 def _iota(b: Builder, e: Equation) -> Value:
     axis = e.params["dimension"]
     return b.placed(b.range(e.shape[axis], e.dtype), (axis,), e.shape)
@@ -137,7 +133,7 @@ RULES = {
     "squeeze": lambda b, e, x: b.reshape(x, e.shape),
     "expand_dims": lambda b, e, x: b.reshape(x, e.shape),
     "transpose": lambda b, e, x: b.transpose(x, e.params["permutation"]),
-    "broadcast_in_dim": _broadcast_in_dim,
+    "broadcast_in_dim": lambda b, e, x: b.placed(x, e.params["broadcast_dimensions"], e.shape),
     "concatenate": lambda b, e, *parts: b.concatenate(parts, e.params["dimension"]),
     "iota": _iota,
     "slice": _slice,

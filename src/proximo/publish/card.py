@@ -119,12 +119,8 @@ memory = policy.init_memory()
 
 def _training(config: Config, system: Mapping[str, Any]) -> str:
     versions = system.get("versions")
-    versions = versions if isinstance(versions, dict) else {}
-    names = [
-        f"{name} {versions[name]}"
-        for name in ("proximo", "jax", "gymnasium")
-        if versions.get(name, "not installed") != "not installed"
-    ]
+    found = {name: (versions if isinstance(versions, dict) else {}).get(name) for name in ("proximo", "jax", "gymnasium")}
+    names = [f"{name} {version}" for name, version in found.items() if version not in (None, "not installed")]
     machine = system.get("device_kind") or "an unknown device"
     settings = dump_yaml(_changed(config))
     return (

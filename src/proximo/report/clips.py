@@ -23,16 +23,8 @@ class Clip:
     content: bytes | None
 
 
-@dataclass(frozen=True)
-class Found:
-    """A file with an episode of a group's policy, and its description."""
-
-    path: Path
-    shows: str
-
-
-def last_clip(group: Group) -> Found | None:
-    """The clip to show: the last one recorded in training, else that of a pulled run, else the last one of `proximo watch`.
+def last_clip(group: Group) -> tuple[Path, str] | None:
+    """The clip to show, and its description: the last one recorded in training, else that of a pulled run, else the last one of `proximo watch`.
 
     ``watch-random.mp4`` is never shown, because no policy plays in it.
     """
@@ -50,7 +42,7 @@ def last_clip(group: Group) -> Found | None:
         fitting = [(match[1], path) for path in files if (match := re.fullmatch(pattern, path.stem))]
         if fitting:
             found, path = max(fitting, key=lambda entry: int(entry[0]) if entry[0].isdecimal() else 0)
-            return Found(path, f"step {int(found):,}, {shows}" if found.isdecimal() else shows)
+            return path, f"step {int(found):,}, {shows}" if found.isdecimal() else shows
     return None
 
 
@@ -63,11 +55,13 @@ def last_clips(sections: Sequence[Section], room: int = MAX_BYTES) -> list[list[
             found = last_clip(group)
             if found is None:
                 continue
-            size = found.path.stat().st_size
-            fits = size <= room
-            room -= size if fits else 0
-            left_out = f"{found.path} is omitted: its {size / 1e6:.1f} MB would make the page too large."
-            content = found.path.read_bytes() if fits else None
-            clips.append(Clip(group.label, f"{found.shows}: {found.path}" if fits else left_out, content))
+            path, shows = found
+            size = path.stat().st_size
+            if size <= room:
+                room -= size
+                clips.append(Clip(group.label, f"{shows}: {path}", path.read_bytes()))
+            else:
+                omitted = f"{path} is omitted: its {size / 1e6:.1f} MB would make the page too large."
+                clips.append(Clip(group.label, omitted, None))
         result.append(clips)
     return result

@@ -84,7 +84,7 @@ def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Secti
 
 
 def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
-    differing = [name for name in _differing(runs) if name not in IRRELEVANT_SETTINGS]
+    differing = _differing(runs)
     group_by = by or differing
     parts: dict[tuple[str, ...], list[RunRecord]] = {}
     for run in runs:
@@ -96,8 +96,7 @@ def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
     groups = []
     for i, (label, value) in enumerate(zip(labels, values, strict=True)):
         again = labels[:i].count(label)
-        mixed = [name for name in _differing(parts[value]) if name not in IRRELEVANT_SETTINGS]
-        groups.append(Group(f"{label} ({again + 1})" if again else label, parts[value], mixed))
+        groups.append(Group(f"{label} ({again + 1})" if again else label, parts[value], _differing(parts[value])))
     return Section(environment, groups, differing)
 
 
@@ -106,8 +105,8 @@ def _value(run: RunRecord, key: str) -> str:
 
 
 def _differing(runs: Sequence[RunRecord]) -> list[str]:
-    """Settings that differ between ``runs``, in the order of the configuration."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
+    """Relevant settings that differ between ``runs``, in the order of the configuration."""
+    names = dict.fromkeys(name for run in runs for name in run.settings if name not in IRRELEVANT_SETTINGS)
     return [name for name in names if len({shown(run.settings.get(name, "–")) for run in runs}) > 1]
 
 

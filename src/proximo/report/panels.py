@@ -67,10 +67,7 @@ def notices(section: Section) -> Markup | None:
         if run.status != "finished"
     ]
     if len(lines) > MAX_NOTICES:
-        lines = [
-            *lines[:MAX_NOTICES],
-            tag("li", f"… and {len(lines) - MAX_NOTICES} more; the table of all runs lists each."),
-        ]
+        lines[MAX_NOTICES:] = [tag("li", f"… and {len(lines) - MAX_NOTICES} more; the table of all runs lists each.")]
     return tag("ul", *lines, class_="notices") if lines else None
 
 
@@ -81,19 +78,8 @@ def legend(i: int, section: Section) -> Markup:
         line = tag("line", x1="0", x2="22", y1="4", y2="4", class_=f"line g{place % 8} d{place // 8 % 3}")
         sign = tag("svg", line, width="22", height="8", aria_hidden="true")
         many = tag("span", f" · {len(group.runs)} runs", class_="soft") if len(group.runs) > 1 else None
-        chips.append(
-            tag(
-                "button",
-                sign,
-                group.label,
-                many,
-                class_="chip",
-                type="button",
-                aria_pressed="true",
-                data_section=i,
-                data_group=place,
-            )
-        )
+        state = {"class_": "chip", "type": "button", "aria_pressed": "true", "data_section": i, "data_group": place}
+        chips.append(tag("button", sign, group.label, many, **state))
     return tag("div", *chips, class_="legend")
 
 
@@ -200,8 +186,8 @@ def runs(section: Section) -> Markup:
 
 def settings(section: Section) -> Markup:
     """All settings that the runs share; those that differ from the default come first."""
-    shared = {name: value for name, value in section.runs[0].settings.items() if name not in section.differing}
-    shared = {name: value for name, value in shared.items() if name not in IRRELEVANT_SETTINGS}
+    left_out = IRRELEVANT_SETTINGS.union(section.differing)
+    shared = {name: value for name, value in section.runs[0].settings.items() if name not in left_out}
     changed = {name: value for name, value in shared.items() if name not in LEAVES or value != LEAVES[name].default}
     rows = [
         [name, shown(value) or "–", shown(LEAVES[name].default) or "–" if name in LEAVES else "–"]

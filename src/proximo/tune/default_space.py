@@ -26,13 +26,14 @@ DEFAULT: dict[str, Any] = {
     "normalize_observation": [False, True],
     "normalize_reward": [False, True],
 }
-"""The first seven are traced: one compiled program serves all their values. Each value of the others needs a program of its
-own."""
+"""The first seven are traced: one compiled program serves all their values. Each value of the others needs its own program."""
 
 
 def default_space(base: Config, env: Any) -> Space:
-    """The space for ``base`` on ``env``. It contains the base. It leaves out values that do not fit the other settings of the
-    base, and ``normalize_observation`` if no part of the observation would be normalized."""
+    """The space for ``base`` on ``env``. It contains the base, and omits values that do not fit the other settings of the base.
+
+    It omits ``normalize_observation`` if no part of the observation would be normalized.
+    """
     space = read_space(DEFAULT, base, "the default search space", in_jax=True)
     if not _has_floats(env):
         space = space.without(["normalize_observation"])

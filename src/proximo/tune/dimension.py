@@ -63,7 +63,7 @@ class Choices:
         return list(self.values)
 
     def widened(self, value: Any) -> Choices:
-        """The same with ``value`` of the setting in it."""
+        """A list that contains ``value`` of the setting."""
         if self.parameters(value) is not None:
             return self
         values = [*self.values, plain(value)]
@@ -76,9 +76,8 @@ class Choices:
 class Range:
     """Numbers from ``low`` to ``high``, both included.
 
-    ``log``: on a logarithmic scale. ``one_minus``: 1 - value is on a logarithmic scale. ``zero``: 0 is included. ``shapes`` are
-        for settings that may be
-    schedules: ``constant``, ``linear`` to 0, or the schedule of the ``base`` with scaled numbers.
+    ``log``: on a logarithmic scale. ``one_minus``: 1 - value is on a logarithmic scale. ``zero``: 0 is included. ``shapes`` are for
+    settings that may be schedules: ``constant``, ``linear`` to 0, or the schedule of the ``base`` with scaled numbers.
     """
 
     name: str
@@ -162,7 +161,7 @@ class Range:
         return [int(n) for n in numbers] if LEAVES[self.name].type is int else numbers
 
     def widened(self, value: Any) -> Range:
-        """The same with ``value`` of the setting in it, as far as the scale allows."""
+        """A range that contains ``value`` of the setting, as far as the scale allows."""
         new = self
         if isinstance(value, ScheduleText):
             if self._shape_of(value) is None:
@@ -173,7 +172,7 @@ class Range:
         return dataclasses.replace(new, low=min(new.low, value), high=max(new.high, value))
 
     def as_yaml(self) -> Any:
-        """As a file has it."""
+        """The form in a YAML file."""
         flags = {name: True for name in ("log", "one_minus", "zero") if getattr(self, name)}
         step = {} if self.step is None else {"step": self.step}
         shapes = {"schedule": list(self.shapes)} if self.shapes not in ((), ("base",)) else {}

@@ -66,12 +66,12 @@ def make_plan(
 def _check_space(space: Space, base: Config) -> None:
     """Raise ``ConfigError`` if none of ``DRAWS`` draws from ``space`` can be trained."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    said: ConfigError | None = None
+    last: ConfigError | None = None
     for _ in range(DRAWS):
         try:
             validate(with_settings(base, space.settings(draw(study.ask(), space))))
         except ConfigError as error:
-            said = error
+            last = error
         else:
             return
-    raise ConfigError(f"Of {DRAWS} draws from the search space none can be trained; the last one: {said}")
+    raise ConfigError(f"None of {DRAWS} draws from the search space can be trained; the last one: {last}")

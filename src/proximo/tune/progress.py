@@ -11,11 +11,10 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Its methods are called in this order. They do nothing; a subclass overrides them."""
+    """Receives the events of a study, in the order of these methods. This class ignores them all; override what you need."""
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
-        """A study begins, or continues after ``trials``. Each value of the settings ``shaping`` needs a compiled program of its
-        own."""
+        """A study begins, or continues after ``trials``. Each value of a setting in ``shaping`` needs its own compiled program."""
 
     def batch(self, numbers: list[int], shared: dict[str, Any]) -> None:
         """These trials train together, with the settings ``shared`` in common."""
@@ -42,4 +41,4 @@ class Reporter:
         """The study ends early."""
 
     def left(self, message: str) -> None:
-        """The process ends at once, because a call that cannot be ended is still running in it."""
+        """The process ends at once, because a call that cannot be stopped is still running."""

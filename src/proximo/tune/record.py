@@ -85,7 +85,7 @@ def open_study(folder: Path, pruner: optuna.pruners.BasePruner) -> optuna.Study:
             storage=storage, study_name=STUDY_NAME, direction="maximize", pruner=pruner, load_if_exists=True
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is damaged ({' '.join(str(error).split())}): the study cannot go on.") from error
+        raise CheckpointError(f"{path} is damaged ({' '.join(str(error).split())}): the study cannot continue.") from error
 
 
 @contextmanager
@@ -123,8 +123,11 @@ def _record(trial: FrozenTrial, final: list[float] | None, test: list[float] | N
 
 
 def tell(trial: optuna.Trial, record: Record, in_space: bool) -> None:
-    """Finish ``trial`` as ``record`` says. A failed trial counts as pruned, so that the sampler avoids its settings. A base
-    outside of the space is recorded, but the sampler does not learn from it."""
+    """Finish ``trial`` with the result in ``record``.
+
+    A failed trial counts as pruned, so that the sampler avoids its settings. A base outside of the space is recorded, but the
+    sampler does not learn from it.
+    """
     for name in ("settings", "state", "seed_scores", "seconds", "full_seconds", "reason"):
         trial.set_user_attr(name, getattr(record, name))
     study = trial.study

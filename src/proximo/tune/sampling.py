@@ -96,8 +96,8 @@ class HalvingPruner(optuna.pruners.BasePruner):
     """Asynchronous successive halving (Li et al. 2018, arXiv:1810.05934): at evaluations 1, 2, 4 … a trial continues if it is in
     the better half of all trials with a value at this evaluation.
 
-    Optuna's ``SuccessiveHalvingPruner`` records a value only when it is asked about the trial. It would compare each trial of a
-    batch only with the trials that it was asked about before.
+    Optuna's ``SuccessiveHalvingPruner`` records the value of a trial only when it decides about this trial. It would therefore
+    compare each trial of a batch only with those before it.
     """
 
     def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:

@@ -60,11 +60,11 @@ class Space:
         return Space(tuple(d for d in self.dimensions if d.name not in gone))
 
     def widened(self, config: Config) -> Space:
-        """The same with the settings of ``config`` in it."""
+        """A space that contains the settings of ``config``."""
         return Space(tuple(d.widened(of(config, d.name)) for d in self.dimensions))
 
     def as_mapping(self) -> dict[str, Any]:
-        """As a YAML file has it; ``read_space`` reads it."""
+        """The form in a YAML file, which ``read_space`` reads."""
         return {d.name: d.as_yaml() for d in self.dimensions}
 
 
@@ -95,7 +95,7 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
 
 def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -> Dimension:
     if name in GROUPS:
-        raise ConfigError(f"{source}: {name} is a group; in a search space settings stand without one, as `gamma: [0.9, 0.99]`.")
+        raise ConfigError(f"{source}: {name} is a group: name its settings without it, as `gamma: [0.9, 0.99]`.")
     if name not in LEAVES:
         raise unknown(name, f" in {source}")
     if name in NOT_SEARCHED:
@@ -114,7 +114,7 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
         raise ConfigError(f"{source}: {error}") from None
     raise ConfigError(
         f"{source}: {name}: {shown(given)} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
-        f"A value that is to stay fixed is a flag or stands in --config."
+        "To fix a value, give it as a flag or in --config."
     )
 
 
@@ -124,13 +124,13 @@ def _choices(leaf: Leaf, given: list[Any]) -> Choices:
         raise ConfigError(f"{leaf.name}: the list is empty.")
     twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
     if twice is not None:
-        raise ConfigError(f"{leaf.name}: {twice} stands twice in the list.")
+        raise ConfigError(f"{leaf.name}: the list has {twice} twice.")
     return Choices(leaf.name, tuple(sorted(values) if are_numbers(values) else values))
 
 
 def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
     if leaf.type not in (int, float, ScheduleText):
-        raise ConfigError(f"{leaf.name} is no number, so that it has no range: give a list of values.")
+        raise ConfigError(f"{leaf.name} is not a number, so it has no range: give a list of values.")
     for word in given:
         if word not in RANGE_WORDS:
             raise ConfigError(
@@ -147,7 +147,7 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         raise ConfigError(f"{leaf.name}: a logarithmic scale needs low above 0, not {low:g} (zero: true adds 0 to it).")
     if one_minus and (high >= 1 or log or leaf.type is int):
         raise ConfigError(
-            f"{leaf.name}: one_minus is a logarithmic scale of 1 - value: it needs high below 1, and no log beside it."
+            f"{leaf.name}: one_minus is a logarithmic scale of 1 - value: expected high below 1, numbers that need not be whole, and no log."
         )
     if zero and (not log or leaf.type is int or one_minus):
         raise ConfigError(
@@ -166,7 +166,7 @@ def _end(leaf: Leaf, given: Any) -> Any:
         return value
     if not isinstance(value.plain(), float):
         raise ConfigError(
-            f"{leaf.name} = {given!r}: the ends of a range are numbers; its form is asked for by schedule: [constant, linear]."
+            f"{leaf.name} = {given!r}: the ends of a range are numbers; choose its form with schedule: [constant, linear]."
         )
     return value.initial
 
@@ -182,7 +182,7 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
     """The shapes of a schedule that are tried, and the schedule of the base."""
     if leaf.type is not ScheduleText:
         if "schedule" in given:
-            raise ConfigError(f"{leaf.name}: schedule is for settings that may be one, and {leaf.name} may not.")
+            raise ConfigError(f"{leaf.name}: only some settings may be schedules, and {leaf.name} is not one of them.")
         return (), None
     own: ScheduleText = of(base, leaf.name)
     shapes = given.get("schedule", ["base"])
@@ -205,5 +205,5 @@ def fit_together(base: Config, settings: Mapping[str, Any]) -> bool:
 
 
 def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
-    """``base`` with the settings of a trial. Each is in its range; whether they fit together is not checked yet."""
+    """``base`` with the settings of a trial. This does not check whether they fit together."""
     return override(base, settings, join=False)

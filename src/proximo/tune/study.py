@@ -1,4 +1,4 @@
-"""The study: batches of trials are drawn, trained and selected until trials or time are used up; then comes a final round."""
+"""Runs a study: draws and trains batches of trials until trials or time are used up, then runs the final round."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Study:
             batch,
             settings,
             deadline=lambda: self.search_deadline,
-            finished=self._tell,
+            finished=lambda trial: self.reporter.finished(trial, best_of(self.trials), self.seconds_left()),
             width=self.plan.together,
             base_in_space=self.base_parameters is not None,
         )
@@ -190,9 +190,6 @@ class Study:
         self.reporter.advanced(share)
         if cuts and share > MIN_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
             raise OutOfTimeError
-
-    def _tell(self, trial: Record) -> None:
-        self.reporter.finished(trial, best_of(self.trials), self.seconds_left())
 
     def _time_is_up(self) -> bool:
         """Whether another batch would probably not end before the final round has to begin."""

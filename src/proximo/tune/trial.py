@@ -1,4 +1,4 @@
-"""The results of trials, when trials are evaluated, and how long calls are made so that Ctrl-C is heard."""
+"""The results of trials, the updates at which they are evaluated, and calls that Ctrl-C can interrupt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StoppedError(Exception):
 
 
 class Watch:
-    """Calls backends so that Ctrl-C is heard, and reports how much of a batch is done."""
+    """Calls backends so that Ctrl-C can interrupt them, and reports how much of a batch is done."""
 
     def __init__(self, interrupts: Interrupts):
         self.interrupts = interrupts
@@ -55,7 +55,7 @@ class Watch:
         """Receives the share of a batch that is done. It may raise to end the batch."""
 
     def call(self, function: Callable[..., Any], *arguments: Any, is_computing: Callable[[], bool] = lambda: True) -> Any:
-        """``function(*arguments)``. Raises ``StoppedError`` after it if a stop was asked for."""
+        """Return ``function(*arguments)``. Raises ``StoppedError`` after the call if the user asked to stop."""
         result = self.interrupts.call(function, *arguments, grace=GRACE_SECONDS, is_computing=is_computing)
         if self.interrupts.requested is not None:
             raise StoppedError
@@ -63,7 +63,7 @@ class Watch:
 
 
 def boundaries(config: Config, evaluations: int) -> list[tuple[int, int]]:
-    """(number of the evaluation, updates before it) of evenly spaced evaluations; fewer if there are fewer updates."""
+    """Evenly spaced evaluations as pairs: number of the evaluation, updates before it. There are at most as many as updates."""
     total = config.total_updates
     by_update = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}
     return [(i, update) for update, i in by_update.items()]

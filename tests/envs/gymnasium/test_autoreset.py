@@ -16,7 +16,6 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
-from proximo.spaces import from_any
 
 import gym_toys
 
@@ -306,8 +305,6 @@ class Late(gym.vector.VectorEnv):
 def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):
     monkeypatch.setattr(vector_env_adapter, "STRICT_STEPS", 2)
     env = types.SimpleNamespace(observation_space=Late.single_observation_space, action_space=Late.single_action_space)
-    vector_env = vector_env_adapter.VectorEnvAdapter(
-        lambda num_envs: Late(place, value), layout_of(env, 5, 2), spec_of(env), from_any(env.action_space, "action")
-    )
+    vector_env = vector_env_adapter.VectorEnvAdapter(lambda num_envs: Late(place, value), layout_of(env, 5, 2), spec_of(env))
     with pytest.raises(EnvError, match=sentence):
         rollout(vector_env, np.zeros((5, 2), np.int64))

@@ -40,9 +40,7 @@ def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=
 def vectorized(make, mode, num_envs=3, num_steps=40, **spec):
     env = make()
     make_vector = functools.partial(sync, make, mode)
-    return VectorEnvAdapter(
-        make_vector, layout_of(env, num_steps, num_envs), spec_of(env, **spec), from_any(env.action_space, "action")
-    )
+    return VectorEnvAdapter(make_vector, layout_of(env, num_steps, num_envs), spec_of(env, **spec))
 
 
 def sync(make, mode, num_envs):

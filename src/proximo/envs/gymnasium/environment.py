@@ -92,7 +92,7 @@ class GymnasiumEnvironment:
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
         if self.make_vector is not None and self._uses_vector_env(options):
             with reports_waiting(options.warn, num_envs, self.id):
-                return VectorEnvAdapter(self.make_vector, layout, self.spec, self.action_space)
+                return VectorEnvAdapter(self.make_vector, layout, self.spec)
         assert self.make is not None
         workers = options.num_workers
         if workers == AUTO:

@@ -16,6 +16,8 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import MEMORY_GYM, EnvError, nearest
 
+DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
+
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a task of Memory Gym; ``settings`` are its reset parameters.
@@ -47,8 +49,8 @@ def names() -> list[str]:
 def _registered() -> None:
     """Import the library, which registers its ids. It opens a window and a sound device; dummy drivers make both invisible."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(name, "dummy")
+    for driver in DRIVERS:
+        os.environ.setdefault(driver, "dummy")
     importlib.import_module("memory_gym")
 
 
@@ -67,9 +69,9 @@ def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = No
     _registered()
     render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
     if render_mode == "human":  # this needs a real window
-        for name_of_driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-            if os.environ.get(name_of_driver) == "dummy":
-                del os.environ[name_of_driver]
+        for driver in DRIVERS:
+            if os.environ.get(driver) == "dummy":
+                del os.environ[driver]
     return MemoryGym(gym.make(f"{name}-v0", render_mode=render_mode, disable_env_checker=True), parameters)
 
 
@@ -96,14 +98,11 @@ class MemoryGym(gym.Wrapper):
         has_limit = "Mayhem" not in type(self.env.unwrapped).__name__ or "Endless" in type(self.env.unwrapped).__name__
         if terminated and has_limit and self.steps == limit and not info.get("success"):
             terminated, truncated = False, True
-        return observation, reward, terminated, truncated, {**info, **_success(info)}
+        if "success" in info:  # the endless tasks report none
+            info = {**info, "success": bool(info["success"])}
+        return observation, reward, terminated, truncated, info
 
     def _show(self) -> None:
         """Draw the window after each step, as Gymnasium's environments do by themselves."""
         if self.env.render_mode == "human":
             self.env.render()
-
-
-def _success(info: dict[str, Any]) -> dict[str, bool]:
-    """Return the success that ``info`` reports; the endless tasks report none."""
-    return {"success": bool(info["success"])} if "success" in info else {}

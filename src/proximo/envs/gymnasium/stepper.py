@@ -133,15 +133,7 @@ class Stepper:
     def _step(self, buffer: RolloutBuffer, t: int, k: int, env: Any, action: Any) -> bool:
         observation, reward, terminated, truncated, info = env.step(action)
         strict = self.steps < self.strict_steps
-        if strict:
-            where = self._where(k, "step")
-            check_observation(observation, self.leaves, where)
-            check_step(reward, terminated, truncated, info, where)
-            if ACTION_MASK in info and not self.masked:
-                raise EnvError(
-                    f"{where} returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
-                )
-        elif not (
+        if strict or not (
             self.fits(observation)
             and type(reward) in NUMBERS
             and (terminated is False or type(terminated) in FLAGS)
@@ -150,6 +142,10 @@ class Stepper:
             where = self._where(k, "step")
             check_observation(observation, self.leaves, where)
             check_step(reward, terminated, truncated, info, where)
+            if strict and ACTION_MASK in info and not self.masked:
+                raise EnvError(
+                    f"{where} returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
+                )
         column = self.columns[k]
         buffer.reward[t, column] = reward
         self.lengths[k] += 1

@@ -17,7 +17,7 @@ from proximo.envs.gymnasium.stepper import STRICT_STEPS, SUCCESS_KEYS, Environme
 from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box, Space
+from proximo.spaces import ACTION_MASK, Box
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -44,16 +44,15 @@ class VectorEnvAdapter:
         make: makes a ``VectorEnv`` of a given number of environments.
         layout: sizes of the rollout buffers.
         spec: what stepping needs to know about the environments.
-        action_space: action space of one environment.
     """
 
     description = "in their own vector environment"
     num_workers = 0
     restarts = 0
 
-    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, action_space: Space):
+    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec):
         self.env = make(layout.num_envs)
-        self.spec, self.num_envs, self.action_space = spec, layout.num_envs, action_space
+        self.spec, self.num_envs, self.action_space = spec, layout.num_envs, layout.action_space
         self.mode = autoreset_of(self.env, spec.env_id)
         self.groups = (range(layout.num_envs),)
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))

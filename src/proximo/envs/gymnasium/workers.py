@@ -69,36 +69,31 @@ class WorkerVectorEnvironment:
 
     def _start(self) -> None:
         """Make the environments in all workers. A worker that ends meanwhile is restarted."""
-        for process, setup in self._workers():
+        for _, _, process, setup in self._workers():
             process.begin(setup)
-        for g, group in enumerate(self._processes):
-            for w, process in enumerate(group):
-                while process.reply() == worker_messages.LOST:
-                    if process.hung:
-                        raise EnvError(
-                            f"{self._name(g, w)} of {self.env_id} {process.hung}: increase reset_timeout, or find the call that hangs."
-                        )
-                    process = self._replace(g, w, process.why_lost())
+        for g, w, process, _ in self._workers():
+            while process.reply() == worker_messages.LOST:
+                if process.hung:
+                    raise EnvError(
+                        f"{self._name(g, w)} of {self.env_id} {process.hung}: increase reset_timeout, or find the call that hangs."
+                    )
+                process = self._replace(g, w, process.why_lost())
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
         self.buffers[buffer].padding[0] = False
         seeds = environment_seeds(self.groups[-1].stop, seed)
         limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
-        for process, setup in self._workers():
+        for _, _, process, setup in self._workers():
             part = slice(setup.columns.start, setup.columns.stop)
             process.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
-        for g, group in enumerate(self._processes):
-            for w, process in enumerate(group):
-                if process.reply() == worker_messages.LOST:
-                    self._restart(g, w, buffer, 0)
+        for g, w, process, _ in self._workers():
+            if process.reply() == worker_messages.LOST:
+                self._restart(g, w, buffer, 0)
 
-    def _workers(self) -> list[tuple[WorkerProcess, Setup]]:
-        return [
-            (process, setup)
-            for processes, setups in zip(self._processes, self._setups, strict=True)
-            for process, setup in zip(processes, setups, strict=True)
-        ]
+    def _workers(self) -> list[tuple[int, int, WorkerProcess, Setup]]:
+        """Group and place in the group of each worker, its process and its setup."""
+        return [(g, w, self._processes[g][w], setup) for g, setups in enumerate(self._setups) for w, setup in enumerate(setups)]
 
     def send(self, buffer: int, t: int, group: int) -> None:
         for process in self._processes[group]:

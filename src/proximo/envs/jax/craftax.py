@@ -22,13 +22,11 @@ def names() -> list[str]:
     return libraries.listed("craftax", NAMES)
 
 
-def from_name(name: str, settings: dict[str, Any]) -> CraftaxEnvironment:
-    """Make an environment of Craftax; ``settings`` are fields of its parameters."""
-    return CraftaxEnvironment(name, settings)
-
-
 class CraftaxEnvironment:
-    """An environment of Craftax as a ``JaxEnvironment``. Images are uint8; Craftax returns floats of 0 … 1."""
+    """An environment of Craftax as a ``JaxEnvironment``; ``settings`` are fields of its parameters.
+
+    Images are uint8; Craftax returns floats of 0 … 1.
+    """
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"craftax:{name}"
@@ -56,3 +54,6 @@ class CraftaxEnvironment:
 
     def _to_bytes(self, observation: Array) -> Array:
         return jnp.round(255.0 * observation).astype(jnp.uint8) if self.is_picture else observation
+
+
+from_name = CraftaxEnvironment

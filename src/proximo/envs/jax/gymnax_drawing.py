@@ -23,9 +23,7 @@ FPS = {
 
 def drawing_of(name: str, env: Any) -> gymnax_boards.Draw | None:
     """Return a function that draws the states of ``env``, registered as ``name``; None if there is none."""
-    if name in _STATES:
-        return _STATES[name]
-    return gymnax_boards.drawing_of(name, env)
+    return _STATES.get(name) or gymnax_boards.drawing_of(name, env)
 
 
 def _at(place: Any) -> Point:

@@ -36,13 +36,8 @@ def names() -> list[str]:
     return libraries.listed("jumanji", NAMES)
 
 
-def from_name(name: str, settings: dict[str, Any]) -> JumanjiEnvironment:
-    """Make an environment of jumanji; ``settings`` are arguments of its class, as ``time_limit``."""
-    return JumanjiEnvironment(name, settings)
-
-
 class JumanjiEnvironment:
-    """An environment of jumanji as a ``JaxEnvironment``.
+    """An environment of jumanji as a ``JaxEnvironment``; ``settings`` are arguments of its class, as ``time_limit``.
 
     Most environments report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class
     truncates. If a mask has an entry for every combination of the action's components, the action becomes one Discrete action.
@@ -104,6 +99,9 @@ class JumanjiEnvironment:
         """Convert jumanji's named tuples to dictionaries."""
         seen = {name: _part(part, getattr(observation, name)) for name, part in self.parts.items()}
         return {name: x.reshape(-1) if name == ACTION_MASK else x for name, x in seen.items()}
+
+
+from_name = JumanjiEnvironment
 
 
 def _part(space: Space, observation: Any) -> Any:

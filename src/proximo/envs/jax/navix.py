@@ -39,13 +39,11 @@ def names() -> list[str]:
     return libraries.listed("navix", NAMES)
 
 
-def from_name(name: str, settings: dict[str, Any]) -> NavixEnvironment:
-    """Make an environment of navix; ``settings`` are ``max_steps`` and ``view``."""
-    return NavixEnvironment(name, settings)
-
-
 class NavixEnvironment:
-    """An environment of navix as a ``JaxEnvironment``. The policy reads symbolic views one-hot, as for MiniGrid."""
+    """An environment of navix as a ``JaxEnvironment``; ``settings`` are ``max_steps`` and ``view``.
+
+    The policy reads symbolic views one-hot, as for MiniGrid.
+    """
 
     render_fps = 6
 
@@ -95,3 +93,6 @@ class NavixEnvironment:
     def _frame(self, state: PyTree) -> Array:
         cache = state.cache or self._background(state.grid)
         return self._picture(state.replace(cache=cache)).astype(jnp.uint8)
+
+
+from_name = NavixEnvironment
