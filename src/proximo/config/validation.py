@@ -1,4 +1,4 @@
-"""Checks of settings against each other. ``proximo.config.schema`` has the range of each setting."""
+"""Checks of settings against each other. ``schema`` declares the range of each setting."""
 
 from __future__ import annotations
 
