@@ -1,5 +1,7 @@
 """Settings: layers, types, ranges, and errors that say the fix."""
 
+import dataclasses
+
 import pytest
 
 from proximo import config as c
@@ -12,12 +14,12 @@ from proximo.other_libraries import ANSWERS, FOREIGN_NAMES
 
 
 def test_names_of_settings_are_unique_over_all_groups():
-    names = [leaf.name for leaf in c.leaves()]
+    names = [f.name for group in c.GROUPS.values() for f in dataclasses.fields(group)]
     assert len(names) == len(set(names)) == len(c.LEAVES)
 
 
 def test_defaults_satisfy_their_own_ranges():
-    for leaf in c.leaves():
+    for leaf in LEAVES.values():
         assert coerce(leaf, leaf.default) == leaf.default
 
 

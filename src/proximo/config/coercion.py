@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,28 +29,24 @@ class Leaf:
     above: float | None
     """Valid numbers are larger than this one."""
 
-
-def _expected(leaf: Leaf) -> str:
-    if words := custom.choices(leaf.type):
-        code = f", or custom code: an object, or its name as {custom.NAMED}" if custom.takes_custom(leaf.type) else ""
-        return "one of " + ", ".join(words) + code
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    if leaf.type in names:
-        return names[leaf.type]
-    if leaf.type is ScheduleText:
-        return EXPECTED
-    if typing.get_origin(leaf.type) is tuple:
-        return "names as one,two" if str in typing.get_args(leaf.type) else "whole numbers as 64,64"
-    return "key=value pairs"
+    def value_in(self, config: Any) -> Any:
+        """The value of the setting in a ``Config``."""
+        return getattr(getattr(config, self.group), self.name)
 
 
 def _integer(value: Any) -> int:
+    if isinstance(value, str):
+        text = value.replace("_", "")
+        value = int(text) if text.isdigit() else float(text)
+    if isinstance(value, bool) or value != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _number(value: Any) -> float:
     if isinstance(value, bool):
         raise ValueError
-    number = float(value.replace("_", "")) if isinstance(value, str) else value
-    if number != int(number):
-        raise ValueError
-    return int(value.replace("_", "")) if isinstance(value, str) and value.replace("_", "").isdigit() else int(number)
+    return float(value)
 
 
 def _boolean(value: Any) -> bool:
@@ -87,29 +83,27 @@ def _pairs(value: Any) -> dict[str, Any]:
     return {key.strip(): _scalar(text.strip()) for key, text in pairs}
 
 
-def _read(leaf: Leaf, value: Any) -> Any:
-    kind = leaf.type
-    if custom.takes_custom(kind):
-        return custom.read(value, custom.choices(kind))
-    if words := custom.choices(kind):
-        if value not in words:
-            raise ValueError
-        return value
-    if kind is float:
-        if isinstance(value, bool):
-            raise ValueError
-        return float(value)
-    if kind is str:
-        if not isinstance(value, str):
-            raise ValueError
-        return value
-    if kind in (int, bool):
-        return _integer(value) if kind is int else _boolean(value)
-    if kind is ScheduleText:
-        return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
-    if typing.get_origin(kind) is tuple:
-        return _names(value) if str in typing.get_args(kind) else _integers(value)
-    return _pairs(value)
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _schedule(value: Any) -> ScheduleText:
+    return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
+
+
+_TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    int: ("a whole number", _integer),
+    float: ("a number", _number),
+    bool: ("true or false", _boolean),
+    str: ("text", _text),
+    ScheduleText: (EXPECTED, _schedule),
+    tuple[int, ...]: ("whole numbers as 64,64", _integers),
+    tuple[str, ...]: ("names as one,two", _names),
+    dict[str, Any]: ("key=value pairs", _pairs),
+}
+"""What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""
 
 
 def _numbers(value: Any) -> list[float]:
@@ -143,20 +137,24 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     Raises:
         ConfigError: the type or the range is wrong.
     """
+
+    def wrong(expected: str) -> ConfigError:
+        return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
+
+    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.type), functools.partial(custom.read, leaf.type))
     try:
-        result = _read(leaf, value)
+        result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        hint = nearest(str(value)[:80], custom.choices(leaf.type))
-        raise ConfigError(f"{leaf.name} = {shown(value)}: expected {_expected(leaf)}{hint}.") from None
+        raise wrong(expected + nearest(str(value)[:80], custom.choices(leaf.type))) from None
     if not all(map(is_plain, _texts(result))):
-        raise ConfigError(f"{leaf.name} = {shown(value)}: expected text without control characters.")
+        raise wrong("text without control characters")
     for number in _numbers(result):
         if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
-            raise ConfigError(f"{leaf.name} = {shown(value)}: expected a finite number.")
+            raise wrong("a finite number")
         if leaf.low is not None and number < leaf.low:
-            raise ConfigError(f"{leaf.name} = {shown(value)}: expected at least {_shown(leaf.low)}.")
+            raise wrong(f"at least {_shown(leaf.low)}")
         if leaf.high is not None and number > leaf.high:
-            raise ConfigError(f"{leaf.name} = {shown(value)}: expected at most {_shown(leaf.high)}.")
+            raise wrong(f"at most {_shown(leaf.high)}")
         if leaf.above is not None and number <= leaf.above:
-            raise ConfigError(f"{leaf.name} = {shown(value)}: expected more than {leaf.above:g}.")
+            raise wrong(f"more than {leaf.above:g}")
     return result

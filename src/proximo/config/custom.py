@@ -48,17 +48,21 @@ def takes_custom(kind: Any) -> bool:
     return Custom in typing.get_args(kind)
 
 
-def read(value: Any, words: tuple[str, ...]) -> str | Custom:
-    """The value of a setting that accepts one of ``words`` or custom code. Raises ``ValueError`` for anything else."""
-    if isinstance(value, Custom):
-        return value
-    if not isinstance(value, str):
-        if value is None or isinstance(value, bool | int | float | list | tuple | dict):
-            raise ValueError
-        return Custom(value)
-    if value not in words and not is_name(value) and not is_lost(value):
+def expected(kind: Any) -> str:
+    """What a setting of type ``kind`` accepts, for messages."""
+    code = f", or custom code: an object, or its name as {NAMED}" if takes_custom(kind) else ""
+    return f"one of {', '.join(choices(kind))}{code}"
+
+
+def read(kind: Any, value: Any) -> str | Custom:
+    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` for anything else."""
+    if isinstance(value, str):
+        is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
+    else:
+        is_accepted = takes_custom(kind) and not isinstance(value, bool | int | float | list | tuple | dict | None)
+    if not is_accepted:
         raise ValueError
-    return value
+    return value if isinstance(value, str | Custom) else Custom(value)
 
 
 def is_custom(value: Any) -> bool:
@@ -102,7 +106,8 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     module = imported(module_name, f"{setting} = {value!r}")
     found = _follow(module, name)
     if found is None:
-        raise ConfigError(f"{setting} = {value!r}: {module_name} has no such name{nearest(name, _offered(module))}.")
+        offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
+        raise ConfigError(f"{setting} = {value!r}: {module_name} has no such name{nearest(name, offered)}.")
     if is_users_function(found):
         return found
     if not inspect.isclass(found):
@@ -122,10 +127,6 @@ def _follow(module: ModuleType, name: str) -> Any:
         if found is None or inspect.ismodule(found):
             return None
     return found
-
-
-def _offered(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if inspect.isclass(value) or inspect.isfunction(value)]
 
 
 def _check_methods(setting: str, name: str, cls: type, methods: tuple[str, ...]) -> None:

@@ -64,38 +64,29 @@ def make_config(
     """
     settings = {**(settings or {}), **({"id": env} if env else {})}
     mapping = read_file(Path(file)) if file is not None else {}
-    group = mapping.get("env")
-    env_id = settings.get("id") or (group.get("id", "") if isinstance(group, dict) else "")
+    groups = [group for group in mapping.values() if isinstance(group, dict)]
+    requested = {name: value for group in (*groups, settings) for name, value in group.items()}
+    env_id = requested.get("id")
     tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
     config = Config()
     if tuned:
         tuned.pop("provenance", None)
-        tuned = _fitting(tuned, {**_settings_of(mapping), **settings})
-        config = from_mapping(tuned, config, f"the preset of {env_id}")
-    config = from_mapping(mapping, config, str(file)) if mapping else config
-    return validate(override(config, settings))
-
-
-def _settings_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings in the groups of a file, by name."""
-    return {name: value for group in mapping.values() if isinstance(group, dict) for name, value in group.items()}
+        config = from_mapping(_fitting(tuned, requested), config, f"the preset of {env_id}")
+    return validate(override(from_mapping(mapping, config, str(file)), settings))
 
 
 def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
     """The preset ``tuned`` without the settings that have no meaning with the ``requested`` ones: those of another memory, and those that
     custom networks replace."""
+    networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
+    # The values are not checked yet: an object is custom code.
+    removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
     memory = requested.get("memory")
-    removed = replaced_by({name for name, value in requested.items() if name in OF_NETWORKS and _is_custom(name, value)})
     if memory is not None:
         removed |= {name for name, memories in ONLY_WITH.items() if memory not in memories}
     if memory == "none":
         removed |= set(NEED_MEMORY)
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
-
-
-def _is_custom(name: str, value: Any) -> bool:
-    """Whether ``value``, which is not checked yet, is custom code for the setting ``name``."""
-    return is_custom(value) if isinstance(value, str) else value is not None and value != LEAVES[name].default
 
 
 def shortened(config: Config) -> Config:

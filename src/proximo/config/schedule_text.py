@@ -10,6 +10,13 @@ EXPECTED = "a number, linear(from, to), polynomial(from, to, power) or exponenti
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
 _CALL = re.compile(r"^(linear|polynomial|exponential)\((.*)\)$")
+_NUMBERS = {
+    "constant": ("initial",),
+    "linear": ("initial", "final", "fraction"),
+    "polynomial": ("initial", "final", "power", "fraction"),
+    "exponential": ("initial", "final", "fraction"),
+}
+"""What the numbers of each kind of schedule are. ``fraction`` may be missing."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +35,19 @@ class ScheduleText:
 
     def __post_init__(self) -> None:
         call = _CALL.match(self.text.replace(" ", ""))
-        numbers = [float(part) for part in (call[2].split(",") if call else [self.text])]
-        kind = call[1] if call else "constant"
-        fewest, most = {"constant": (1, 1), "linear": (2, 3), "polynomial": (3, 4), "exponential": (2, 3)}[kind]
-        if not fewest <= len(numbers) <= most:
-            raise ValueError(self.text)
-        optional = {"linear": ["fraction"], "exponential": ["fraction"], "polynomial": ["power", "fraction"]}.get(kind, [])
-        values = {
-            "initial": numbers[0],
-            "final": numbers[min(1, len(numbers) - 1)],
-            **dict(zip(optional, numbers[2:], strict=False)),
-        }
-        if not (0 < values.get("fraction", 1.0) <= 1 and values.get("power", 1.0) > 0):
+        kind, parts = (call[1], call[2].split(",")) if call else ("constant", [self.text])
+        names = _NUMBERS[kind]
+        values = dict(zip(names, map(float, parts), strict=False))
+        values.setdefault("final", values["initial"])
+        ends = (values["initial"], values["final"])
+        if (
+            not len(names) - ("fraction" in names) <= len(parts) <= len(names)
+            or not 0 < values.get("fraction", 1.0) <= 1
+            or not values.get("power", 1.0) > 0
+            or (kind == "exponential" and not all(0 < end < math.inf for end in ends))
+        ):
             raise ValueError(self.text)
         if kind == "exponential":
-            if not all(0 < end < math.inf for end in (values["initial"], values["final"])):
-                raise ValueError(self.text)
             values["power"] = EXPONENTIAL
         for name, value in values.items():
             object.__setattr__(self, name, value)

@@ -1,4 +1,4 @@
-"""All settings with their ranges: a tree of frozen dataclasses, convertible from and to a mapping.
+"""All settings with their defaults, help texts and ranges: a tree of frozen dataclasses.
 
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
@@ -9,27 +9,19 @@ or in ``ppo.state.StaticSettings`` if another value needs another compilation.
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from proximo import other_libraries
-from proximo.config.coercion import Leaf, coerce
-from proximo.config.custom import NAMED, Custom, is_custom, is_lost, resolve, takes_custom
+from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
-from proximo.errors import ConfigError, nearest, shown
 
 MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
 
 
 def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
     """A setting with its default, its help text and its range: ``low <= value <= high``, ``value > above``."""
-    metadata = {"help": help, "low": low, "high": high, "above": above}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    initial: Any = {"default_factory": default.copy} if isinstance(default, dict) else {"default": default}
+    return field(**initial, metadata={"help": help, "low": low, "high": high, "above": above})
 
 
 @dataclass(frozen=True)
@@ -306,125 +298,3 @@ GYMNASIUM_ONLY = (
     "learner_lag",
 )  # fmt: skip
 """Settings that have no effect on JAX environments."""
-
-GROUPS: dict[str, type] = {"env": EnvConfig, "ppo": PPOConfig, "network": NetworkConfig, "run": RunConfig}
-
-
-def leaves() -> Iterator[Leaf]:
-    """All settings in the order of the tree."""
-    for group, cls in GROUPS.items():
-        hints = typing.get_type_hints(cls)
-        for f in dataclasses.fields(cls):
-            default = f.default if f.default is not dataclasses.MISSING else f.default_factory()  # type: ignore[misc]
-            yield Leaf(group, f.name, hints[f.name], default, **f.metadata)
-
-
-LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves()}
-
-
-def custom_settings(config: Config) -> dict[str, str | Custom]:
-    """The settings of ``config`` whose value is custom code, or its name."""
-    values = {leaf.name: getattr(getattr(config, leaf.group), leaf.name) for leaf in LEAVES.values() if takes_custom(leaf.type)}
-    return {name: value for name, value in values.items() if is_custom(value)}
-
-
-def may_replace(config: Config, name: str, value: Any) -> bool:
-    """Whether ``value`` may replace the custom code of the setting ``name``.
-
-    Code of the same name may; any code may if the old code has no name by which it can be found.
-    """
-    was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
-    return str(now) == was or (is_lost(was) and is_custom(now))
-
-
-def unknown(name: str, where: str = "") -> ConfigError:
-    """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
-    name = shown(name, "text")
-    plain = name.replace("-", "_")
-    if plain in ("id", "env", "env_id", "environment"):
-        return ConfigError(
-            f"Unknown setting {name!r}{where}: the environment stands without a flag, as in `proximo train CartPole-v1`; "
-            "in a file it is `env: {id: ...}`."
-        )
-    if answer := other_libraries.answer(plain):
-        return ConfigError(f"Unknown setting {name!r}{where}: {answer}")
-    return ConfigError(f"Unknown setting {name!r}{where}{nearest(plain, LEAVES)}.")
-
-
-def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
-    """Replace settings by name.
-
-    Args:
-        config: the settings to start from; they are not changed.
-        settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
-        join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
-
-    Returns:
-        The new settings.
-
-    Raises:
-        ConfigError: for an unknown name, a value of the wrong type, or one out of range.
-    """
-    changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
-    for name, value in settings.items():
-        if name not in LEAVES:
-            raise unknown(name)
-        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
-        if join and isinstance(value, dict) and value:
-            value = {**getattr(getattr(config, leaf.group), name), **value}
-        changes[leaf.group][name] = value
-    return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
-
-
-def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``.
-
-    Args:
-        mapping: the tree, as YAML or JSON returns it.
-        base: settings for all names that the tree does not have.
-        source: name of the file, for messages.
-
-    Returns:
-        The settings. A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly.
-
-    Raises:
-        ConfigError: for an unknown group or name, or a wrong value.
-    """
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
-    settings: dict[str, Any] = {}
-    for group, content in mapping.items():
-        if group not in GROUPS:
-            if group in LEAVES:
-                raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
-            raise ConfigError(
-                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
-            )
-        if not isinstance(content, Mapping):
-            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
-        for name, value in content.items():
-            if name not in LEAVES or LEAVES[name].group != group:
-                raise unknown(str(name), f" under {group!r} in {source}")
-            if takes_custom(LEAVES[name].type) and not isinstance(value, str):  # a date of YAML's, as, is no code
-                raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
-            settings[name] = value
-    try:
-        return override(base, settings, join=False)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-
-
-def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, ScheduleText):
-            return value.plain()
-        if isinstance(value, Custom):
-            return str(value)
-        return list(value) if isinstance(value, tuple) else value
-
-    return {
-        group: {f.name: plain(getattr(getattr(config, group), f.name)) for f in dataclasses.fields(cls)}
-        for group, cls in GROUPS.items()
-    }

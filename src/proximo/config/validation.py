@@ -1,9 +1,9 @@
-"""Checks of settings against each other. ``proximo.config.schema`` has the range of each setting."""
+"""Checks of settings against each other. ``schema`` declares the range of each setting."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from proximo.config import LEAVES, MAX_SEED, Config, custom_settings
@@ -11,7 +11,6 @@ from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-_FORMS = "csv, wandb or my_package.module:MySink, several separated by commas, or none"
 OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
 ONLY_WITH = {
     "memory_size": OUR_MEMORIES,
@@ -40,14 +39,20 @@ OF_NETWORKS = {
 
 def validate(config: Config) -> Config:
     """Check the settings against each other, and return ``config``. Raises ``ConfigError`` if two contradict each other."""
+    values = {name: (leaf.value_in(config), leaf.default) for name, leaf in LEAVES.items()}
+    changed = {name: _shown(value) for name, (value, default) in values.items() if value != default}
     _validate_run(config)
-    _validate_network(config)
-    _validate_memory(config)
+    _validate_network(config, changed)
+    _validate_memory(config, changed)
     _validate_batch(config)
-    _validate_objective(config)
-    if config.ppo.weight_decay and config.ppo.optimizer == "adam":
-        raise ConfigError(f"weight_decay = {config.ppo.weight_decay} needs optimizer = adamw (adam takes none).")
+    _validate_objective(config, changed)
     return config
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _validate_run(config: Config) -> None:
@@ -59,10 +64,6 @@ def _validate_run(config: Config) -> None:
     if not config.env.id:
         raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them.")
     check_name(run.name)
-
-
-def _lacks_memory(name: str, value: Any) -> ConfigError:
-    return ConfigError(f"{name} = {_shown(value)} needs a memory, but memory = none: set memory, for example to gru.")
 
 
 def check_name(name: str) -> None:
@@ -114,28 +115,18 @@ def replaced_by(custom: Collection[str]) -> set[str]:
     return replaced | {"head_sizes"} if {"actor", "critic"} <= set(custom) else replaced
 
 
-def _given(config: Config, name: str) -> Any:
-    """The value of a setting if it is not its default, else None."""
-    value = getattr(getattr(config, LEAVES[name].group), name)
-    return None if value == LEAVES[name].default else value
-
-
-def _validate_network(config: Config) -> None:
+def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
     """Check that no setting is replaced by custom code, and the settings of one family of distributions."""
     network, custom = config.network, custom_settings(config)
-    for name in sorted(replaced_by(custom)):
-        if _given(config, name) is not None:
-            by = next(setting for setting in custom if name in replaced_by({setting}) or name == "head_sizes")
-            raise ConfigError(
-                f"{name} = {_shown(_given(config, name))} has no meaning with {by} = {custom[by]}: leave one of them out."
-            )
+    for name in sorted(replaced_by(custom) & changed.keys()):
+        by = next(setting for setting in custom if name in replaced_by({setting}) or name == "head_sizes")
+        raise ConfigError(f"{name} = {changed[name]} has no meaning with {by} = {custom[by]}: leave one of them out.")
     if network.privileged and network.towers == "shared":
         raise ConfigError("privileged needs towers = separate: a shared tower reads the same observation for policy and value.")
-    gaussian = ("action_mapping", "state_dependent_std", "log_std_init", "sde_every")
-    for name in gaussian if network.distribution == "beta" else ():
-        if _given(config, name) is not None:
+    for name in OF_NETWORKS["distribution"] if network.distribution == "beta" else ():
+        if name in changed:
             raise ConfigError(
-                f"{name} = {_shown(_given(config, name))} is for Gaussian distributions, but distribution = beta: leave one of them out."
+                f"{name} = {changed[name]} is for Gaussian distributions, but distribution = beta: leave one of them out."
             )
     if network.state_dependent_std and network.sde_every:
         raise ConfigError(
@@ -143,12 +134,12 @@ def _validate_network(config: Config) -> None:
         )
 
 
-def _validate_objective(config: Config) -> None:
-    """Check the settings of one objective."""
+def _validate_objective(config: Config, changed: Mapping[str, str]) -> None:
+    """Check the settings of one objective, of the learning rates and of the optimizer."""
     ppo = config.ppo
     for name, objective in (("dual_clip", "clip"), ("kl_coef", "kl_penalty"), ("kl_target", "kl_penalty")):
-        if ppo.objective != objective and _given(config, name) is not None:
-            raise ConfigError(f"{name} = {_given(config, name)} needs objective = {objective}, not {ppo.objective}.")
+        if ppo.objective != objective and name in changed:
+            raise ConfigError(f"{name} = {changed[name]} needs objective = {objective}, not {ppo.objective}.")
     if 0 < ppo.dual_clip <= 1:
         raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
     adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
@@ -157,50 +148,44 @@ def _validate_objective(config: Config) -> None:
             f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update measure, and the first one "
             f"measures none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
-    if config.network.actor_critic != "none" and _given(config, "critic_learning_rate") is not None:
+    if config.network.actor_critic != "none" and "critic_learning_rate" in changed:
         raise ConfigError(
             "critic_learning_rate is for parameters that only the value function uses, and proximo does not know these in a custom "
             "actor_critic: leave one of them out."
         )
+    if ppo.weight_decay and ppo.optimizer == "adam":
+        raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _validate_memory(config: Config) -> None:
+def _validate_memory(config: Config, changed: Mapping[str, str]) -> None:
     """Check the settings of a memory, or of one kind of memory."""
-    network = config.network
-    for name in NEED_MEMORY:
-        if _given(config, name) is not None and not network.remembers:
-            raise _lacks_memory(name, _given(config, name))
-    for name, memories in ONLY_WITH.items():
-        value = _given(config, name)
-        if value is not None and network.memory not in memories:
-            if network.memory == "none" and memories is OUR_MEMORIES:
-                raise _lacks_memory(name, value)
-            raise ConfigError(f"{name} = {_shown(value)} needs memory = {' or '.join(memories)}, not {network.memory}.")
+    ppo, network = config.ppo, config.network
+    for name in (*NEED_MEMORY, *ONLY_WITH):
+        memories = ONLY_WITH.get(name, OUR_MEMORIES)
+        if name not in changed or (network.remembers if name in NEED_MEMORY else network.memory in memories):
+            continue
+        if network.memory == "none" and memories is OUR_MEMORIES:
+            raise ConfigError(f"{name} = {changed[name]} needs a memory, but memory = none: set memory, for example to gru.")
+        raise ConfigError(f"{name} = {changed[name]} needs memory = {' or '.join(memories)}, not {network.memory}.")
     if 0 < network.memory_horizon < 3:
         raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 steps or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
         raise ConfigError(
             f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
         )
-    if config.ppo.refresh_memory and not config.ppo.recompute_advantage and config.sequence_length == config.ppo.num_steps:
+    if ppo.refresh_memory and not ppo.recompute_advantage and config.sequence_length == ppo.num_steps:
         raise ConfigError(
-            f"refresh_memory has no effect if a sequence is the whole rollout of {config.ppo.num_steps} steps, because the memory before the first "
+            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the first "
             "sequence never changes: set sequence_length."
         )
-    if config.ppo.refresh_memory and config.ppo.num_epochs == 1 and not config.ppo.learner_lag:
+    if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
         raise ConfigError(
             "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that learns "
             "from it: raise num_epochs."
         )
-    if config.ppo.burn_in > config.sequence_length:
+    if ppo.burn_in > config.sequence_length:
         raise ConfigError(
-            f"burn_in = {config.ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
+            f"burn_in = {ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
             "sequence_length (0: the whole rollout)."
         )
 
@@ -214,5 +199,8 @@ def tracker_names(track: str) -> list[str]:
         if names.count(name) > 1:
             raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
-            raise ConfigError(f"track = {track!r}: there is no sink {name!r}{nearest(name, TRACKERS)}; expected {_FORMS}.")
+            raise ConfigError(
+                f"track = {track!r}: there is no sink {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MySink, "
+                "several separated by commas, or none."
+            )
     return names

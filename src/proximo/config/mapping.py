@@ -1,0 +1,132 @@
+"""Settings by name: finding, replacing, reading and writing them. ``schema`` declares them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proximo import other_libraries
+from proximo.config.coercion import Leaf, coerce
+from proximo.config.custom import NAMED, Custom, is_custom, is_lost, takes_custom
+from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import Config
+from proximo.errors import ConfigError, nearest, shown
+
+GROUPS: dict[str, type] = typing.get_type_hints(Config)
+
+
+def _leaves() -> Iterator[Leaf]:
+    for group, cls in GROUPS.items():
+        types, defaults = typing.get_type_hints(cls), cls()
+        for f in dataclasses.fields(cls):
+            yield Leaf(group, f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
+
+
+LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
+"""All settings by name, in the order of the tree."""
+
+
+def custom_settings(config: Config) -> dict[str, str | Custom]:
+    """The settings of ``config`` whose value is custom code, or its name."""
+    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
+    return {name: value for name, value in values.items() if is_custom(value)}
+
+
+def may_replace(config: Config, name: str, value: Any) -> bool:
+    """Whether ``value`` may replace the custom code of the setting ``name``.
+
+    Code of the same name may; any code may if the old code has no name by which it can be found.
+    """
+    was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
+    return str(now) == was or (is_lost(was) and is_custom(now))
+
+
+def unknown(name: str, where: str = "") -> ConfigError:
+    """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
+    name = shown(name, "text")
+    plain = name.replace("-", "_")
+    if plain in ("id", "env", "env_id", "environment"):
+        hint = ": the environment stands without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    elif answer := other_libraries.answer(plain):
+        hint = f": {answer}"
+    else:
+        hint = f"{nearest(plain, LEAVES)}."
+    return ConfigError(f"Unknown setting {name!r}{where}{hint}")
+
+
+def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
+    """Replace settings by name.
+
+    Args:
+        config: the settings to start from; they are not changed.
+        settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
+        join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
+
+    Returns:
+        The new settings.
+
+    Raises:
+        ConfigError: for an unknown name, a value of the wrong type, or one out of range.
+    """
+    changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, value in settings.items():
+        if name not in LEAVES:
+            raise unknown(name)
+        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
+        if join and isinstance(value, dict) and value:
+            value = {**leaf.value_in(config), **value}
+        changes[leaf.group][name] = value
+    return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
+
+
+def from_mapping(mapping: Any, base: Config, source: str) -> Config:
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``.
+
+    Args:
+        mapping: the tree, as YAML or JSON returns it.
+        base: settings for all names that the tree does not have.
+        source: name of the file, for messages.
+
+    Returns:
+        The settings. A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly.
+
+    Raises:
+        ConfigError: for an unknown group or name, or a wrong value.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
+    settings: dict[str, Any] = {}
+    for group, content in mapping.items():
+        if group not in GROUPS:
+            if group in LEAVES:
+                raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
+            raise ConfigError(
+                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
+        for name, value in content.items():
+            if name not in LEAVES or LEAVES[name].group != group:
+                raise unknown(str(name), f" under {group!r} in {source}")
+            if takes_custom(LEAVES[name].type) and not isinstance(value, str):  # for example a date in YAML
+                raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
+            settings[name] = value
+    try:
+        return override(base, settings, join=False)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, ScheduleText):
+            return value.plain()
+        if isinstance(value, Custom):
+            return str(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {group: {name: plain(value) for name, value in vars(getattr(config, group)).items()} for group in GROUPS}
