@@ -27,8 +27,7 @@ class CompiledFunction:
         self._programs: dict[int, Any] = {}
 
     def program(self, size: int, *arguments: Any) -> Any:
-        """The program for ``arguments``, compiled if it is the first of its ``size``, the only thing in which arguments may
-        differ."""
+        """The program for ``arguments``, compiled once for each ``size``. Arguments of one size have equal shapes."""
         if size not in self._programs:
             with jax.default_matmul_precision(self._precision):
                 lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)

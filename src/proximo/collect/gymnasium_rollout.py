@@ -108,7 +108,7 @@ class GymnasiumRollout(eqx.Module):
         """
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
-            truncated[t, i] = True  # in the invalid step: sums over the steps that follow end here
+            truncated[t, i] = True  # ends sums over later steps in the invalid step
             if t and not (buffer.episode_start[t, i] or buffer.padding[t - 1, i] or terminated[t - 1, i]):
                 truncated[t - 1, i], bootstrap_value[t - 1, i] = True, packed[t, i, columns.value]
         return cls(

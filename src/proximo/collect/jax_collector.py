@@ -106,7 +106,7 @@ class JaxCollector:
             return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn)
 
         def piece(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
-            """One sequence. The memory that is returned is the one before the burn-in of the next sequence."""
+            """One sequence. Returns the memory before the next sequence's burn-in."""
             before_burn_in = shape[0] // pieces - burn_in
             state, out = run(state, jax.tree.map(lambda x: x[:before_burn_in], drawn))
             memory = state.memory
@@ -173,7 +173,7 @@ class JaxCollector:
             "truncated": truncated,
             "bootstrap_value": bootstrap_value,
         }
-        # With a staggered start no first episode counts: those that end before they are cut short are the short ones.
+        # In a staggered start first episodes are not counted: the ones that finish would be the short ones.
         finished = {
             "whole": done & ~state.episode.partial,
             "episode_return": episode_return,

@@ -25,8 +25,8 @@ from proximo.spaces import from_any
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
-"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. There are more of those that
-Gymnasium steps as arrays, like CartPole: one more is a few numbers."""
+"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
+steps all of them as arrays, as for CartPole."""
 MAX_TOGETHER = 100_000
 
 
@@ -138,7 +138,7 @@ def _num_envs(env: Environment, config: Config) -> int:
 
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:
-    """Why episodes of ``evaluated`` may be on levels that training has seen, although other ``levels`` were asked for."""
+    """Warnings that the requested ``levels`` may overlap those of the training."""
     found = []
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     if before != part and before in PARTS and part in PARTS and "all" in (before, part):

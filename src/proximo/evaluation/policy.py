@@ -111,7 +111,7 @@ class Policy:
             memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if an episode begins
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
-                unless the policy was trained with ``reset_memory: false``. By default no episode begins if ``memory`` is given.
+                unless the policy was trained with ``reset_memory: false``. Default: no episode begins, if ``memory`` is given.
             action_mask: Which actions are allowed, in the shape of the observation's entry ``action_mask``, in place of that entry.
             deterministic: Whether to choose the most probable action. If false, the action is sampled.
             key: A key such as ``jax.random.key(0)``, required to sample. Use another key for each call.

@@ -21,7 +21,7 @@ from proximo.types import Metrics, Rollout, add_steps
 
 Parameters = Float[Array, " P"]
 Carry = tuple[Parameters, PyTree, Bool[Array, ""]]
-"""What gradient steps change: trainable parameters, the optimizer's state, and whether steps are still taken."""
+"""What gradient steps change: trainable parameters, the optimizer's state, and whether gradient steps are still taken (``target_kl``)."""
 
 
 def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:

@@ -27,7 +27,7 @@ def summarize(state: LearnerState, batch: Batch, steps: Metrics) -> Metrics:
         steps: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
 
     Returns:
-        Scalars: means over the gradient steps that were taken, including the one that exceeded ``target_kl``; extremes of the
+        Scalars: means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update; extremes of the
         ratio; and the current values of scheduled hyperparameters.
     """
     taken = taken_steps(steps["active"])

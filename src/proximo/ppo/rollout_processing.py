@@ -57,7 +57,7 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
     Args:
         state: the learner, for its settings.
         rollout: ``T N`` transitions with scaled rewards.
-        policy: before a further epoch, the current policy. It recomputes memories (``refresh_memory``) and values
+        policy: before each epoch, the current policy. It recomputes memories (``refresh_memory``) and values
             (``recompute_advantage``). Without it they stay as they were collected.
 
     Returns:
