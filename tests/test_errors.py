@@ -26,7 +26,7 @@ def test_no_text_reaches_a_terminal_with_control_characters():
             assert shlex.split(command("proximo", "watch", Path(text or "."))) == ["proximo", "watch", str(Path(text))]
 
 
-def test_a_long_value_is_cut():
+def test_long_value_is_shortened():
     assert shown("x" * 10**6) == "'" + "x" * 79 + "…"
     assert shown({"a": 1}) == "{'a': 1}"
 

@@ -151,7 +151,7 @@ def test_the_page_and_the_example_have_equal_losses():
 
 
 @pytest.mark.learning
-def test_the_three_levels_of_the_python_api_are_one(capsys):
+def test_all_three_levels_of_the_python_api_run(capsys):
     """On an environment of gymnax."""
     agent, run, loop = _module("python_api").main(5_120)
     assert min(agent, run, loop) > 15

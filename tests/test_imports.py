@@ -84,13 +84,13 @@ def test_a_module_imports_only_from_below(path):
 
 
 @pytest.mark.parametrize("package", PURE)
-def test_the_learner_knows_no_environment_library_and_no_logger(package):
+def test_learner_source_imports_no_environment_library_or_logger(package):
     for path in (SOURCE / package).rglob("*.py"):
         libraries = {name.split(".")[0] for name in imported(path.read_text())}
         assert not libraries & FORBIDDEN_IN_PURE, path
 
 
-def test_every_module_has_its_place():
+def test_every_module_is_assigned_to_a_layer():
     assert {package_of(path) for path in FILES} - {"__main__"} <= set(ALLOWED)
     assert len(FILES) > 30
 
@@ -110,7 +110,7 @@ def test_an_upward_import_is_detected(source, package):
     assert upward_imports(source, package) != []
 
 
-def test_the_modules_of_the_learner_import_no_environment_library_at_run_time():
+def test_learner_modules_import_no_environment_library():
     code = "import proximo.ppo, sys; print([m for m in ('gymnasium', 'gymnax', 'rich') if m in sys.modules])"
     assert run_python(code) == "[]"
 
@@ -129,7 +129,7 @@ def test_callbacks_are_an_attribute_of_the_package():
 
 
 @pytest.mark.parametrize("package", [proximo, proximo.envs])
-def test_every_public_name_is_listed_and_imported_at_its_first_use(package):
+def test_every_public_name_is_listed_and_imported_lazily(package):
     names = dir(package)
     assert {"make_env"} <= set(names) == set(package.__all__)
     assert all(getattr(package, name) is not None for name in names)

@@ -24,7 +24,7 @@ def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
     assert run_python(code) == (str(jax_setup.SAFE_THREADS), "")
 
 
-def test_the_remedy_is_for_few_cores_and_leaves_the_users_choice(monkeypatch):
+def test_deadlock_prevention_applies_to_few_cores_and_respects_the_user(monkeypatch):
     monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: False)
     for cores, chosen, expected in ((2, None, "4"), (4, None, None), (2, "3", "3")):
         monkeypatch.setattr(jax_setup, "cores", lambda cores=cores: cores)
@@ -35,14 +35,14 @@ def test_the_remedy_is_for_few_cores_and_leaves_the_users_choice(monkeypatch):
         assert os.environ.get("NPROC") == expected
 
 
-def test_where_jax_runs_already_a_warning_says_what_to_do():
+def test_warning_explains_the_fix_if_jax_has_started():
     code = f"import jax; jax.numpy.ones(1); {FEW}; jax_setup.prevent_deadlock(); print(os.environ.get('NPROC'))"
     out, err = run_python(code, NPROC="4")
     assert out == "None"
     assert "import proximo before the first JAX computation, or set NPROC=4" in err
 
 
-def test_a_compile_option_that_this_xla_does_not_know_is_left_out(monkeypatch):
+def test_unknown_xla_compile_option_is_omitted(monkeypatch):
     lowered = jax.jit(lambda x: x + 1).lower(1.0)
     assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
     monkeypatch.setattr(jax_setup, "CPU_OPTIONS", {"xla_no_such_option": 1})

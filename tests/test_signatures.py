@@ -67,12 +67,12 @@ def test_call_that_does_not_fit_raises_config_error(call, says):
         ("predict", {"observation": 1, "stochastic": True}, r" stochastic: use deterministic, which is its opposite"),
     ],
 )
-def test_argument_of_another_library_is_answered_with_ours(method, given, says):
+def test_argument_of_another_library_raises_with_the_equivalent(method, given, says):
     with pytest.raises(ConfigError, match=rf"^PPO\.{method}: .*{says}"):
         getattr(proximo.PPO, method)(None, **given)
 
 
-def test_renamed_class_is_answered_with_its_new_name():
+def test_renamed_class_raises_with_its_new_name():
     with pytest.raises(AttributeError, match=r"has no attribute 'DeviceDriver'; it is called JaxCollector now$"):
         _ = proximo.DeviceDriver
     assert proximo.JaxCollector

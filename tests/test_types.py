@@ -18,7 +18,7 @@ def test_steps_are_counted_beyond_32_bits():
     assert float(steps_to_float(steps)) == 2.0**32
 
 
-def test_steps_below_the_border_carry_nothing():
+def test_steps_below_the_boundary_carry_nothing():
     steps = add_steps(jnp.array([2**31 - 1, 3], jnp.uint32), 1)
     assert steps.tolist() == [2**31, 3]
     assert whole(steps) == 3 * 2**32 + 2**31

@@ -69,7 +69,7 @@ def test_only_jax_environments_train_several_seeds_together():
         assert [stacks_seeds(backend.config, backend.env) for backend in backends] == expected
 
 
-def test_joined_seeds_are_separate_again():
+def test_joined_seeds_can_be_separated_again():
     backend = make("jax", stacked=True)
     state = backend.start([3, 4])
     seeds = [backend.seed_state(state, i) for i in range(2)]

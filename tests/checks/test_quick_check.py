@@ -32,7 +32,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("env_id", FAULTS)
-def test_fault_is_one_sentence(env_id):
+def test_fault_raises_one_sentence(env_id):
     with pytest.raises(EnvError, match=FAULTS[env_id]) as raised:
         quick_check(make_env(env_id), env_id)
     assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ from proximo.cli import check as verb
 from proximo.cli import main
 
 
-def test_a_sound_environment_has_a_tick_in_every_line_and_exit_0():
+def test_sound_environment_passes_every_check_and_exits_0():
     with Process("check", "broken_envs:Walk") as process:  # without the import hook of the tests
         code, out, err = process.end()
     *lines, verdict = out.splitlines()
@@ -46,7 +46,7 @@ def test_json_is_one_object(env_id, code, capsys):
     assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "message")}
 
 
-def test_what_an_environment_prints_does_not_stand_beside_the_object(capsys, monkeypatch):
+def test_environment_output_does_not_mix_with_the_json_object(capsys, monkeypatch):
     import broken_envs
 
     monkeypatch.setattr(broken_envs.Walk, "close", lambda self: print("closed"))
@@ -56,7 +56,7 @@ def test_what_an_environment_prints_does_not_stand_beside_the_object(capsys, mon
     assert "closed" in err
 
 
-def test_what_takes_long_says_on_stderr_which_check_begins(capsys, monkeypatch):
+def test_slow_checks_are_announced_on_stderr(capsys, monkeypatch):
     monkeypatch.setattr(verb, "PATIENCE_SECONDS", -1.0)
     assert main(["check", "toys:RandomEnds", "--json"]) == 0
     out, err = capsys.readouterr()
@@ -65,12 +65,12 @@ def test_what_takes_long_says_on_stderr_which_check_begins(capsys, monkeypatch):
     assert json.loads(out)["ok"] is True
 
 
-def test_an_environment_that_cannot_be_made_is_a_finding(capsys):
+def test_environment_that_cannot_be_created_is_a_finding(capsys):
     assert main(["check", "CartPol-v1"]) == 2
     assert capsys.readouterr().out.startswith("✗ making  Unknown environment 'CartPol-v1' (did you mean 'CartPole-v1'?)")
 
 
-def test_settings_reach_the_environment_and_a_wrong_one_is_a_mistake(capsys):
+def test_settings_reach_the_environment_and_invalid_ones_exit_2(capsys):
     assert main(["check", "broken_envs:Reused", "--frame-stack", "2"]) == 0
     assert "Box(2, 2)" in capsys.readouterr().out
     assert main(["check", "proximo:PocMemory", "--env-settings", "max_step=3"]) == 2
@@ -81,7 +81,7 @@ def test_settings_reach_the_environment_and_a_wrong_one_is_a_mistake(capsys):
     assert "it has no effect" in capsys.readouterr().err
 
 
-def test_images_that_the_policy_cannot_read_are_an_error_and_the_setting_that_is_named_mends_it(capsys):
+def test_unreadable_images_fail_and_the_suggested_setting_fixes_them(capsys):
     assert main(["check", "broken_envs:SmallImages"]) == 2
     out = capsys.readouterr().out
     assert "✗ policy " in out

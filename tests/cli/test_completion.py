@@ -28,7 +28,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_verb_and_flag_is_in_each_script(capsys):
+def test_every_command_and_flag_is_in_each_script(capsys):
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out
@@ -37,14 +37,14 @@ def test_every_verb_and_flag_is_in_each_script(capsys):
         assert not [flag for flag in flags if f"--{flag}" not in script and f"-l {flag}" not in script]
 
 
-def test_environments_include_those_listed_before(place):
+def test_previously_listed_environments_are_completed(place):
     assert {"CartPole-v1", "gymnax:CartPole-v1"} <= set(known_names("environments"))
     assert "Rare-v3" not in known_names("environments")
     remember_environments(["Rare-v3", "CartPole-v1"])
     assert "Rare-v3" in known_names("environments")
 
 
-def test_runs_have_the_names_that_verbs_take(place):
+def test_completed_run_names_are_accepted_by_commands(place):
     assert known_names("runs")[0] == "last"
     assert set(known_names("runs")) == {"last", "first", "several", "CartPole-v1/second", "Pendulum-v1/second"}
     assert {"first", "CartPole-v1/first", "runs/CartPole-v1/first"} <= set(known_names("runs", "f"))
@@ -56,7 +56,7 @@ def test_checkpoints_follow_an_at(place):
     assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
 
 
-def test_studies_have_the_names_that_resume_takes(place):
+def test_completed_study_names_are_accepted_by_resume(place):
     assert known_names("studies") == []
     for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):
         (place / "tune" / name).mkdir(parents=True)

@@ -24,7 +24,7 @@ def test_json_is_one_object_and_this_machine_is_healthy(short, capsys):
     assert report["system"]["versions"]["jax"]
 
 
-def test_what_stands_in_the_way_is_said_with_its_remedy(short, monkeypatch, capsys, tmp_path):
+def test_each_problem_is_reported_with_its_fix(short, monkeypatch, capsys, tmp_path):
     import jax
 
     (tmp_path / "file").write_text("")

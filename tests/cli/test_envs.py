@@ -21,7 +21,7 @@ def test_json_is_one_object_with_every_id(capsys):
     assert set(installed) <= {name for name, entry in entries.items() if entry["preset"]}
 
 
-def test_the_list_tells_spaces_presets_and_how_to_bring_one_s_own(capsys):
+def test_list_shows_spaces_presets_and_the_form_of_custom_ids(capsys):
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (cartpole,) = [line for line in lines if "gymnax:CartPole-v1" in line]

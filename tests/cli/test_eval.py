@@ -37,7 +37,7 @@ def figures(result):
     return {name: result[name] for name in KEYS}
 
 
-def test_json_has_the_figures_of_both_policies_and_what_was_played(runs, capsys):
+def test_json_contains_results_of_both_policies_and_the_evaluation_settings(runs, capsys):
     result = evaluated(capsys, runs, "r", "--episodes", "40")
     assert list(result) == [*KEYS, "policy", "greedy", "sampled", *PLAYED, "best_step", "run"]
     assert list(result["greedy"]) == list(result["sampled"]) == KEYS
@@ -51,14 +51,14 @@ def test_json_has_the_figures_of_both_policies_and_what_was_played(runs, capsys)
 
 
 @pytest.mark.parametrize(("flag", "policy"), [("--greedy", "greedy"), ("--stochastic", "sampled")])
-def test_one_policy_alone_is_the_one_of_both(runs, capsys, flag, policy):
+def test_evaluating_one_policy_alone_gives_the_same_results(runs, capsys, flag, policy):
     both, alone = (evaluated(capsys, runs, "r", "--episodes", "40", *words) for words in ([], [flag]))
     assert alone["policy"] == policy
     assert figures(alone) == alone[policy] == both[policy]
     assert not {"greedy", "sampled"} - {policy} & set(alone)
 
 
-def test_one_policy_or_the_other_but_not_both_flags(runs, capsys):
+def test_greedy_and_stochastic_flags_exclude_each_other(runs, capsys):
     assert main(["eval", "r", "--greedy", "--stochastic"]) == 2
     assert "not allowed with argument --greedy" in capsys.readouterr().err
 
@@ -70,7 +70,7 @@ def test_a_seed_repeats_and_another_one_draws_other_episodes(runs, capsys):
     assert other["seed"] == 3
 
 
-def test_what_differs_from_the_training_is_told(runs, capsys):
+def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     words = ["r", "--episodes", "4", "--greedy", "--levels", "7:9", "--env-settings", "freeze_steps=2,show_steps=1"]
     result = evaluated(capsys, runs, *words)
     assert result["levels"] == "7:9"
@@ -79,7 +79,7 @@ def test_what_differs_from_the_training_is_told(runs, capsys):
     assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, seed 0, 4 episodes\n" in capsys.readouterr().out
 
 
-def test_a_line_of_json_for_each_episode_adds_up_to_the_figures(runs, tmp_path, capsys):
+def test_episodes_file_agrees_with_the_reported_means(runs, tmp_path, capsys):
     file = tmp_path / "episodes.jsonl"
     result = evaluated(capsys, runs, "r", "--episodes", "20", "--levels", "5:8", "--episodes-file", str(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -97,13 +97,13 @@ def test_a_line_of_json_for_each_episode_adds_up_to_the_figures(runs, tmp_path, 
 
 
 @pytest.mark.parametrize("place", [".", "nowhere/lines.jsonl"])
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_played(runs, tmp_path, capsys, monkeypatch, place):
+def test_unwritable_episodes_file_exits_2_before_the_evaluation(runs, tmp_path, capsys, monkeypatch, place):
     monkeypatch.setattr("proximo.cli.eval._evaluated", lambda *_: pytest.fail("played"))
     assert main(["eval", "r", "--episodes-file", str(tmp_path / place)]) == 2
     assert "expected a file in a folder that exists" in capsys.readouterr().err
 
 
-def test_the_seeds_of_a_group_have_their_means_and_two_intervals(runs, tmp_path, capsys):
+def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, capsys):
     file = tmp_path / "episodes.jsonl"
     result = evaluated(capsys, runs, "two", "--episodes", "30", "--episodes-file", str(file))
     seeds = list(result["seeds"].values())
@@ -131,7 +131,7 @@ def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsy
     assert greedy.index("…") > names.index("95 % of the mean")
 
 
-def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monkeypatch):
+def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
     hint = "Another checkpoint had the best evaluation in training (step 320):  proximo eval"
     for best, words, hinted in ((320, "r", True), (640, "r", False), (None, "r", False), (320, "r@last", False)):
         monkeypatch.setattr(retention, "best_step", lambda run_dir, best=best: best)
@@ -149,7 +149,7 @@ def test_the_best_checkpoint_is_hinted_at_where_it_is_another(runs, capsys, monk
         (["--seed", "-1"], "seed = -1: expected a whole number of 0 … 4294967295."),
     ],
 )
-def test_a_number_out_of_range_is_a_mistake(runs, capsys, words, sentence):
+def test_number_out_of_range_exits_2(runs, capsys, words, sentence):
     assert main(["eval", "r", "--runs-dir", str(runs), *words]) == 2
     assert capsys.readouterr().err == f"proximo: {sentence}\n"
 

@@ -62,14 +62,14 @@ def test_the_files_play_as_the_loaded_policy_does(runs, tmp_path, capsys, shorte
         episode_start = rng.random(3) < 0.2
 
 
-def test_noise_is_asked_for(runs, tmp_path, capsys, shorter):
+def test_stochastic_export_has_a_noise_input(runs, tmp_path, capsys, shorter):
     assert exported(runs, "r", "--stochastic", "--out", str(tmp_path / "out")) == 0
     metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
     assert metadata["inputs"][-1]["name"] == "noise"
     assert "gumbel" in metadata["inputs"][-1]["meaning"]
 
 
-def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs, tmp_path, capsys, monkeypatch, shorter):
+def test_default_format_without_onnx_writes_numpy_and_warns(runs, tmp_path, capsys, monkeypatch, shorter):
     monkeypatch.setattr("proximo.export.folder.onnx_is_installed", lambda: False)
     monkeypatch.setattr("proximo.export.onnx_is_installed", lambda: False)
     assert exported(runs, "r", "--out", str(tmp_path / "a")) == 0
@@ -92,7 +92,7 @@ def test_without_the_libraries_of_onnx_the_default_writes_numpy_and_says_so(runs
         ([], "The following arguments are required: RUN"),
     ],
 )
-def test_mistakes_are_one_sentence(runs, capsys, words, sentence):
+def test_mistakes_are_reported_in_one_sentence(runs, capsys, words, sentence):
     assert exported(runs, *words) == 2
     err = capsys.readouterr().err
     assert err.startswith("proximo: ")
@@ -100,7 +100,7 @@ def test_mistakes_are_one_sentence(runs, capsys, words, sentence):
     assert err.count("\n") == 1
 
 
-def test_a_group_is_asked_for_a_seed(runs, tmp_path, capsys):
+def test_group_without_a_named_seed_exits_2(runs, tmp_path, capsys):
     group = tmp_path / "proximo-PocMemory" / "g"
     for seed in (0, 1):
         (group / f"seed-{seed}").mkdir(parents=True)

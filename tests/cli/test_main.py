@@ -16,7 +16,7 @@ from proximo.errors import TrainingError
 SCRIPT = Path(sys.executable).with_name("proximo")
 
 
-def test_a_bare_call_prints_the_verbs(capsys):
+def test_call_without_arguments_prints_the_commands(capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
     assert all(f"  {verb} " in out for verb in cli.VERBS)
@@ -32,7 +32,7 @@ def test_the_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
-def test_every_verb_explains_itself(verb, capsys):
+def test_every_command_has_a_help_text(verb, capsys):
     with pytest.raises(SystemExit) as end:
         main([verb, "--help"])
     assert end.value.code == 0
@@ -62,7 +62,7 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
         (["envs", "--jsn"], "Unrecognized arguments: --jsn; see `proximo envs --help`."),
     ],
 )
-def test_a_wrong_command_line_is_one_sentence_and_exit_2(capsys, words, sentence):
+def test_invalid_command_line_prints_one_sentence_and_exits_2(capsys, words, sentence):
     assert main(words) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence}\n")
 
@@ -80,14 +80,14 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_2(capsys, words, sentence
         (["nothing"], 2),
     ],
 )
-def test_with_json_a_failure_is_an_object_too(words, code, capsys):
+def test_json_reports_a_failure_as_an_object(words, code, capsys):
     assert main([*words, "--json"]) == code
     out, err = capsys.readouterr()
     assert list(json.loads(out)) == ["error"]
     assert err == f"proximo: {json.loads(out)['error']}\n"
 
 
-def test_with_json_a_training_that_fails_by_itself_and_a_bug_are_objects_too(monkeypatch, capsys):
+def test_json_reports_training_errors_and_bugs_as_objects(monkeypatch, capsys):
     def fail(error):
         def run(arguments):
             raise error
@@ -110,7 +110,7 @@ def test_with_json_a_training_that_fails_by_itself_and_a_bug_are_objects_too(mon
     ("environment", "colored"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, False)],
 )
-def test_the_sentence_is_colored_only_where_that_is_asked_for(environment, colored, monkeypatch, capsys):
+def test_error_message_is_colored_only_if_requested(environment, colored, monkeypatch, capsys):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -120,7 +120,7 @@ def test_the_sentence_is_colored_only_where_that_is_asked_for(environment, color
 
 
 @pytest.mark.parametrize(("error", "code"), [(TrainingError("NaN"), 1), (KeyboardInterrupt(), 130)])
-def test_ends_that_are_no_mistake_have_their_own_codes(monkeypatch, capsys, error, code):
+def test_training_error_and_ctrl_c_have_separate_exit_codes(monkeypatch, capsys, error, code):
     def fail(arguments):
         raise error
 
@@ -129,7 +129,7 @@ def test_ends_that_are_no_mistake_have_their_own_codes(monkeypatch, capsys, erro
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_our_own_bug_shows_its_traceback(monkeypatch):
+def test_bug_in_proximo_shows_its_traceback(monkeypatch):
     monkeypatch.setattr("proximo.cli.envs.run", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
@@ -200,12 +200,12 @@ def test_python_m_imports_no_json_from_the_working_folder(tmp_path):
     assert "a module of the user" in ended.stdout + ended.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_closed_output_pipe_is_no_error():
     ended = subprocess.run(f"{SCRIPT} envs | head -1", shell=True, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("gymnasium\n", "")
 
 
-def test_ctrl_c_while_jax_is_imported_ends_at_once_and_in_silence(tmp_path):
+def test_ctrl_c_during_the_jax_import_exits_silently_at_once(tmp_path):
     code = f"""
 import builtins, os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
@@ -222,7 +222,7 @@ main(["train", "gymnax:CartPole-v1", "--runs-dir", {str(tmp_path)!r}])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_memory_that_does_not_suffice_is_one_sentence(monkeypatch, capsys):
+def test_out_of_memory_is_reported_in_one_sentence(monkeypatch, capsys):
     def dispatch(arguments):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes.\nmore")
 

@@ -22,7 +22,7 @@ def pushed(runs, *words, episodes=3):
     return main(["push", *map(str, words), "--episodes", str(episodes), "--no-clip", "--runs-dir", str(runs)])
 
 
-def test_there_and_back(runs, tmp_path, capsys):
+def test_pushed_policy_can_be_pulled(runs, tmp_path, capsys):
     assert pushed(runs, "r", tmp_path / "poc", "--env-settings", "show_steps=1") == 0
     out, err = capsys.readouterr()
     assert out.endswith(f"Fetch it with:  proximo pull {tmp_path / 'poc'}\n")
@@ -42,14 +42,14 @@ def test_there_and_back(runs, tmp_path, capsys):
     assert {name: again[name] for name in ("greedy", "sampled")} == {name: published[name] for name in ("greedy", "sampled")}
 
 
-def test_one_episode_has_no_deviation(runs, tmp_path, capsys):
+def test_one_episode_has_no_standard_deviation(runs, tmp_path, capsys):
     assert pushed(runs, "r", tmp_path / "poc", episodes=1) == 0
     out = capsys.readouterr().out
     assert re.search(r"^greedy: \S+ in one episode$", out, re.MULTILINE)
     assert "±" not in out
 
 
-def test_json_is_one_object_with_the_figures(runs, tmp_path, capsys):
+def test_json_is_one_object_with_the_results(runs, tmp_path, capsys):
     assert pushed(runs, "r", tmp_path / "poc", "--json") == 0
     out, _ = capsys.readouterr()
     assert out.count("\n") == 1
@@ -60,7 +60,7 @@ def test_json_is_one_object_with_the_figures(runs, tmp_path, capsys):
     )
 
 
-def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
+def test_push_and_pull_name_the_seed_of_a_group(runs, tmp_path, capsys):
     assert pushed(runs, "g", tmp_path / "poc") == 2
     assert "contains several seeds (seed-0, seed-1): name one of them" in capsys.readouterr().err
     assert pushed(runs, "g/seed-1", tmp_path / "poc") == 0
@@ -80,7 +80,7 @@ def test_a_seed_of_a_group_is_named_by_both(runs, tmp_path, capsys):
         (("pull", "out"), "The folder 'out' does not exist: expected a published policy, or hf:OWNER/NAME on the Hub."),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(runs, tmp_path, monkeypatch, capsys, words, sentence):
+def test_mistake_is_reported_in_one_sentence_and_leaves_no_files(runs, tmp_path, monkeypatch, capsys, words, sentence):
     monkeypatch.chdir(tmp_path)
     assert main([*words, "--runs-dir", str(runs)]) == 2
     out, err = capsys.readouterr()

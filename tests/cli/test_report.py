@@ -25,7 +25,7 @@ def reported(capsys, runs, *words):
     return capsys.readouterr()
 
 
-def test_a_real_training_is_reported_in_its_own_folder(tmp_path, capsys):
+def test_report_of_a_real_training_is_written_to_its_folder(tmp_path, capsys):
     run_dir = trained(tmp_path / "runs", "r", seeds=2)
     capsys.readouterr()
     out, err = reported(capsys, tmp_path / "runs", "last")
@@ -40,7 +40,7 @@ def test_a_real_training_is_reported_in_its_own_folder(tmp_path, capsys):
     assert "interrupted" not in out
 
 
-def test_several_runs_go_into_a_folder_of_their_own(runs, tmp_path, capsys, monkeypatch):
+def test_report_of_several_runs_is_written_to_a_separate_folder(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out, _ = reported(capsys, runs, "gru", "lstm", "a")
     assert [line.split()[:2] for line in out.splitlines()[1:4]] == [
@@ -64,7 +64,7 @@ def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
     assert len(found["improvement"]) == 1
 
 
-def test_a_clip_that_is_too_large_is_left_out_and_told(runs, tmp_path, capsys):
+def test_too_large_clip_is_omitted_with_a_warning(runs, tmp_path, capsys):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "videos").mkdir()
     (run_dir / "videos" / "20480.mp4").write_bytes(bytes(6_000_000))
@@ -73,7 +73,7 @@ def test_a_clip_that_is_too_large_is_left_out_and_told(runs, tmp_path, capsys):
     assert (run_dir / "report.html").stat().st_size < 10**6
 
 
-def test_where_there_is_no_browser_open_says_so(runs, capsys, monkeypatch, tmp_path):
+def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
@@ -102,12 +102,12 @@ def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
         (["a", "--out", "/dev/null/x"], "Cannot write the report to /dev/null/x (Not a directory): choose another --out."),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(runs, capsys, words, sentence):
+def test_invalid_input_is_reported_in_one_sentence_and_exits_2(runs, capsys, words, sentence):
     assert main(["report", *words, "--runs-dir", str(runs)] if words else ["report"]) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence.format(runs=runs)}\n")
 
 
-def test_an_empty_and_a_damaged_run_are_one_sentence(tmp_path, capsys):
+def test_empty_and_damaged_runs_are_reported_in_one_sentence(tmp_path, capsys):
     run_dir = made_run(tmp_path / "e" / "r")
     (run_dir / "metrics.jsonl").write_text("what\n{}\n")
     assert main(["report", str(run_dir)]) == 2
@@ -119,7 +119,7 @@ def test_an_empty_and_a_damaged_run_are_one_sentence(tmp_path, capsys):
     )
 
 
-def test_a_run_that_has_not_begun_is_listed_beside_those_that_have(runs, tmp_path, capsys):
+def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, capsys):
     for name, env in (("same", "gymnax:Acrobot-v1"), ("other", "gymnax:CartPole-v1")):
         (made_run(tmp_path / name, env=env) / "metrics.jsonl").unlink()
     out, err = reported(capsys, runs, "a", tmp_path / "same", tmp_path / "other", "--out", tmp_path / "out", "--by", "name")

@@ -73,16 +73,16 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence_before_anything_is_compiled(nothing_compiles, tmp_path, capsys, words, sentence):
+def test_mistake_is_reported_in_one_sentence_before_compilation(nothing_compiles, tmp_path, capsys, words, sentence):
     assert sentence in mistake(capsys, tmp_path, *words)
 
 
-def test_a_config_of_a_wrong_type_is_one_sentence(nothing_compiles, tmp_path, capsys):
+def test_config_of_a_wrong_type_is_reported_in_one_sentence(nothing_compiles, tmp_path, capsys):
     (tmp_path / "a.yaml").write_text("ppo: {gamma: [1]}")
     assert "gamma = [1]: expected a number" in mistake(capsys, tmp_path, ENV, "--config", str(tmp_path / "a.yaml"))
 
 
-def test_a_run_directory_that_exists_is_left_alone(nothing_compiles, tmp_path, capsys):
+def test_existing_run_directory_is_left_unchanged(nothing_compiles, tmp_path, capsys):
     run_dir = run_directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
     assert main(train_words(tmp_path, "r")) == 2
     out, err = capsys.readouterr()
@@ -91,7 +91,7 @@ def test_a_run_directory_that_exists_is_left_alone(nothing_compiles, tmp_path, c
     assert [path.name for path in run_dir.parent.iterdir()] == ["r"]
 
 
-def test_json_ends_stdout_with_one_object_of_six_figures(tmp_path, capsys):
+def test_json_ends_stdout_with_one_object_of_six_results(tmp_path, capsys):
     assert main([*train_words(tmp_path, "r"), "--json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
@@ -125,7 +125,7 @@ def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
     assert main(["eval", result["run_dir"], "--episodes", "2"]) == 0
 
 
-def test_the_preset_is_used_unless_it_is_refused():
+def test_preset_is_used_unless_no_preset_is_given():
     from proximo.config.loading import make_config
 
     for words, used in ((["gymnax:CartPole-v1"], True), (["gymnax:CartPole-v1", "--no-preset"], False)):
@@ -146,11 +146,11 @@ def test_the_preset_is_used_unless_it_is_refused():
         (["--hidden-sizes", "8,8", "--env-settings", "a=1,b=2"], {"hidden_sizes": "8,8", "env_settings": "a=1,b=2"}),
     ],
 )
-def test_flags_are_read_in_each_of_their_forms(words, settings):
+def test_every_form_of_a_flag_is_read(words, settings):
     assert train.parse([ENV, *words])[1] == settings
 
 
-def test_the_help_shows_the_most_used_settings_with_their_defaults_and_where_the_others_are(capsys, monkeypatch):
+def test_help_shows_common_settings_with_defaults_and_mentions_help_all(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["train", "--help"])
@@ -172,7 +172,7 @@ def test_every_setting_is_a_flag_with_an_explanation(capsys):
             assert " ".join(leaf.help.split()) in text
 
 
-def test_the_settings_that_are_shown_are_those_that_would_train(nothing_compiles, tmp_path, capsys):
+def test_show_config_prints_the_settings_that_would_train(nothing_compiles, tmp_path, capsys):
     assert main(["train", "gymnax:CartPole-v1", "--show-config", "--gamma", "0.9", "--runs-dir", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     (tmp_path / "a.yaml").write_text(shown)

@@ -56,7 +56,7 @@ def plain():
     return LineReporter(Console(file=stream, soft_wrap=True)), stream
 
 
-def test_the_banner_tells_spaces_network_batch_device_and_directory(plain):
+def test_banner_shows_spaces_network_batch_device_and_directory(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
     assert stream.getvalue().splitlines() == [
@@ -113,7 +113,7 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
         ({"step": 65536, "return_mean": 43.0}, ["best: 43.0 at step 65,536 (runs/e/r@best)"]),
     ],
 )
-def test_a_best_evaluation_that_was_not_the_last_is_told(plain, best, lines):
+def test_best_evaluation_is_reported_if_it_was_not_the_last(plain, best, lines):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
     reporter.finished([result(best=best)])
@@ -140,7 +140,7 @@ def test_mean_over_seeds_reports_failed_seeds(plain):
     ]
 
 
-def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):
+def test_interrupted_run_reports_how_to_resume_instead_of_a_result(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
     stream.truncate(stream.seek(0))
@@ -153,7 +153,7 @@ def test_an_interrupted_run_gives_no_result_but_the_way_on(plain):
     ]
 
 
-def test_seeds_one_after_the_other_are_named_and_those_that_wait_count_in_the_time_left(plain, clock):
+def test_serial_seeds_are_named_and_waiting_ones_add_remaining_time(plain, clock):
     reporter, stream = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
     reporter.started(CONFIG, seeds, {**FACTS, "seeds_mode": "serial"})
@@ -183,7 +183,7 @@ def test_markup_in_a_name_is_printed_as_it_is(plain):
     assert stream.getvalue() == "warning: [red]name[/red] 3\n"
 
 
-def test_quiet_says_warnings_and_an_early_stop_on_stderr_only(capsys):
+def test_quiet_prints_only_warnings_and_early_stops_on_stderr(capsys):
     stream = io.StringIO()
     with make_reporter(stream, quiet=True) as reporter:
         reporter.started(CONFIG, [RUN], FACTS)
@@ -232,7 +232,7 @@ class Screen:
         return [row.rstrip() for row in rows]
 
 
-def test_the_live_table_says_compiling_then_training_and_leaves_a_clean_screen(clock):
+def test_live_table_shows_compiling_then_training_and_clears_itself(clock):
     screen = Screen()
     with LiveReporter(screen.console) as reporter:
         reporter.started(CONFIG, [RUN], FACTS)
@@ -257,7 +257,7 @@ def test_the_live_table_says_compiling_then_training_and_leaves_a_clean_screen(c
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
 
 
-def test_the_table_is_cleared_and_the_cursor_shown_when_training_fails(clock):
+def test_failed_training_clears_the_table_and_restores_the_cursor(clock):
     screen = Screen()
 
     def fail():
@@ -310,14 +310,14 @@ def shown(monkeypatch, terminal, **environment):
     return type(reporter), b"".join(pieces).decode()
 
 
-def test_a_terminal_gets_a_table_in_colours_that_is_drawn_anew(monkeypatch):
+def test_terminal_gets_a_colored_table_that_is_redrawn(monkeypatch):
     kind, text = shown(monkeypatch, terminal=True)
     assert kind is LiveReporter
     assert CURSOR_UP in text
     assert COLOUR.search(text)
 
 
-def test_no_color_takes_the_colours_and_leaves_the_table(monkeypatch):
+def test_no_color_removes_the_colors_and_keeps_the_table(monkeypatch):
     for environment in ({"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
         kind, text = shown(monkeypatch, terminal=True, **environment)
         assert kind is LiveReporter
@@ -333,7 +333,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("terminal", "environment"), PLAIN)
-def test_a_pipe_ci_and_a_notebook_get_lines_and_no_redraws(monkeypatch, terminal, environment):
+def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, environment):
     kind, text = shown(monkeypatch, terminal, **environment)
     assert kind is LineReporter
     assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
@@ -343,11 +343,11 @@ def test_a_pipe_ci_and_a_notebook_get_lines_and_no_redraws(monkeypatch, terminal
     assert bool(COLOUR.search(text)) == wanted
 
 
-def test_ci_that_says_it_is_none_has_a_screen(monkeypatch):
+def test_ci_variable_set_to_false_gets_the_live_table(monkeypatch):
     assert shown(monkeypatch, terminal=True, CI="false")[0] is LiveReporter
 
 
-def test_in_a_notebook_lines_are_written_and_no_elements_of_a_page(monkeypatch):
+def test_notebook_gets_plain_lines_instead_of_html_output(monkeypatch):
     """As in a cell, where rich would show each line by IPython's display."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("displayed"))

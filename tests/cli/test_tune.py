@@ -56,7 +56,7 @@ def done(tmp_path_factory):
     return folder / "tune" / "toys-Forbidden" / "s", json.loads(out[-1][0])
 
 
-def test_json_is_one_object_with_the_best_beside_the_base(done):
+def test_json_is_one_object_with_best_trial_and_base(done):
     folder, found = done
     assert found["study"] == str(folder)
     assert found["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
@@ -65,20 +65,20 @@ def test_json_is_one_object_with_the_best_beside_the_base(done):
     assert found["command"] == f"proximo train --config {folder}/preset.yaml"
 
 
-def test_the_preset_trains(done, tmp_path, capsys):
+def test_written_preset_trains(done, tmp_path, capsys):
     folder, _ = done
     assert main(["train", "--config", str(folder / "preset.yaml"), "--runs-dir", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == SMALL["total_steps"]
 
 
-def test_the_folder_holds_the_study_and_no_runs_are_left(done):
+def test_folder_contains_the_study_and_no_runs(done):
     folder, _ = done
     found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     assert found == {"study.yaml", "command.txt", "journal.log", "trials.csv", "preset.yaml", "history.png"}
     assert not list(folder.parents[2].glob("runs*"))
 
 
-def test_a_study_goes_on_with_more_trials(done, tmp_path, capsys):
+def test_study_resumes_with_more_trials(done, tmp_path, capsys):
     shutil.copytree(done[0], tmp_path / "tune" / "e" / "s")
     assert main(["tune", "--resume", "last", "--trials", "6", "--tune-dir", str(tmp_path / "tune"), "--json"]) == 0
     out, err = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_a_study_goes_on_with_more_trials(done, tmp_path, capsys):
     assert out.count("\n") == 1
 
 
-def test_words_end_with_what_to_do_next(done, tmp_path, capsys):
+def test_output_ends_with_the_next_commands(done, tmp_path, capsys):
     shutil.copytree(done[0], tmp_path / "tune" / "e" / "s")
     assert main(["tune", "--resume", "s", "--tune-dir", str(tmp_path / "tune")]) == 0
     out = capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_words_end_with_what_to_do_next(done, tmp_path, capsys):
     assert out.endswith(f"Next:  proximo train --config {tmp_path}/tune/e/s/preset.yaml\n")
 
 
-def test_ctrl_c_keeps_what_is_over_and_says_how_to_go_on(tmp_path, space, capsys, monkeypatch):
+def test_ctrl_c_keeps_finished_trials_and_prints_the_resume_command(tmp_path, space, capsys, monkeypatch):
     train, batches = study_module.Study._train, []
 
     def interrupted(self, batch):
@@ -127,7 +127,7 @@ def left(code, tmp_path, space, capfd):
     return said, err
 
 
-def test_json_is_an_object_also_where_a_second_ctrl_c_ends_it_at_once(tmp_path, space, capfd, monkeypatch):
+def test_json_is_an_object_even_after_a_second_ctrl_c(tmp_path, space, capfd, monkeypatch):
     monkeypatch.setattr("os._exit", ended_at_once)
     monkeypatch.setattr(JaxBackend, "start", pressed_twice)
     said, err = left("130", tmp_path, space, capfd)
@@ -135,7 +135,7 @@ def test_json_is_an_object_also_where_a_second_ctrl_c_ends_it_at_once(tmp_path, 
     assert "(press Ctrl-C again to stop at once)" in err
 
 
-def test_json_is_an_object_also_where_a_batch_does_not_come_back(tmp_path, space, capfd, monkeypatch):
+def test_json_is_an_object_even_if_a_batch_hangs(tmp_path, space, capfd, monkeypatch):
     def abandoned(*_):
         raise AbandonedError
 
@@ -182,7 +182,7 @@ def nothing_trains(monkeypatch):
         ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence_before_anything_is_trained(nothing_trains, tmp_path, capsys, given, sentence):
+def test_mistake_is_reported_in_one_sentence_before_training(nothing_trains, tmp_path, capsys, given, sentence):
     (tmp_path / "c.yaml").write_text("ppo: {gamma: 0.9}\n")
     given = [word.format(config=tmp_path / "c.yaml") for word in given]
     assert main(["tune", *given, "--tune-dir", str(tmp_path / "tune")]) == 2
@@ -192,13 +192,13 @@ def test_a_mistake_is_one_sentence_before_anything_is_trained(nothing_trains, tm
     assert not (tmp_path / "tune").exists()
 
 
-def test_a_name_that_is_taken_is_left_alone(done, nothing_trains, capsys):
+def test_existing_study_name_is_refused(done, nothing_trains, capsys):
     folder = done[0]
     assert main(words(folder.parents[2], folder.parents[2] / "space.yaml")) == 2
     assert f"{folder} exists already: continue it with `--resume {folder}`, or choose another --name." in capsys.readouterr().err
 
 
-def test_a_study_in_use_is_left_alone(done, nothing_trains, capsys):
+def test_study_in_use_cannot_be_resumed(done, nothing_trains, capsys):
     from proximo.storage.run_directory import RunLock
 
     with RunLock(done[0]):
@@ -206,7 +206,7 @@ def test_a_study_in_use_is_left_alone(done, nothing_trains, capsys):
     assert "is in use by process" in capsys.readouterr().err
 
 
-def test_a_damaged_journal_is_one_sentence(done, tmp_path, nothing_trains, capsys):
+def test_damaged_journal_is_reported_in_one_sentence(done, tmp_path, nothing_trains, capsys):
     shutil.copytree(done[0], tmp_path / "s")
     text = (tmp_path / "s" / "journal.log").read_text().splitlines(keepends=True)
     (tmp_path / "s" / "journal.log").write_text("".join([*text[:3], "{torn\n", *text[3:]]))
@@ -216,7 +216,7 @@ def test_a_damaged_journal_is_one_sentence(done, tmp_path, nothing_trains, capsy
     assert err.count("\n") == 1
 
 
-def test_a_missing_library_is_one_sentence_that_names_the_extra(monkeypatch, capsys):
+def test_missing_library_is_reported_with_its_extra(monkeypatch, capsys):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else real(name, *rest))
     assert main(["tune", ENV]) == 2
@@ -225,13 +225,13 @@ def test_a_missing_library_is_one_sentence_that_names_the_extra(monkeypatch, cap
     )
 
 
-def test_mistakes_in_flags_wait_neither_for_jax_nor_for_optuna():
+def test_mistakes_in_flags_import_neither_jax_nor_optuna():
     program = "import sys\nfrom proximo.cli import main\nmain(['tune', 'x', '--gama', '1'])\nsys.exit(any(m in sys.modules for m in ('jax', 'optuna')))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
 
 
-def test_the_space_that_is_shown_is_a_space(nothing_trains, tmp_path, capsys):
+def test_show_space_prints_a_valid_search_space(nothing_trains, tmp_path, capsys):
     assert main(["tune", "gymnax:CartPole-v1", "--show-space", "--gamma", "0.9", "--tune-dir", str(tmp_path / "t")]) == 0
     shown = capsys.readouterr().out
     assert "gamma" not in yaml.safe_load(shown)
@@ -242,7 +242,7 @@ def test_the_space_that_is_shown_is_a_space(nothing_trains, tmp_path, capsys):
     assert not (tmp_path / "t").exists()
 
 
-def test_seeds_that_are_kept_for_the_report_are_told(tmp_path, capsys):
+def test_tuning_on_reserved_report_seeds_warns(tmp_path, capsys):
     options, settings = verb.parse(["gymnax:CartPole-v1", "--seed", "3", "--show-space"])
     assert settings == {"seed": "3"}
     assert main(["tune", "gymnax:CartPole-v1", "--seed", "3", "--show-space", "--quiet"]) == 0

@@ -35,7 +35,7 @@ def trial(n, score, state="done", reason=""):
     return Record(n, state, {}, score, reason=reason)
 
 
-def test_the_banner_tells_what_is_searched_and_on_which_seeds():
+def test_banner_shows_the_search_space_and_the_seeds():
     reporter, stream = printed()
     reporter.started(Path("tune/e/s"), PLAN, [trial(0, 1.0)], {"num_steps"})
     assert stream.getvalue().splitlines() == [
@@ -47,7 +47,7 @@ def test_the_banner_tells_what_is_searched_and_on_which_seeds():
     ]
 
 
-def test_a_pipe_has_a_line_for_a_new_best_and_else_every_ten_seconds(clock):
+def test_pipe_gets_lines_for_new_bests_and_every_ten_seconds(clock):
     reporter, stream = printed()
     reporter.started(Path("s"), PLAN, [], set())
     stream.truncate(0), stream.seek(0)
@@ -65,7 +65,7 @@ def test_a_pipe_has_a_line_for_a_new_best_and_else_every_ten_seconds(clock):
     ]
 
 
-def test_a_terminal_has_a_line_for_every_trial_and_shows_the_batch():
+def test_terminal_gets_a_line_per_trial_and_the_batch_status():
     reporter, stream = printed(LiveReporter)
     with reporter:
         reporter.started(Path("s"), PLAN, [], set())

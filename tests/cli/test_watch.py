@@ -60,7 +60,7 @@ def test_json_is_one_object_of_what_was_played_and_written(runs, capsys):
     assert result["frames"] == sum(lengths) + 2 == frames(result["files"][0])
 
 
-def test_the_episodes_are_those_that_eval_judges(runs, capsys):
+def test_watch_plays_the_episodes_of_eval(runs, capsys):
     result = watched(capsys, runs, "r", "--episodes", "4", "--seed", "3", "--gif")
     judged = proximo.evaluate("r", 4, seed=3, runs_dir=str(runs))
     assert [episode["length"] for episode in result["episodes"]] == judged.length.tolist()
@@ -78,14 +78,14 @@ def test_a_line_for_each_episode_and_the_file(runs, capsys):
     assert lines[3].endswith(".mp4 (8 frames, 4 per second)")
 
 
-def test_of_a_group_the_first_seed_is_shown_or_the_one_that_is_named(runs, capsys):
+def test_group_shows_its_first_seed_unless_another_is_named(runs, capsys):
     assert main(["watch", "g", "--runs-dir", str(runs), "--gif", "--episodes", "1"]) == 0
     assert capsys.readouterr().out.startswith("showing seed-0 (others: seed-1)\n")
     assert watched(capsys, runs, "g/seed-1", "--gif")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
 
 
 @pytest.mark.parametrize(("words", "names"), [(["--gif"], ["a.gif"]), (["--gif", "--video"], ["a.mp4", "a.gif"])])
-def test_the_formats_that_are_asked_for_are_written(runs, capsys, words, names):
+def test_requested_formats_are_written(runs, capsys, words, names):
     endings = [path.rpartition(".")[2] for path in watched(capsys, runs, "r", "--episodes", "1", *words)["files"]]
     assert endings == [name.rpartition(".")[2] for name in names]
 
@@ -96,7 +96,7 @@ def test_out_names_the_file(runs, capsys, tmp_path):
     assert path.exists()
 
 
-def test_before_any_training_an_environment_is_watched_at_random(capsys, tmp_path, monkeypatch):
+def test_untrained_environment_is_watched_with_random_actions(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = watched(capsys, tmp_path, "gym_toys:DrawnWalk", "--agent", "random", "--fps", "9")
     assert (result["run"], result["step"], result["agent"], result["fps"]) == (None, None, "random", 9)
@@ -104,13 +104,13 @@ def test_before_any_training_an_environment_is_watched_at_random(capsys, tmp_pat
     assert frames(tmp_path / "gym_toys-DrawnWalk-random.mp4") == result["frames"]
 
 
-def test_a_random_agent_differs_from_the_policy_of_the_same_run(runs, capsys):
+def test_random_agent_differs_from_the_policy_of_the_run(runs, capsys):
     policy, chance = (watched(capsys, runs, "r", "--gif", "--episodes", "3", *words) for words in ([], ["--agent", "random"]))
     assert policy["episodes"] != chance["episodes"]
     assert chance["files"][0].endswith("r/videos/watch-random.gif")
 
 
-def test_levels_and_parameters_are_those_asked_for(runs, capsys):
+def test_requested_levels_and_parameters_are_used(runs, capsys):
     settings = ["--gif", "--episodes", "5"]
     usual, other = (
         watched(capsys, runs, "r", *settings, *words) for words in ([], ["--levels", "7:8", "--env-settings", "freeze_steps=9"])
@@ -120,7 +120,7 @@ def test_levels_and_parameters_are_those_asked_for(runs, capsys):
     assert other["episodes"][0]["length"] > 9 > min(e["length"] for e in usual["episodes"])
 
 
-def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
+def test_invalid_input_is_reported_in_one_sentence(runs, capsys, tmp_path):
     at = ["--runs-dir", runs]
     assert mistake(capsys, "nothing", *at).startswith("No run 'nothing': ")
     assert mistake(capsys, "r@999", *at).startswith(f"{runs}/proximo-PocMemory/r has no checkpoint of step 999")
@@ -140,7 +140,7 @@ def test_bad_input_is_one_sentence(runs, capsys, tmp_path):
     )
 
 
-def test_what_is_not_installed_and_a_missing_encoder_are_one_sentence(runs, capsys, monkeypatch, tmp_path):
+def test_missing_library_and_encoder_are_reported_in_one_sentence(runs, capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "minigrid", None)
     lacking = mistake(capsys, "minigrid:MemoryS7", "--agent", "random", "--runs-dir", runs)
     assert lacking == "minigrid:MemoryS7 needs a library that is not installed: pip install 'proximo[minigrid]'."
@@ -150,7 +150,7 @@ def test_what_is_not_installed_and_a_missing_encoder_are_one_sentence(runs, caps
     assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
 
 
-def test_help_waits_for_no_jax(capsys):
+def test_help_fits_a_screen(capsys):
     with pytest.raises(SystemExit):
         main(["watch", "--help"])
     text = capsys.readouterr().out
@@ -173,7 +173,7 @@ class Screen:
         self.ended = True
 
 
-def test_with_a_display_a_window_shows_the_rows_until_it_is_closed(runs, capsys, monkeypatch):
+def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):
     monkeypatch.setattr(pygame_window, "has_display", lambda: True)
     monkeypatch.setattr("proximo.cli.playback.Window", Screen)
     result = watched(capsys, runs, "r", "--fps", "60", "--episodes", "5")
@@ -183,7 +183,7 @@ def test_with_a_display_a_window_shows_the_rows_until_it_is_closed(runs, capsys,
     assert watched(capsys, runs, "r", "--video", "--episodes", "1")["files"]
 
 
-def test_the_window_itself_shows_what_it_is_given(monkeypatch):
+def test_window_displays_the_given_frame(monkeypatch):
     """By SDL's driver without a screen."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = pygame_window.Window(200.0)
@@ -203,14 +203,14 @@ def test_the_window_itself_shows_what_it_is_given(monkeypatch):
     shown.close()
 
 
-def test_an_environment_with_a_window_of_its_own_opens_it(capsys, monkeypatch, tmp_path):
+def test_environment_with_a_builtin_window_opens_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setattr(pygame_window, "has_display", lambda: True)
     result = watched(capsys, tmp_path, "CartPole-v1", "--agent", "random", "--episodes", "1", "--max-steps", "4")
     assert (result["files"], result["frames"]) == ([], 5)
 
 
-def test_there_is_no_display_without_a_screen(monkeypatch):
+def test_has_display_is_false_without_a_screen(monkeypatch):
     assert not pygame_window.has_display()
     monkeypatch.setenv("DISPLAY", ":993")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")

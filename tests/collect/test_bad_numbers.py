@@ -47,7 +47,7 @@ def test_without_bad_numbers_training_stays_healthy():
 
 
 @pytest.mark.parametrize("source", ["observation", "reward"])
-def test_a_bad_number_of_the_environment_freezes_the_state_before_it(source):
+def test_nonfinite_environment_output_restores_the_last_healthy_state(source):
     state, metrics = trained(4, **{source: 6})
     good, _ = trained(1, **{source: 6})
     assert flags(metrics, 0) == set()
@@ -58,17 +58,17 @@ def test_a_bad_number_of_the_environment_freezes_the_state_before_it(source):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.policy))
 
 
-def test_a_bad_observation_behind_the_last_row_is_the_observation():
+def test_nonfinite_observation_after_the_last_step_is_reported_as_observation():
     state, metrics = trained(4, observation=8)
     assert "observation" in flags(metrics, 1)
     assert bits(state.learner) == bits(trained(1, observation=8)[0].learner)
 
 
-def test_a_healthy_training_would_have_gone_on():
+def test_healthy_training_changes_the_learner_further():
     assert bits(trained(4)[0].learner) != bits(trained(1)[0].learner)
 
 
-def test_a_huge_learning_rate_is_the_loss_or_the_parameters():
+def test_huge_learning_rate_is_reported_as_loss_gradient_or_parameters():
     state, metrics = trained(2, rate=1e38)
     assert flags(metrics, 1) | flags(metrics, 0)
     assert (flags(metrics, 0) | flags(metrics, 1)) <= {"loss", "gradient", "parameters"}

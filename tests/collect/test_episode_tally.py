@@ -64,7 +64,7 @@ def test_first_episodes_of_a_staggered_start_do_not_count():
     assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, 3)
 
 
-def test_success_appears_once_an_environment_has_told_it():
+def test_success_rate_appears_after_the_first_reported_success():
     tally = EpisodeTally(2)
     tally.begin(False)
     assert "rollout/success_rate" not in added(tally, buffer_of(np.ones((3, 2)), terminated=[(1, 0)]))

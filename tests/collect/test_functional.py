@@ -32,7 +32,7 @@ def scanned(functions, updates):
 
 
 @pytest.mark.parametrize("settings", [{}, GRU])
-def test_collect_and_update_in_a_scan_are_the_drivers_own_updates(settings):
+def test_scanned_collect_and_update_equal_the_updates_of_the_collector(settings):
     config = small_config(normalize_reward=True, normalize_observation=True, **settings)
     functions = make_functions(config, toys.RandomEnds())
     state = functions.init(jax.random.key(0))
@@ -45,7 +45,7 @@ def test_collect_and_update_in_a_scan_are_the_drivers_own_updates(settings):
     assert difference(metrics["train/loss"], theirs["train/loss"]) < 1e-4
 
 
-def test_collecting_leaves_the_learner_and_learning_the_environments():
+def test_collect_leaves_the_learner_and_update_the_environments_unchanged():
     functions = make_functions(small_config(), toys.RandomEnds())
     state = functions.init(jax.random.key(0))
     collected, rollout, episodes = jax.jit(functions.collect)(state)
@@ -57,7 +57,7 @@ def test_collecting_leaves_the_learner_and_learning_the_environments():
     assert "train/approx_kl" in metrics
 
 
-def test_a_reward_of_ones_own_is_learned_from():
+def test_update_learns_from_replaced_rewards():
     functions = make_functions(small_config(), toys.RandomEnds())
     state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
     plain, _ = jax.jit(functions.update)(state, rollout)
@@ -65,7 +65,7 @@ def test_a_reward_of_ones_own_is_learned_from():
     assert difference(plain.learner.policy, more.learner.policy) > 1e-6
 
 
-def test_nan_stops_the_learner_and_is_told():
+def test_nan_stops_the_learner_and_is_reported():
     functions = make_functions(small_config(), toys.RandomEnds())
     state, rollout, _ = jax.jit(functions.collect)(functions.init(jax.random.key(0)))
     after, metrics = jax.jit(functions.update)(state, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
@@ -74,7 +74,7 @@ def test_nan_stops_the_learner_and_is_told():
     assert bits(after.learner.policy) == bits(state.learner.policy)
 
 
-def test_seeds_and_hyperparameters_are_vmapped_over():
+def test_training_can_be_vmapped_over_seeds_and_hyperparameters():
     config = small_config()
     functions = make_functions(config, toys.RandomEnds(), seeds_axis=True)
     rates = [make_hyperparameters(small_config(learning_rate=r).ppo) for r in ("0", "1e-2")]
@@ -94,14 +94,14 @@ def test_seeds_and_hyperparameters_are_vmapped_over():
     assert float(jnp.abs(moved - first).max()) > 1e-3
 
 
-def test_the_first_state_is_the_trainers():
+def test_initial_policy_equals_that_of_the_trainer():
     functions = make_functions(small_config(), toys.RandomEnds())
     assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(
         trainer("none").collector.init(jax.random.key(4)).learner.policy
     )
 
 
-def test_arguments_in_another_order_and_an_axis_that_is_not_there_are_sentences():
+def test_swapped_arguments_and_missing_seeds_axis_raise():
     init, collect, update = make_functions(small_config(), toys.RandomEnds())
     state = jax.eval_shape(init, jax.random.key(0))
     _, rollout, _ = jax.eval_shape(collect, state)
@@ -121,7 +121,7 @@ def test_arguments_in_another_order_and_an_axis_that_is_not_there_are_sentences(
 @pytest.mark.parametrize(
     "made", [make_functions, make_train, lambda config, env: proximo.PPO(env, preset=False, log_std_init=-1.0)]
 )
-def test_settings_that_no_policy_has_a_use_for_are_told_before_anything_runs(made):
+def test_settings_unused_by_the_policy_raise_before_anything_runs(made):
     with pytest.raises(
         EnvError, match=r"^log_std_init = -1\.0 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\.0\."
     ):

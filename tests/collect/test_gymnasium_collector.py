@@ -94,7 +94,7 @@ def collected_by(collector, count=2):
         ),
     ],
 )
-def test_the_stored_rows_are_what_the_policy_did(memory, mode):
+def test_stored_steps_are_what_the_policy_did(memory, mode):
     """``unroll`` from the stored memories gives the stored log-probabilities and values: ratio 1."""
     made, policy = rollouts(memory, mode)
     for rollout in made:
@@ -149,7 +149,7 @@ def test_first_minibatch_has_ratio_one_with_lost_workers(killed_vector_env, sett
 
 
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
-def test_what_was_done_before_is_observed_within_an_episode_only(mode):
+def test_previous_action_and_reward_are_observed_only_within_episodes(mode):
     for rollout in rollouts("observing", mode)[0]:
         action, reward = (np.asarray(rollout.observation[name]) for name in ("previous_action", "previous_reward"))
         episode_start, valid = np.asarray(rollout.episode_start), np.asarray(rollout.valid)
@@ -162,7 +162,7 @@ def test_what_was_done_before_is_observed_within_an_episode_only(mode):
         assert (reward[1:, :, 0][within] == np.asarray(rollout.reward)[:-1][within]).all()
 
 
-def test_what_was_done_before_goes_over_from_rollout_to_rollout():
+def test_previous_reward_carries_over_to_the_next_rollout():
     one, other = rollouts("observing")[0]
     assert not bool(other.episode_start[0].all())
     expected = jnp.where(other.episode_start[0], 0.0, one.reward[-1])
@@ -191,14 +191,14 @@ def test_carried_memory_observes_every_reward_once_across_episodes(mode):
     assert (made[0].last_observation["previous_reward"] == made[1].observation["previous_reward"][0]).all()
 
 
-def test_rows_to_burn_in_on_are_the_last_ones_of_the_rollout_before():
+def test_burn_in_steps_are_the_last_of_the_previous_rollout():
     one, other = rollouts("burning in and observing")[0]
     assert not one.burn_in_steps.valid.any()
     late = jax.tree.map(lambda x: x[-2:], (one.observation, one.episode_start, one.valid))
     assert bits(other.burn_in_steps) == bits(late)
 
 
-def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
     (one, other), policy = rollouts("burning in and observing")
     before = jax.tree.map(lambda m: m[0], other.memory)
     assert difference(run_burn_in(policy, before, other.burn_in_steps), one.last_memory) < 1e-5
@@ -207,7 +207,7 @@ def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_befo
 
 
 @pytest.mark.parametrize("large", [0, 20, 10**9])
-def test_large_arrays_travel_beside_the_vector(monkeypatch, large):
+def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
     monkeypatch.setattr(gymnasium_programs, "LARGE", large)
     collector = make_collector(towers="separate", hidden_sizes=(8, 8))
@@ -220,7 +220,7 @@ def test_large_arrays_travel_beside_the_vector(monkeypatch, large):
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
-def test_with_first_shifted_by_one_the_rows_do_not_fit(memory):
+def test_shifted_episode_starts_change_the_log_probabilities(memory):
     made, policy = rollouts(memory)
     rollout = made[0]
     before = jax.tree.map(lambda m: m[0], rollout.memory)
@@ -270,7 +270,7 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
-def test_what_follows_a_rollout_is_what_the_next_one_begins_with(memory, mode):
+def test_next_rollout_begins_with_the_last_state_of_the_previous(memory, mode):
     made, _ = rollouts(memory, mode, count=6)
     openings = 0
     for one, next_one in itertools.pairwise(made):
@@ -293,7 +293,7 @@ def test_no_two_rollouts_have_the_same_noise():
         assert len(set(keys)) == 4
 
 
-def test_a_fresh_start_forgets_memory_and_running_returns_and_nothing_else():
+def test_restart_resets_only_memory_and_running_returns():
     trainer = make_trainer(**MEMORIES["gru"])
     state = trainer.collector.init(jax.random.key(3))
     for _ in range(2):
@@ -309,7 +309,7 @@ def test_a_fresh_start_forgets_memory_and_running_returns_and_nothing_else():
     trainer.close()
 
 
-def test_a_fault_while_collecting_ahead_is_told_after_the_update_beside_it():
+def test_fault_while_collecting_ahead_raises_after_the_concurrent_update():
     env = from_factory(functools.partial(gym_toys.Misbehaving, "raise", 40), "toy", NONE)
     trainer = make_trainer(env, learner_lag=1)
     state = trainer.collector.init(jax.random.key(0))
@@ -343,7 +343,7 @@ def test_the_number_of_workers_changes_no_bit(memory):
         collector.environments.close()
 
 
-def test_overlap_gives_the_same_rollouts_but_for_rounding():
+def test_overlap_gives_the_same_rollouts_up_to_rounding():
     plain, _ = rollouts("gru")
     overlapped, _ = rollouts("gru", overlap=True)
     for a, b in zip(plain, overlapped, strict=True):
@@ -372,7 +372,7 @@ def test_a_training_is_deterministic(settings):
     assert bool(one.healthy)
 
 
-def test_a_learner_without_lag_begins_at_ratio_one_and_one_behind_does_not():
+def test_only_a_lagged_learner_starts_with_ratios_other_than_one():
     _, here = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2")
     assert all(abs(row["train/ratio_max"] - 1) < 1e-5 and abs(row["train/ratio_min"] - 1) < 1e-5 for row in here)
     _, behind = trained(num_epochs=1, num_minibatches=1, learning_rate="1e-2", learner_lag=1)
@@ -381,7 +381,7 @@ def test_a_learner_without_lag_begins_at_ratio_one_and_one_behind_does_not():
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_shares_of_the_time_add_up(lag):
+def test_time_shares_add_up_to_one(lag):
     _, metrics = trained(learner_lag=lag)
     for row in metrics:
         total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
@@ -416,7 +416,7 @@ def buffer_with(lost, episode_start, padding=None, terminated=None):
         (buffer_with(lost=[1, 2], episode_start=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
     ],
 )
-def test_a_lost_environment_is_truncated_before_the_invalid_row(buffer, truncated):
+def test_lost_environment_is_truncated_before_the_invalid_step(buffer, truncated):
     packed = np.zeros((4, 1, 4), np.float32)
     packed[:, 0, -1] = 10 + np.arange(4)  # the value of row t is 10 + t
     others = {"policy": (jnp.zeros(1),), "memory": (), "last_memory": ()}
@@ -425,7 +425,7 @@ def test_a_lost_environment_is_truncated_before_the_invalid_row(buffer, truncate
     np.testing.assert_array_equal(buffer.truncated, np.zeros((4, 1), bool), "what the environment said stays")
 
 
-def test_a_lost_life_terminates_for_the_learner_and_for_nobody_else():
+def test_lost_life_terminates_for_the_learner_but_not_for_statistics():
     env = from_factory(gym_toys.Lives, "toy", Preprocessing(life_loss=True))
     collector = make_collector(env, normalize_observation=False)
     state = collector.init(jax.random.key(0))
@@ -437,7 +437,7 @@ def test_a_lost_life_terminates_for_the_learner_and_for_nobody_else():
     collector.environments.close()
 
 
-def test_a_dictionary_with_a_mask_trains_and_only_allowed_actions_are_taken():
+def test_dict_observation_with_mask_trains_with_allowed_actions_only():
     trainer = make_trainer(from_factory(gym_toys.Parts, "toy", NONE), encoder="auto", normalize_observation=False, num_envs=2)
     state = trainer.collector.init(jax.random.key(0))
     for _ in range(2):
@@ -465,14 +465,14 @@ def test_collected_actions_are_always_allowed_by_the_mask(of):
         collector.environments.close()
 
 
-def test_a_class_without_a_base_is_an_environment_too():
+def test_class_without_a_gymnasium_base_is_accepted_as_environment():
     trainer = make_trainer(from_class(gym_toys.Unbased, {}, "toy", NONE))
     _, metrics = trainer.update(trainer.collector.init(jax.random.key(0)))
     assert metrics["rollout/length_mean"] == 4
     trainer.close()
 
 
-def test_every_environment_of_a_half_bounded_box_gets_actions_in_its_space():
+def test_half_bounded_box_environments_receive_actions_within_their_space():
     class Checked(gym_toys.Countdown):
         action_space = gym.spaces.Box(np.array([-1.0, 0.0, -np.inf]), np.array([0.1, np.inf, np.inf]), dtype=np.float64)
 
@@ -490,7 +490,7 @@ def test_every_environment_of_a_half_bounded_box_gets_actions_in_its_space():
     trainer.close()
 
 
-def test_programs_know_where_actions_lie():
+def test_programs_locate_actions_in_the_packed_columns():
     env = from_factory(gym_toys.Parts, "toy", NONE)
     programs = GymnasiumPrograms(override(Config(), SMALL), env)
     assert programs.columns == StepColumns(env_action=slice(0, 2), action=slice(2, 4), log_prob=4, value=5)

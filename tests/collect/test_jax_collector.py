@@ -35,7 +35,7 @@ def test_n_plus_m_updates_equal_n_then_m(memory):
     assert bits(whole) != bits(half)
 
 
-def test_a_state_without_its_memory_does_not_continue_bit_for_bit():
+def test_dropping_the_memory_changes_the_continued_training():
     t = trainer("gru")
     whole, _ = t.advance(t.init(1), 4)
     half, _ = t.advance(t.init(1), 2)
@@ -59,7 +59,7 @@ def test_environments_differ_among_each_other():
     assert len(np.unique(observation, axis=0)) == len(observation)
 
 
-def test_metrics_beyond_the_updates_made_stay_zero():
+def test_metrics_after_the_last_update_stay_zero():
     t = trainer("none")
     _, metrics = t.advance(t.init(0), 3)
     assert metrics["train/loss"].shape == (CAPACITY,)

@@ -103,7 +103,7 @@ WRONG_PARTS = {
 
 
 @pytest.mark.parametrize("mistake", WRONG_PARTS)
-def test_a_mistake_in_a_part_of_an_observation_is_named_with_its_place(mistake):
+def test_mistake_in_an_observation_part_is_reported_with_its_place(mistake):
     name, part, message = WRONG_PARTS[mistake]
     with pytest.raises(EnvError, match=message):
         small_collector(parts_with(name, part))
@@ -122,7 +122,7 @@ PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if nam
 
 
 @pytest.mark.parametrize("actions", ["one of some", "bounded"])
-def test_observations_of_parts_are_trained_on_with_a_mask_and_without(actions):
+def test_dict_observations_train_with_and_without_a_mask(actions):
     action_space, entries = ACTIONS[actions]
     parts = toys.PARTS if actions == "one of some" else PLAIN_PARTS
     space = toys.masked(parts, entries) if entries else parts
@@ -138,7 +138,7 @@ def test_observations_of_parts_are_trained_on_with_a_mask_and_without(actions):
     assert jnp.all(jnp.abs(statistics.mean - 3.0) < 1.5)
 
 
-def test_the_action_that_an_environment_is_tried_with_is_one_that_the_policy_gives():
+def test_example_action_matches_the_shape_and_type_of_policy_actions():
     for action_space, _ in ACTIONS.values():
         env = toys.AnySpaces(Box((3,)), action_space)
         collector = small_collector(env)
@@ -170,12 +170,12 @@ def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
     ],
     ids=["an integer that becomes a fraction", "a number that becomes an array"],
 )
-def test_a_state_that_changes_its_kind_is_an_error_and_not_cut_to_fit(change):
+def test_state_that_changes_its_shape_or_type_raises(change):
     with pytest.raises(EnvError, match="state"):
         small_collector(Variant(step=step_with(change)))
 
 
-def test_rows_are_computed_only_where_some_environment_needs_them():
+def test_branch_is_computed_only_if_some_environment_needs_it():
     runs = []
 
     def compute():

@@ -50,7 +50,7 @@ def test_every_transition_appears_exactly_once():
     assert np.all(joined(rollouts, "episode_start")[0])
 
 
-def test_the_check_detects_a_lost_or_a_repeated_seam():
+def test_check_detects_lost_and_repeated_steps_at_the_boundary():
     _, (episode_start, second), _, _ = two_rollouts()
     rows = jax.tree.map(lambda x: x[:-1], dataclasses.replace(episode_start, memory=(), last_memory=()))
     assert broken_steps((rows, second)) > 0
@@ -59,7 +59,7 @@ def test_the_check_detects_a_lost_or_a_repeated_seam():
     assert broken_steps((episode_start, shifted)) > 0
 
 
-def test_what_follows_the_last_row_begins_the_next_rollout():
+def test_next_rollout_begins_where_the_previous_one_ended():
     _, (episode_start, second), end, _ = two_rollouts()
     assert jnp.array_equal(episode_start.last_observation, second.observation[0])
     assert jnp.array_equal(episode_start.last_episode_start, second.episode_start[0])
@@ -72,7 +72,7 @@ def test_what_follows_the_last_row_begins_the_next_rollout():
 
 
 @pytest.mark.parametrize("length", [5])
-def test_stored_memories_are_those_before_each_sequence_of_one_long_rollout(length):
+def test_stored_memories_precede_each_sequence_of_one_long_rollout(length):
     policy, rollouts, end, _ = two_rollouts()
     observation, episode_start = jnp.asarray(joined(rollouts, "observation")), jnp.asarray(joined(rollouts, "episode_start"))
     stored = [np.asarray(leaf) for rollout in rollouts for leaf in jax.tree.leaves(rollout.memory)]
@@ -85,7 +85,7 @@ def test_stored_memories_are_those_before_each_sequence_of_one_long_rollout(leng
     assert difference(memory, end.memory) < 1e-5
 
 
-def test_statistics_count_whole_episodes_and_only_those():
+def test_statistics_count_only_complete_episodes():
     _, rollouts, _, metrics = two_rollouts()
     ends = 0
     for rollout, metric in zip(rollouts, metrics, strict=True):
@@ -100,7 +100,7 @@ def test_statistics_count_whole_episodes_and_only_those():
     assert ends > 8
 
 
-def test_behind_the_rows_that_are_burnt_in_stands_the_memory_of_the_rollout_before():
+def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
     """By one policy: warmed from where the rows begin it is the memory that acting ended with; from nothing, from elsewhere or
     over other rows it is not."""
     policy, (episode_start, second), _, _ = two_rollouts(3)

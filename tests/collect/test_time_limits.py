@@ -70,12 +70,12 @@ def test_truncated_episode_bootstraps_from_final_observation():
 @pytest.mark.parametrize(
     "mutation", [{"first_of_final": True}, {"memory_rows": 4}, {"final_time": 4.0, "memory_rows": 4}, {"final_time": 0.0}]
 )
-def test_the_bootstrap_is_neither_read_with_another_memory_nor_of_another_observation(mutation):
+def test_bootstrap_value_depends_on_the_right_memory_and_observation(mutation):
     wrong, got = final_values(**mutation)
     assert np.abs(np.asarray(got - wrong)).min() > 1e-5
 
 
-def test_there_is_a_bootstrap_only_where_an_episode_was_truncated():
+def test_only_truncated_episodes_have_a_bootstrap_value():
     _, rollout, _ = collected(max_episode_steps=5, memory="gru", sequence_length=4)
     assert np.array_equal(rollout.bootstrap_value != 0.0, rollout.truncated)
 
@@ -103,7 +103,7 @@ def test_episodes_cut_by_the_staggered_start_are_not_recorded():
     assert ended - 16 <= recorded <= ended - cut_short
 
 
-def test_a_staggered_start_bootstraps_too():
+def test_staggered_start_bootstraps_cut_episodes():
     _, rollout, _ = collected(max_episode_steps=5, stagger_steps=5, num_envs=16)
     assert np.array_equal(rollout.bootstrap_value != 0.0, rollout.truncated)
 
@@ -119,7 +119,7 @@ def test_a_time_limit_of_gymnax_is_a_truncation():
     assert float(metrics["rollout/length_mean"]) == 6.0
 
 
-def test_limits_survive_the_seam_of_two_rollouts():
+def test_time_limits_continue_across_two_rollouts():
     collector = small_collector(Endless(), num_steps=8, max_episode_steps=5)
     state = collector.init(jax.random.key(0))
     collect = jax.jit(collector.collect)

@@ -23,7 +23,7 @@ def test_defaults_satisfy_their_own_ranges():
         assert coerce(leaf, leaf.default) == leaf.default
 
 
-def test_names_of_other_libraries_lead_to_settings_that_exist():
+def test_names_of_other_libraries_map_to_existing_settings():
     assert set(FOREIGN_NAMES.values()) <= set(c.LEAVES) | {"id"}
     assert not {*FOREIGN_NAMES, *ANSWERS} & set(c.LEAVES)
     assert not set(FOREIGN_NAMES) & set(ANSWERS)
@@ -214,7 +214,7 @@ def test_contradicting_settings_raise_with_the_fix(settings, message):
         valid(**settings)
 
 
-def test_variants_that_go_together_are_taken():
+def test_compatible_variants_are_accepted():
     kl = valid(objective="kl_penalty", kl_coef=2, desired_kl=0.01, critic_learning_rate="1e-3", target_kl=0.1)
     assert (kl.ppo.kl_coef, kl.ppo.kl_target) == (2.0, 0.01)
     assert valid(objective="kl_penalty", kl_target=0, num_epochs=1, num_minibatches=1).ppo.kl_target == 0
@@ -222,13 +222,13 @@ def test_variants_that_go_together_are_taken():
     assert valid(action_mapping="tanh", state_dependent_std=True, dual_clip=3).ppo.dual_clip == 3.0
 
 
-def test_without_memory_every_sequence_is_one_row():
+def test_sequence_length_is_one_without_memory():
     assert valid(sequence_length=7).sequence_length == 1
     assert valid(memory="gru").sequence_length == 128
     assert valid(memory="gru", sequence_length=8).sequence_length == 8
 
 
-def test_training_makes_no_more_steps_than_asked():
+def test_training_makes_no_more_steps_than_requested():
     config = valid(num_envs=4, num_steps=10, total_steps=99)
     assert config.total_updates * config.batch_size == 80
 
@@ -240,7 +240,7 @@ def test_updates_per_call_defaults_to_a_hundredth_at_most_64():
     assert valid(updates_per_call=7).updates_per_call == 7
 
 
-def test_a_rollout_that_no_counter_holds_is_refused():
+def test_rollout_too_large_for_the_step_counter_raises():
     with pytest.raises(ConfigError, match=r"= 2,560,000,000 steps: expected fewer than 2³¹"):
         validate(override(Config(), {"id": "x", "num_envs": 10**6, "num_steps": 2560, "total_steps": 10**12}))
 
@@ -262,12 +262,12 @@ def test_memory_settings_without_memory_raise(settings):
         validate(override(Config(), {"id": "x", **settings}))
 
 
-def test_a_burn_in_longer_than_the_sequences_is_refused():
+def test_burn_in_longer_than_the_sequences_raises():
     with pytest.raises(ConfigError, match="burn_in = 9 is longer than the sequences of 8 steps"):
         validate(override(Config(), {"id": "x", "memory": "gru", "sequence_length": 8, "burn_in": 9}))
 
 
-def test_settings_of_gtrxl_are_refused_with_another_memory():
+def test_gtrxl_settings_with_another_memory_raise():
     with pytest.raises(ConfigError, match="memory_window = 8 needs memory = gtrxl, not gru"):
         validate(override(Config(), {"id": "x", "memory": "gru", "memory_window": 8}))
     with pytest.raises(ConfigError, match="memory_heads = 3 does not divide memory_size = 128"):
@@ -304,6 +304,6 @@ def test_refresh_memory_needs_several_sequences_per_rollout():
         ("mean_return", "is called return_mean"),
     ],
 )
-def test_a_name_of_another_library_is_answered(name, said):
+def test_setting_name_of_another_library_raises_with_the_equivalent(name, said):
     with pytest.raises(ConfigError, match=rf"^Unknown setting '{name}': .*{said}"):
         c.override(c.Config(), {name: 1})

@@ -104,7 +104,7 @@ def test_yaml_value_that_is_not_text_raises(tmp_path):
         proximo.make_config("CartPole-v1", file=tmp_path / "my.yaml")
 
 
-def test_another_network_than_that_of_the_run_raises(lost):
+def test_network_that_differs_from_the_run_raises(lost):
     with pytest.raises(CheckpointError):
         proximo.load_policy(lost, encoder=lambda key, space: networks.Actor(key, space.size, 3))
 

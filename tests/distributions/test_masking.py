@@ -22,7 +22,7 @@ def test_masked_choice_is_a_distribution_over_allowed_choices():
     assert masked.log_prob(jnp.array(1)) < -1e8
 
 
-def test_a_forbidden_choice_is_never_sampled_and_never_the_mode():
+def test_forbidden_choice_is_neither_sampled_nor_the_mode():
     masked = Categorical(jnp.broadcast_to(mask_choices(LOGITS, MASK), (20_000, 4)))
     samples = np.asarray(masked.sample(jax.random.gumbel(jax.random.key(0), (20_000, 4))))
     assert set(samples) == {0, 2, 3}
@@ -36,7 +36,7 @@ def objective(distribution, action):
     return distribution.log_prob(action) + distribution.entropy()
 
 
-def test_the_gradient_of_a_forbidden_choice_is_zero_and_the_rest_finite():
+def test_forbidden_choice_has_zero_gradient_and_others_finite_ones():
     gradient = jax.grad(lambda x: objective(Categorical(mask_choices(x, MASK)), jnp.array(2)))(LOGITS)
     assert gradient[1] == 0.0
     assert jnp.all(jnp.isfinite(gradient))

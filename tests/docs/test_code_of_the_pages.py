@@ -96,7 +96,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     assert CLAIMS.get(name, lambda _: True)(names) is not False
 
 
-def test_what_is_said_of_pages_is_said_of_pages_with_code():
+def test_every_page_with_special_treatment_has_code():
     """A page that was renamed would lose its claims without a word."""
     with_code = {name_of(page) for page in PAGES if blocks(page)}
     assert {*ELSEWHERE, *PREPARED, *CLAIMS} <= with_code

@@ -32,7 +32,7 @@ def test_a_command_line_is_read(command):
     _read(command.verb, [word for word in command.words if "…" not in word])
 
 
-def test_many_are_found_and_a_wrong_one_is_not_read():
+def test_command_lines_are_found_and_invalid_ones_raise():
     found = commands()
     assert len(found) > 60
     assert len({command.page for command in found}) > 10
@@ -57,7 +57,7 @@ def test_every_flag_that_a_page_names_exists():
     assert not {(page, flag) for page, flag in named if flag not in known}
 
 
-def test_the_readme_and_contributing_name_the_command_that_builds_the_site():
+def test_readme_and_contributing_name_the_site_build_command():
     gate = (DOCS.parent / ".ci" / "run").read_text()
     for page in ("README.md", "CONTRIBUTING.md"):
         assert "mkdocs build --strict" in (DOCS.parent / page).read_text()

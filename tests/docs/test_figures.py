@@ -31,7 +31,7 @@ def test_clipped_objective_is_flat_only_beyond_the_improving_end(advantage):
     np.testing.assert_allclose(figure.objective(ratio, advantage)[~is_beyond], (ratio * advantage)[~is_beyond], rtol=1e-6)
 
 
-def test_rows_of_a_sequence_follow_each_other_and_those_of_the_reshape_do_not():
+def test_sequences_have_consecutive_steps_but_reshaped_ones_do_not():
     pieces = script(FIGURES / "sequences.py").pieces()
     ours, theirs = pieces["split_sequences"], pieces["reshape(L, -1)"]
     assert (np.diff(ours[..., 0], axis=0) == 1).all()
@@ -56,7 +56,7 @@ def test_burn_in_ends_where_a_sequence_begins():
     assert sorted(learned.ravel()) == list(range(burn_in.STEPS))
 
 
-def test_a_limit_that_is_called_a_failure_costs_what_the_page_says():
+def test_time_limit_treated_as_failure_gives_the_documented_values():
     time_limit = script(FIGURES / "time_limit.py")
     right, wrong = time_limit.targets(False), time_limit.targets(True)
     np.testing.assert_allclose(right, 100, rtol=1e-4)

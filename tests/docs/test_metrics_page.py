@@ -32,7 +32,7 @@ def test_names_on_the_page_are_those_that_a_training_writes(tmp_path):
     assert {name for row in rows for name in row} - {"step"} == names_of_the_page()
 
 
-def test_what_only_pure_functions_give_is_named_apart():
+def test_metrics_of_pure_functions_only_are_documented_separately():
     config = proximo.make_config("toys:RandomEnds", {**SMALL, "memory": "gru", "memory_size": 8}, preset=False)
     train = proximo.make_train(config, toys.RandomEnds())
     metrics = jax.eval_shape(train, jax.random.key(0))[1]

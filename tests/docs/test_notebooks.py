@@ -23,7 +23,7 @@ def test_a_notebook_runs(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_small_shows_what_it_gave_and_names_no_machine(path):
+def test_notebook_is_small_executed_and_contains_no_local_paths(path):
     text = path.read_text()
     assert len(text) < MAX_BYTES
     code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
@@ -40,5 +40,5 @@ def test_a_notebook_is_small_shows_what_it_gave_and_names_no_machine(path):
     assert any(path.name in page.read_text() for page in PAGES)
 
 
-def test_there_are_two():
+def test_exactly_two_notebooks_are_tested():
     assert [path.stem for path in NOTEBOOKS] == ["clipped-objective", "memory"]

@@ -41,7 +41,7 @@ def test_every_page_is_built_and_in_the_navigation(site):
         assert f'href="{built.as_posix()}"' in start
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_pages_load_nothing_from_other_hosts(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
     assert not [page.name for page in pages if LOADED.search(page.read_text())]
@@ -61,7 +61,7 @@ def test_an_equation_that_cannot_be_converted_ends_the_build():
             equations._mathml(wrong, "inline")
 
 
-def test_hooks_and_scripts_are_no_part_of_the_site(site):
+def test_site_excludes_hooks_and_scripts(site):
     assert not [*site.rglob("draw.py"), *site.rglob("links.py"), *site.rglob("run.py")]
     assert (site / "figures" / "sequences.png").is_file()
 
@@ -110,12 +110,12 @@ def test_statements_are_found_by_what_they_assign():
             sources.lines_of(path, function, names)
 
 
-def test_every_mark_was_replaced(site):
+def test_every_source_and_settings_marker_is_replaced(site):
     assert not [page.name for page in site.glob("*.html") if re.search("(<|&lt;)!-- (source|settings)", page.read_text())]
     assert sum(len(sources.MARK.findall(page.read_text())) for page in PAGES) >= 15
 
 
-def test_links_out_of_the_docs_lead_to_pages_of_the_site(site):
+def test_links_to_repository_files_lead_to_site_pages(site):
     assert links._target("docs/seeds.md", "../examples/sweep.py") == "examples/sweep.py"
     assert links._target("docs/seeds.md", "https://example.org/a.md") is None
     assert links._uri("examples/sweep.py") == "files/examples/sweep.py.md"

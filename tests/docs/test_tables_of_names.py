@@ -16,7 +16,7 @@ ROLLOUT = {"bootstrap_value", "valid", "reset", "step"}
 
 
 @pytest.mark.parametrize("page", LIBRARIES, ids=lambda page: page.stem)
-def test_what_is_ours_in_a_table_of_names_exists(page):
+def test_proximo_names_in_the_tables_exist(page):
     ours = {code.split("=")[0] for row in rows(page) for code in codes(row[1])}
     plain = {code for code in ours if re.fullmatch("[a-z_]+", code)}
     assert len(plain) > 15
@@ -38,7 +38,7 @@ def test_tables_of_names_and_messages_agree(page):
     assert compared >= 4
 
 
-def test_every_setting_in_the_page_of_another_one_exists():
+def test_settings_named_on_other_pages_exist():
     """``normalize_reward`` in the metrics, ``checkpoint_every`` in how to resume …"""
     named = {
         (page.name, code)

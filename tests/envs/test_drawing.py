@@ -62,7 +62,7 @@ def test_pictures_have_one_even_size_and_change_with_the_state(env_id):
     assert 1 <= env.render_fps <= 60
 
 
-def test_the_rates_are_of_environments_that_there_are():
+def test_frame_rates_belong_to_existing_environments():
     assert set(FPS) <= set(names())
 
 

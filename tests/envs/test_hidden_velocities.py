@@ -36,7 +36,7 @@ def test_gymnasium_observations_keep_positions_and_lose_velocities(name):
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_in_jax_positions_stay_and_velocities_go(name):
+def test_jax_observations_keep_positions_and_lose_velocities(name):
     size, shown = SHOWN[name]
     rows = []
     for env in (make_env(f"gymnax:{name}"), make_env(f"gymnax:{name.replace('NoVel', '')}")):
@@ -51,7 +51,7 @@ def test_in_jax_positions_stay_and_velocities_go(name):
     assert (np.delete(masked, shown, axis=1) == 0).all()
 
 
-def test_they_are_listed():
+def test_environments_with_hidden_velocities_are_listed():
     listed = registry.listing()
     assert set(names()) <= set(listed["gymnasium"])
     assert "gymnax:PendulumNoVel-v1" in listed["gymnax"]
@@ -65,7 +65,7 @@ def test_an_environment_without_velocities_keeps_name_and_limit():
     assert env.make().spec.max_episode_steps == 500
 
 
-def test_vectorized_by_itself_it_hides_the_same():
+def test_native_vector_environment_hides_the_same_velocities():
     """Compared with the vector environment with velocities, for equal seeds and actions."""
     masked, plain = (make_env(name).make_vector(3) for name in ("CartPoleNoVel-v1", "CartPole-v1"))
     rows = [(masked.reset(seed=3)[0], plain.reset(seed=3)[0])]

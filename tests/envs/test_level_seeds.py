@@ -84,7 +84,7 @@ def test_a_jax_environment_with_levels_is_drawn():
 
 
 @pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":"])
-def test_what_is_no_range_is_refused(text):
+def test_invalid_level_range_raises(text):
     with pytest.raises(ConfigError, match="expected FROM:TO"):
         LevelRange.parse(text)
 

@@ -186,7 +186,7 @@ class Failing(Minimal):
 @pytest.mark.parametrize(
     ("code", "error"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import nowhere", "ModuleNotFound")]
 )
-def test_an_error_in_a_custom_module_is_one_sentence(tmp_path, monkeypatch, code, error):
+def test_error_in_a_custom_module_raises_one_sentence(tmp_path, monkeypatch, code, error):
     (tmp_path / f"grid_{error.lower()}.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EnvError, match=rf"Importing grid_\w+ raised {error}.*grid_\w+.py, line 1"):

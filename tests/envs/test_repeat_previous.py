@@ -32,7 +32,7 @@ def remember(lag):
 
 
 @pytest.mark.parametrize(("lag", "symbols", "steps"), [(4, 4, 64), (1, 2, 3), (16, 5, 40)])
-def test_the_symbol_of_lag_steps_before_is_right(lag, symbols, steps):
+def test_symbol_from_lag_steps_ago_is_right(lag, symbols, steps):
     shown, rewards, ends, successes = play(remember(lag), lag=lag, symbols=symbols, max_steps=steps)
     assert rewards[:lag] == [0.0] * lag
     np.testing.assert_allclose(rewards[lag:], 1.0 / (steps - lag), rtol=1e-6)
@@ -42,7 +42,7 @@ def test_the_symbol_of_lag_steps_before_is_right(lag, symbols, steps):
 
 
 @pytest.mark.parametrize("late", [3, 5])
-def test_another_row_is_wrong(late):
+def test_repeating_the_symbol_of_another_step_is_wrong(late):
     _, rewards, _, successes = play(remember(late), max_steps=400)
     assert 0.15 < sum(rewards) < 0.35
     assert not any(successes)
@@ -60,6 +60,6 @@ def test_the_spaces_follow_the_settings():
 
 
 @pytest.mark.parametrize("settings", [{"lag": 0}, {"symbols": 1}, {"max_steps": 4}])
-def test_settings_without_a_task_are_refused(settings):
+def test_settings_that_define_no_task_raise(settings):
     with pytest.raises(ConfigError, match="expected a lag of 1"):
         RepeatPrevious(settings)

@@ -61,20 +61,20 @@ def test_more_episodes_than_play_together_are_all_different():
     assert len(set(result.episode_return)) == 20
 
 
-def test_a_limit_truncates_and_is_not_unfinished():
+def test_time_limit_truncates_and_does_not_count_as_unfinished():
     result = play(odd_envs.Mixed(), 40, max_episode_steps=7)
     assert set(result.length) == {1, 7}
     np.testing.assert_array_equal(result.episode_return, result.length)
     assert result.unfinished == 0
 
 
-def test_an_episode_that_never_ends_is_told():
+def test_episode_that_never_ends_is_reported():
     result = play(odd_envs.Endless(), 3, max_steps=30)
     assert result.unfinished == 3
     assert set(result.length) == {30}
 
 
-def test_success_is_a_rate_where_the_environment_tells_it_and_else_none():
+def test_success_rate_is_none_unless_the_environment_reports_success():
     result = play(odd_envs.Sized(4), 300)
     assert 0.4 < result.summary()["success_rate"] < 0.6
     assert set(result.length) == {4}
@@ -102,7 +102,7 @@ class ActionIsReward(toys.Counting):
         return jnp.ones(2)
 
 
-def test_the_greedy_policy_takes_its_mode_and_the_sampled_one_does_not():
+def test_only_the_greedy_policy_always_takes_the_mode():
     greedy, sampled = (play(ActionIsReward(), 100, deterministic).episode_return for deterministic in (True, False))
     assert set(greedy) in ({0.0}, {10.0})
     assert 3 < sampled.mean() < 7  # a fresh policy is nearly uniform
@@ -155,7 +155,7 @@ def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
 
 
-def test_an_interval_over_strata_is_narrower_than_one_over_all_where_strata_differ():
+def test_stratified_interval_is_narrower_if_strata_differ():
     rng = np.random.default_rng(3)
     strata = [rng.normal(mean, 1, 50) for mean in (0, 100)]
     low, high = stratified_interval(strata)
@@ -166,7 +166,7 @@ def test_an_interval_over_strata_is_narrower_than_one_over_all_where_strata_diff
     assert stratified_interval(strata[:1]) == bootstrap_interval(strata[0])
 
 
-def test_the_levels_that_were_drawn_are_told():
+def test_drawn_levels_are_reported():
     result = play(JaxLevels(toys.Counting(), LevelRange(3, 9)), 60)
     assert set(result.level) == set(range(3, 9))
     by_level = {level: set() for level in result.level}
@@ -177,7 +177,7 @@ def test_the_levels_that_were_drawn_are_told():
     assert play(toys.Counting(), 3).level is None
 
 
-def test_rows_have_every_episode_with_what_is_known_of_it():
+def test_rows_describe_every_episode():
     episodes = Episodes(np.array([1.5, 2.0], np.float32), np.array([3, 4]), None, 0, seed=[7, None])
     assert episodes.rows() == [
         {"index": 0, "env_seed": 7, "level": None, "return": 1.5, "length": 3, "success": None},
@@ -196,7 +196,7 @@ def test_the_summary_is_of_the_episodes():
     assert summary["ci95"][0] < summary["return_mean"] < summary["ci95"][1]
 
 
-def test_matrix_products_have_the_precision_that_the_run_was_trained_with(monkeypatch):
+def test_evaluation_uses_the_matrix_precision_of_the_training(monkeypatch):
     seen = []
     real = jax.nn.log_softmax
     env = toys.RandomEnds()
@@ -230,7 +230,7 @@ ALL = {"env_settings": "levels=all"}
         ({**ALL, "levels": "0:100"}, {}, None),
     ],
 )
-def test_evaluation_warns_of_levels_that_are_not_new(trained, evaluated, warning):
+def test_evaluation_on_training_levels_warns(trained, evaluated, warning):
     config = make_config("minigrid:MemoryS9", trained)
     warnings = _level_warnings(config, override(config, evaluated), "levels" in evaluated)
     assert len(warnings) == (warning is not None)
@@ -265,7 +265,7 @@ def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episo
     assert len(set(evaluated.episode_return.round(4))) == episodes // num_envs
 
 
-def test_rewards_after_an_end_are_not_observed_in_the_next_episode():
+def test_rewards_after_an_episode_end_are_not_observed():
     """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
     policy = shaken(collector.init_policy(jax.random.key(0)))
@@ -292,7 +292,7 @@ class Echo(toys.RandomEnds):
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])
-def test_a_memory_is_carried_over_episodes_where_it_was_in_the_training(reset_memory):
+def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory):
     collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
     policy = shaken(collector.init_policy(jax.random.key(0)))
     returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return

@@ -38,7 +38,7 @@ def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 7])
-def test_every_environment_plays_as_many_episodes_give_or_take_one(episodes):
+def test_environments_play_equally_many_episodes_up_to_one(episodes):
     result = played(from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE), episodes, num_workers=0)
     np.testing.assert_array_equal(result.episode_return, np.full(episodes, 5.0))
     np.testing.assert_array_equal(result.length, np.full(episodes, 5))
@@ -80,7 +80,7 @@ class Echo(gymnasium.Env):
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])
-def test_the_memory_is_reset_where_an_episode_begins_unless_it_is_carried_over(reset_memory):
+def test_memory_resets_at_episode_starts_unless_carried_over(reset_memory):
     env = from_factory(Echo, "toy", NONE)
     result = played(env, 3, num_envs=1, num_workers=0, memory="gru", reset_memory=reset_memory)
     steps = np.abs(np.diff(result.episode_return))
@@ -154,7 +154,7 @@ class Told(gymnasium.Env):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_seeds_of_first_episodes_are_told(workers):
+def test_seeds_of_first_episodes_are_reported(workers):
     result = played(from_factory(Told, "toy", NONE), 8, num_workers=workers)
     known = [seed for seed in result.seed if seed is not None]
     assert len(known) == 3  # of each environment
@@ -164,19 +164,19 @@ def test_the_seeds_of_first_episodes_are_told(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_level_of_every_episode_is_told(workers):
+def test_level_of_every_episode_is_reported(workers):
     env = from_factory(Told, "toy", Preprocessing(levels="100:140"))
     result = played(env, 20, num_workers=workers, levels="100:140")
     assert result.level == [int(x) for x in result.episode_return]
     assert len(set(result.level)) > 5
 
 
-def test_what_vectorises_itself_tells_no_seeds():
+def test_native_vector_environment_reports_no_seeds():
     env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
     assert played(env, 5).seed is None
 
 
-def test_so_many_play_together_as_are_asked_for():
+def test_requested_number_of_environments_plays_together():
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
     for asked, together in ((0, 3), (16, 16), (64, 20)):
@@ -187,7 +187,7 @@ def test_so_many_play_together_as_are_asked_for():
         evaluator.close()
 
 
-def test_one_evaluator_plays_the_mode_and_the_samples_on_the_same_episodes():
+def test_greedy_and_sampled_evaluation_play_the_same_episodes():
     env = from_factory(gym_toys.Walk, "toy", NONE)
     evaluator, policy = evaluator_of(env, 6, num_envs=6, num_workers=0)
     greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
@@ -197,14 +197,14 @@ def test_one_evaluator_plays_the_mode_and_the_samples_on_the_same_episodes():
     np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
-def test_an_endless_episode_counts_once_as_it_stands():
+def test_endless_episode_counts_once_with_its_partial_return():
     env = from_factory(functools.partial(gym_toys.Countdown, 10**9), "toy", NONE)
     result = played(env, 7, num_workers=0, eval_max_steps=20)
     np.testing.assert_array_equal(result.length, [20, 20, 20])
     assert result.unfinished == 3
 
 
-def test_an_environment_that_is_lost_plays_its_episode_once_more():
+def test_lost_environment_repeats_its_episode():
     played = _Played(np.array([1, 1]), 100)
     steps = [
         buffer_of(np.ones((1, 2)), lost=[(0, 0)], padding=[(0, 0)]),
@@ -218,7 +218,7 @@ def test_an_environment_that_is_lost_plays_its_episode_once_more():
     np.testing.assert_array_equal(played.episodes().length, [2, 2])
 
 
-def test_lost_workers_of_an_evaluation_are_told():
+def test_lost_workers_of_an_evaluation_are_reported():
     told = []
     env = from_factory(functools.partial(gym_toys.Misbehaving, "die", 7), "toy", NONE)
     evaluator, policy = evaluator_of(env, 4, num_workers=2)

@@ -93,7 +93,7 @@ def test_observations_that_a_cast_would_change_raise(space, given, says):
         convert_observation(given, space)
 
 
-def test_a_traced_observation_is_referred_to_the_actor_critic():
+def test_traced_observation_raises_and_suggests_the_actor_critic():
     with pytest.raises(
         ConfigError, match=r"^The observation is within a JAX program .*: call policy\.actor_critic\.step there\."
     ):

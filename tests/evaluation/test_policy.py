@@ -143,7 +143,7 @@ def test_a_missing_memory_raises_unless_an_episode_begins(settings):
             policy.predict(observation, None, episode_start, reward=[0.0, 0.0])
 
 
-def test_a_memory_kept_across_episodes_is_never_begun_silently():
+def test_memory_kept_across_episodes_must_be_given():
     policy = made(memory="gru", memory_size=4, reset_memory=False, space=Box((2,)))
     with pytest.raises(ConfigError, match=r"memory = None with episode_start = \[True\], but this policy has a memory"):
         policy.predict(np.ones(2), None, True)
@@ -162,7 +162,7 @@ def test_an_action_mask_may_be_an_argument():
     assert many.tolist() == [0, 1, 2]
 
 
-def test_an_action_mask_is_given_once_and_only_if_trained_with():
+def test_unexpected_duplicate_or_missing_action_mask_raises():
     policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
     with pytest.raises(ConfigError, match="action_mask was given twice, in the observation and as an argument"):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)

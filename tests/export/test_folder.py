@@ -80,7 +80,7 @@ def test_the_readme_runs_without_jax_and_proximo(exported, kind, block):
     assert re.match(r"\[*-?\d", done.stdout)
 
 
-def test_the_barrier_holds():
+def test_import_barrier_blocks_jax():
     done = run_python(BARRIER + f"sys.path += {sys.path!r}\nimport jax", ".")
     assert "jax is not to be imported" in done.stderr
 

@@ -62,7 +62,7 @@ def _marked(kind):
 
 
 @pytest.mark.parametrize("kind", map(_marked, KINDS))
-def test_all_act_alike(kind, tmp_path, monkeypatch):
+def test_all_runtimes_act_alike(kind, tmp_path, monkeypatch):
     if kind in COVERING and "encoders" in kind:
         monkeypatch.setattr(parity, "STEPS", 10)  # convolutions compiled as the tests are take a tenth of a second
     policy_function = PolicyFunction(made(**KINDS[kind]))

@@ -78,7 +78,7 @@ def test_memory_kept_across_episodes_needs_the_last_reward(tmp_path):
         policy.predict(observation, None, start)
 
 
-def test_it_acts_and_remembers(path):
+def test_exported_policy_acts_and_updates_its_memory(path):
     policy = ExportedPolicy(path)
     action, memory = policy.predict(observation(), policy.init_memory(N), [True] * N)
     assert action.shape == (N,)

@@ -245,7 +245,7 @@ def test_unknown_primitives_raise():
         program(function)
 
 
-def test_only_random_numbers_that_are_needed_raise():
+def test_only_used_random_numbers_raise():
     key = jax.random.key(0)
 
     def function(x, *_):
@@ -276,7 +276,7 @@ def test_a_long_loop_raises():
     ],
     ids=["number", "operations", "square"],
 )
-def test_other_dependence_on_n_needs_a_fixed_batch(function, why, tmp_path):
+def test_other_dependence_on_the_batch_size_needs_a_fixed_batch(function, why, tmp_path):
     with pytest.raises(sizes.BatchDependentError, match=why):
         program(function)
     given = arrays(3)

@@ -36,7 +36,7 @@ def observation(hidden=1.0):
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_the_value_reads_it_and_the_action_does_not(memory):
+def test_only_the_value_depends_on_privileged_observations(memory):
     network = policy(memory).actor_critic
 
     @jax.jit
@@ -53,7 +53,7 @@ def test_the_value_reads_it_and_the_action_does_not(memory):
     assert bits(said(seen)[:1]) != bits(plain[:1])
 
 
-def test_no_gradient_of_the_policy_reaches_what_reads_it():
+def test_policy_gradient_does_not_reach_the_privileged_tower():
     network = policy("none").actor_critic
 
     rows = jax.tree.map(jnp.asarray, observation())
@@ -67,7 +67,7 @@ def test_no_gradient_of_the_policy_reaches_what_reads_it():
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_a_policy_acts_without_it(memory):
+def test_policy_acts_without_privileged_observations(memory):
     acting, start, given = policy(memory), [True] * N, observation(3.0)
     settings = {"deterministic": False, "key": jax.random.key(0)}
     one, other = (acting.predict(x, None, start, **settings)[0] for x in (given, {"seen": given["seen"]}))
@@ -81,7 +81,7 @@ class Parts(toys.AnySpaces):
         super().__init__(SPACE, Discrete(3))
 
 
-def test_an_agent_predicts_without_it_for_one_and_for_many():
+def test_agent_predicts_without_privileged_observations():
     agent = PPO(Parts(), preset=False, num_envs=4, num_steps=8, hidden_sizes=8, total_steps=320, privileged="hidden")
     whole, seen = observation(2.0), {"seen": observation()["seen"]}
     np.testing.assert_array_equal(agent.predict(whole)[0], agent.predict(seen)[0])
@@ -90,7 +90,7 @@ def test_an_agent_predicts_without_it_for_one_and_for_many():
     np.testing.assert_array_equal(alone, agent.predict(seen)[0])
 
 
-def test_an_export_acts_without_it_and_has_no_value(tmp_path):
+def test_export_acts_without_privileged_observations_and_has_no_value(tmp_path):
     policy_function = PolicyFunction(policy("gru"))
     exported, ours = ExportedPolicy(write_numpy(policy_function, tmp_path / "policy.npz")), policy("gru")
     assert "hidden" not in json.dumps(interface(policy_function))
@@ -112,7 +112,7 @@ def test_an_export_acts_without_it_and_has_no_value(tmp_path):
         (Box((3,)), "hidden", r"^privileged = hidden names entries of a Dict observation, and this one is Box"),
     ],
 )
-def test_a_wrong_name_is_a_sentence(space, names, sentence):
+def test_unknown_privileged_name_raises_one_sentence(space, names, sentence):
     config = small_config(privileged=names, towers="separate")
     with pytest.raises(EnvError, match=sentence):
         make_policy(jax.random.key(0), space, Discrete(3), config.network, True)

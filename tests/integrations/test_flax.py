@@ -57,7 +57,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_module_of_flax_is_learned(kind):
+def test_flax_module_learns(kind):
     """Ratio 1 in the first minibatch, and no parameter as it was."""
     settings = {"memory_size": 128, **KINDS[kind]} if "memory" not in KINDS[kind] else KINDS[kind]
     collector = small_collector(ENV, **settings, num_epochs=1, num_minibatches=1)
@@ -70,12 +70,12 @@ def test_a_module_of_flax_is_learned(kind):
     assert sum(jax.tree.leaves(changed)) >= len(jax.tree.leaves(changed)) - 1  # one bias of a cell may have no gradient yet
 
 
-def test_a_module_with_more_than_parameters_is_refused():
+def test_module_with_other_state_than_parameters_raises():
     with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change while it runs"):
         check_policy(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
 
 
-def test_an_nnx_module_with_dropout_is_refused():
+def test_nnx_module_with_dropout_raises():
     def make(space, rngs):
         return flax_nnx.Dropout(0.5, rngs=rngs)
 
@@ -83,6 +83,6 @@ def test_an_nnx_module_with_dropout_is_refused():
         check_policy(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
 
 
-def test_a_wrong_size_is_the_same_sentence_as_for_other_networks():
+def test_wrong_size_raises_the_same_error_as_other_networks():
     with pytest.raises(ConfigError, match=r"^actor: actor\(8 features\) gives \(3,\) float32, expected a vector of 4"):
         check_policy(ENV, small_config(actor=flax.linen(nn.Dense(3))))

@@ -26,10 +26,10 @@ def said(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_missing_extra_is_a_sentence():
+def test_missing_extra_raises_one_sentence():
     sentence = "proximo.integrations.lightning needs a library that is not installed: pip install 'proximo[lightning]'."
     assert said(WITHOUT) == f"EnvError {sentence}"
 
 
-def test_nothing_else_imports_it():
+def test_only_the_integration_imports_lightning():
     assert said(REST) == "[]"

@@ -68,7 +68,7 @@ def same(**settings):
     return module(**GRU, learning_rate="linear(1e-3, 0)", **settings)
 
 
-def test_fit_is_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
+def test_fit_equals_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
     agent, state = whole
     learner, recorded = same(), Recorded()
     fitted = trainer(tmp_path, logger=recorded, enable_checkpointing=False)
@@ -84,7 +84,7 @@ def test_fit_is_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
     assert (recorded.settings["env"], recorded.settings["num_envs"]) == ("toys:RandomEnds", SETTINGS["num_envs"])
 
 
-def test_a_gymnax_environment_is_learned_on_to_the_bits_of_learn(tmp_path):
+def test_fit_on_gymnax_equals_learn_bit_for_bit(tmp_path):
     settings = {**SETTINGS, "total_steps": 6 * BATCH, "eval_every": 3 * BATCH}
     learner = module("gymnax:CartPole-v1", **settings)
     trainer(tmp_path, enable_checkpointing=False).fit(learner)
@@ -134,7 +134,7 @@ def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(t
     assert not [w for w in recwarn if "resum" in str(w.message)]
 
 
-def test_two_resumes_on_an_environment_of_the_host_are_equal(tmp_path):
+def test_two_resumes_on_a_gymnasium_environment_are_equal(tmp_path):
     path, states = tmp_path / "c.ckpt", []
     first = trainer(tmp_path, max_steps=4, enable_checkpointing=False)
     first.fit(module(Countdown))
@@ -182,7 +182,7 @@ def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
         ({"max_epochs": 2, "limit_train_batches": 2}, 4),
     ],
 )
-def test_the_trainers_limits_end_it_and_it_goes_on_from_there(tmp_path, options, updates):
+def test_trainer_limits_stop_training_which_then_continues(tmp_path, options, updates):
     learner = module()
     trainer(tmp_path, **options, enable_checkpointing=False).fit(learner)
     assert learner.agent.step == updates * BATCH
@@ -205,7 +205,7 @@ def test_an_environment_may_be_an_object(tmp_path):
     assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")
 
 
-def test_the_agent_can_be_asked_between_updates(tmp_path):
+def test_agent_can_predict_and_save_between_updates(tmp_path):
     steps = []
 
     class Asks(Callback):
@@ -220,7 +220,7 @@ def test_the_agent_can_be_asked_between_updates(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("within", [True, False])
-def test_a_signal_leaves_a_module_that_goes_on(tmp_path, monkeypatch, number, within):
+def test_module_continues_after_a_signal(tmp_path, monkeypatch, number, within):
     before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     learner = module()
@@ -247,14 +247,14 @@ def test_a_signal_leaves_a_module_that_goes_on(tmp_path, monkeypatch, number, wi
     assert learner.agent.step == UPDATES * BATCH
 
 
-def test_nan_ends_it_with_its_source_and_no_later_checkpoint(tmp_path):
+def test_nan_stops_training_with_its_source_and_without_later_checkpoints(tmp_path):
     every = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
     with pytest.raises(TrainingError, match="NaN or infinity in the reward"):
         trainer(tmp_path, callbacks=[every]).fit(module(NanAfterThreeUpdates()))
     assert len(list(tmp_path.glob("*.ckpt"))) == 2
 
 
-def test_lightnings_own_logger_and_progress_bar_show_it(tmp_path, capsys):
+def test_metrics_reach_the_logger_and_progress_bar_of_lightning(tmp_path, capsys):
     logger = CSVLogger(tmp_path, name="", version="")
     learner = module()
     trainer(tmp_path, logger=logger, enable_progress_bar=True, enable_checkpointing=False).fit(learner)
@@ -275,7 +275,7 @@ def checkpoint_of(learner, folder, **changes):
     return path
 
 
-def test_a_checkpoint_of_other_settings_is_refused_and_a_longer_training_is_not(tmp_path):
+def test_resume_accepts_longer_training_but_no_other_settings(tmp_path):
     path = checkpoint_of(module(), tmp_path)
     with pytest.raises(ConfigError, match="made with num_epochs = 2, but this module has 3: use the same value, or PPOModule"):
         trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=path)
@@ -292,7 +292,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_a_longer_training_is_not(
         ({"state_dict": {"_extra_state": torch.zeros(9, dtype=torch.uint8)}}, "The state in this checkpoint is damaged"),
     ],
 )
-def test_another_checkpoint_is_refused_in_a_sentence(tmp_path, changes, message):
+def test_unrelated_checkpoint_raises_one_sentence(tmp_path, changes, message):
     path = checkpoint_of(module(), tmp_path, **changes)
     with pytest.raises(CheckpointError, match=message):
         PPOModule.load_from_checkpoint(path)
@@ -300,7 +300,7 @@ def test_another_checkpoint_is_refused_in_a_sentence(tmp_path, changes, message)
         trainer(tmp_path).fit(module(), ckpt_path=path)
 
 
-def test_what_is_complete_says_so(tmp_path):
+def test_fitting_a_complete_training_raises(tmp_path):
     learner = module(total_steps=2 * BATCH)
     trainer(tmp_path, enable_checkpointing=False).fit(learner)
     with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
@@ -309,14 +309,14 @@ def test_what_is_complete_says_so(tmp_path):
         trainer(tmp_path, min_steps=3, enable_checkpointing=False).fit(module(total_steps=2 * BATCH))
 
 
-def test_a_mistake_in_a_setting_is_the_sentence_of_ppo():
+def test_invalid_setting_raises_the_same_error_as_ppo():
     with pytest.raises(ConfigError, match=r"num_env.*did you mean 'num_envs'\?"):
         module(num_env=3)
     with pytest.raises(ConfigError, match="track is a setting of run directories"):
         module(track="csv")
 
 
-def test_several_processes_are_refused(tmp_path):
+def test_several_processes_raise(tmp_path):
     fitted = trainer(tmp_path)
     fitted.strategy.world_size = 2
     with pytest.raises(ConfigError, match="PPOModule trains in one process, but this Trainer has 2: set devices=1"):

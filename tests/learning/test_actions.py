@@ -83,7 +83,7 @@ def test_each_kind_of_action_is_learned(name):
     assert metrics[-5:].mean() > trained
 
 
-def test_what_a_mask_forces_is_learned_and_nothing_forbidden_is_done():
+def test_masked_task_is_learned_without_forbidden_actions():
     # The best allowed of four, each allowed with ½ and the first always: 3/2 + 2/4 + 1/8 = 2.125 on average.
     metrics = returns("forbidden", 1e-2)
     assert np.all(metrics["rollout/success_rate"] == 1.0)
@@ -91,5 +91,5 @@ def test_what_a_mask_forces_is_learned_and_nothing_forbidden_is_done():
     assert metrics["rollout/return_mean"][-10:].mean() == pytest.approx(2.125, abs=0.1)
 
 
-def test_without_learning_the_threshold_is_missed_to_the_end():
+def test_zero_learning_rate_misses_the_threshold():
     assert returns("several choices", 0)["rollout/return_mean"][-5:].mean() < 0.6

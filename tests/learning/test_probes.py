@@ -54,7 +54,7 @@ def last(metrics, name, updates=5):
     return float(metrics[name][-updates:].mean())
 
 
-def test_a_value_of_one_step_is_learned():
+def test_value_of_one_step_is_learned():
     policy, _ = trained(probes.OneStepValue)
     assert said(policy, [0.0])[1] == pytest.approx([1.0], abs=0.05)
 
@@ -70,7 +70,7 @@ def test_a_reward_is_discounted_over_two_steps():
     assert said(policy, [0.0, 1.0])[1] == pytest.approx([0.5, 1.0], abs=0.08)
 
 
-def test_the_paid_action_is_found():
+def test_rewarded_action_is_found():
     policy, _ = trained(probes.ActionReward)
     assert probability_of_one(policy, [0.0]) > 0.95
 
@@ -92,12 +92,12 @@ def test_one_bit_is_not_solved_without_memory():
     assert last(metrics, "rollout/success_rate", 20) == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_truncated_task_of_constant_reward_is_worth_r_over_one_minus_gamma():
+def test_truncated_constant_reward_is_worth_r_over_one_minus_gamma():
     policy, _ = trained(probes.ConstantReward, updates=150)
     assert said(policy, [0.0])[1] == pytest.approx([10.0], abs=1.0)
 
 
-def test_the_same_task_with_its_limit_as_a_failure_is_worth_much_less():
+def test_terminating_at_the_limit_makes_the_task_worth_less():
     policy, _ = trained(probes.FailureEveryFourSteps, updates=150)
     # The mean of 1, 1.9, 2.71, 3.439
     assert said(policy, [0.0])[1] == pytest.approx([2.26], abs=0.4)

@@ -47,12 +47,12 @@ def test_a_beta_policy_hits_its_targets():
 
 
 @pytest.mark.slow
-def test_a_squashed_deviation_of_the_state_hits_them_too():
+def test_squashed_policy_with_state_dependent_std_hits_its_targets():
     metrics = returns(TARGETS, 60, action_mapping="tanh", state_dependent_std=True, log_std_init=-0.5)
     assert last(metrics) > 0.85
 
 
-def test_a_penalised_policy_finds_the_action_and_keeps_to_its_divergence():
+def test_kl_penalty_finds_the_action_and_limits_the_divergence():
     metrics, free = (
         returns(probes.ObservationAndAction(), 60, objective="kl_penalty", kl_coef=beta, kl_target=target)
         for beta, target in ((20.0, 0.003), (1e-6, 0.0))

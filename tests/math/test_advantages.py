@@ -79,7 +79,7 @@ def test_advantages_equal_the_sum_over_the_rest_of_the_episode(steps, count, pad
 
 
 @pytest.mark.parametrize("padding", [False, True])
-def test_the_reference_detects_wrong_ends(padding):
+def test_reference_detects_wrong_episode_ends(padding):
     rows = many(40, 20, padding)
     mutations = {
         "truncation as termination": {"terminated": rows["terminated"] | rows["truncated"]},
@@ -119,7 +119,7 @@ def test_a_termination_counts_nothing_after_it_by_hand():
     assert by_hand(terminated=(False, True, False)) == [0.75, 1.0, 3.0]
 
 
-def test_a_row_both_terminated_and_truncated_counts_as_terminated():
+def test_step_both_terminated_and_truncated_counts_as_terminated():
     both = by_hand(terminated=(False, True, False), truncated=(False, True, False), bootstrap_value=(0.0, 4.0, 0.0))
     assert both == [0.75, 1.0, 3.0]
 

@@ -99,12 +99,12 @@ def test_explained_variance_of_constant_targets_is_zero_and_finite():
     assert losses.explained_variance(jnp.array([1.0, 2.0]), jnp.ones(2), jnp.ones(2, bool)) == 0.0
 
 
-def test_advantages_are_normalised_over_valid_rows_only():
+def test_advantages_are_normalized_over_valid_steps_only():
     got = losses.normalized(jnp.array([1.0, 2.0, 3.0, 99.0]), jnp.array([True, True, True, False]))
     assert got[:3].tolist() == pytest.approx([-1.2247449, 0.0, 1.2247449], abs=1e-6)
 
 
-def test_masked_mean_divides_by_the_valid_rows():
+def test_masked_mean_divides_by_the_number_of_valid_entries():
     assert losses.masked_mean(jnp.array([1.0, 2.0, 6.0]), jnp.array([True, True, False])) == 1.5
 
 
@@ -112,5 +112,5 @@ def test_masked_mean_ignores_nan_on_padding():
     assert losses.masked_mean(jnp.array([1.0, math.nan]), jnp.array([True, False])) == 1.0
 
 
-def test_masked_mean_of_no_rows_is_zero():
+def test_masked_mean_of_no_valid_entries_is_zero():
     assert losses.masked_mean(jnp.array([1.0, 2.0]), jnp.zeros(2, bool)) == 0.0

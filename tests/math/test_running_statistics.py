@@ -98,7 +98,7 @@ def test_discounted_returns_by_hand():
     assert running.tolist() == [1.5]
 
 
-def test_discounted_returns_continue_over_the_seam_of_two_rollouts():
+def test_discounted_returns_continue_across_two_rollouts():
     rng = np.random.default_rng(0)
     reward = jnp.asarray(rng.normal(size=(12, 3)), jnp.float32)
     done, valid = jnp.asarray(rng.random((12, 3)) < 0.2), jnp.ones((12, 3), bool)

@@ -36,7 +36,7 @@ def test_one_key_gives_one_order():
 
 
 @pytest.mark.parametrize(("n", "count"), [(100, 4000), (512, 5120)])
-def test_every_row_comes_first_equally_often(n, count):
+def test_every_index_comes_first_equally_often(n, count):
     first = jax.jit(jax.vmap(lambda key: permutation(key, n)[jnp.array([0, n // 2])]))(jax.random.split(jax.random.key(1), count))
     for position in np.asarray(first).T:
         assert stats.chisquare(np.bincount(position, minlength=n)).pvalue > 1e-3

@@ -31,12 +31,12 @@ def influence(episode_start=(), invalid=(), gate="gru"):
 
 
 @pytest.mark.parametrize("gate", ["gru", "identity"])
-def test_a_step_attends_to_itself_and_the_window_before(gate):
+def test_step_attends_to_itself_and_the_preceding_window(gate):
     t, k = np.mgrid[:STEPS, :STEPS]
     assert (influence(gate=gate) == ((k <= t) & (t - k <= WINDOW))).all()
 
 
-def test_a_reset_hides_the_episode_before():
+def test_reset_hides_the_previous_episode():
     t, k = np.mgrid[:STEPS, :STEPS]
     same = (k >= 4) == (t >= 4)
     assert (influence(episode_start=[4]) == ((k <= t) & (t - k <= WINDOW) & same)).all()

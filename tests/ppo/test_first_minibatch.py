@@ -126,7 +126,7 @@ def test_acting_policy_refreshes_memory_to_the_stored_one(memory):
         *[("burning in and observing", m) for m in ("strided reshape", "normaliser updated too early")],
     ],
 )
-def test_the_law_detects_with_burn_in(way, mutation):
+def test_check_detects_mutations_with_burn_in(way, mutation):
     assert measured(way, 4, "float32")[mutation] > 1e-3
 
 
@@ -134,15 +134,15 @@ def test_the_law_detects_with_burn_in(way, mutation):
 @pytest.mark.parametrize(
     "mutation", ["first shifted by one", "strided reshape", "memory after the step", "normaliser updated too early"]
 )
-def test_the_law_detects(memory, mutation):
+def test_check_detects_mutations(memory, mutation):
     assert measured(memory, 4, "float32")[mutation] > 1e-3
 
 
-def test_the_law_detects_an_early_normaliser_without_memory():
+def test_check_detects_an_early_normalizer_update_without_memory():
     assert measured("none", 4, "float32")["normaliser updated too early"] > 1e-3
 
 
-def test_the_law_detects_a_mask_of_another_row():
+def test_check_detects_a_mask_of_another_step():
     assert measured("gru, masked choices", 4, "float32")["strided reshape"] > 1e3
 
 

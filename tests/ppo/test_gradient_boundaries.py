@@ -37,7 +37,7 @@ def flags(*resets):
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru"])
-def test_no_gradient_crosses_the_border_of_a_sequence(memory):
+def test_no_gradient_crosses_the_boundary_of_a_sequence(memory):
     matrix = influence(memory, flags(), 4)
     assert np.all(matrix[4:, :4] == 0.0)
     assert np.all(matrix[np.tril_indices(4)] > 0.0)
@@ -59,7 +59,7 @@ def test_late_reset_lets_the_gradient_cross():
     assert influence("gru", flags(4), 8)[3, 2] > 0.0
 
 
-def test_no_row_sees_the_future():
+def test_no_step_depends_on_later_steps():
     assert np.all(influence("gru", flags(3), 8)[np.triu_indices(STEPS, 1)] == 0.0)
 
 

@@ -60,7 +60,7 @@ def test_ratios_use_the_normalizer_from_before_the_update(update):
     np.testing.assert_allclose(jax.jit(inspection.ratios)(state.learner, moved, rollout), 1.0, atol=1e-5)
 
 
-def test_their_divergence_is_of_the_size_that_the_update_reports(update):
+def test_divergence_of_the_ratios_has_the_reported_magnitude(update):
     _, state, rollout, _, learned, metrics = update
     behind = jax.jit(inspection.ratios)(state.learner, learned.policy, rollout)
     kl = float(losses.masked_mean(losses.approximate_kl(jnp.log(behind)), rollout.valid))

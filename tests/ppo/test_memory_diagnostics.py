@@ -45,16 +45,16 @@ def test_single_sequence_staleness_is_seen_in_last_memory(collected):
     assert float(diagnose(moved, whole, 8)["staleness"]) > 1e-2
 
 
-def test_a_memory_that_is_used_changes_the_actions(collected):
+def test_used_memory_changes_the_actions(collected):
     assert measure(*collected)["use"] > 1e-3
 
 
-def test_where_every_row_is_first_memory_changes_nothing(collected):
+def test_memory_use_is_zero_if_every_step_starts_an_episode(collected):
     policy, rollout = collected
     assert measure(policy, dataclasses.replace(rollout, episode_start=jnp.ones_like(rollout.episode_start)))["use"] < 1e-9
 
 
-def test_use_counts_valid_rows_only(collected):
+def test_memory_use_counts_valid_steps_only(collected):
     policy, rollout = collected
     some = rollout.valid.at[:, 1:].set(False)
     assert measure(policy, dataclasses.replace(rollout, valid=some))["use"] != pytest.approx(measure(policy, rollout)["use"])
@@ -66,7 +66,7 @@ def test_carried_over_memory_is_compared_with_an_empty_one(collected):
 
 
 @pytest.mark.parametrize("seeds", [0, 2])
-def test_training_looks_every_so_many_updates(seeds):
+def test_training_measures_memory_at_the_diagnose_interval(seeds):
     collector = small_collector(memory="gru", sequence_length=4, diagnose_every=3, seeds_axis=bool(seeds))
     keys = jax.random.split(jax.random.key(0), max(1, seeds))
 

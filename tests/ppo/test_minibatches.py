@@ -33,7 +33,7 @@ def test_split_sequences_by_hand():
     assert split_sequences(rows(), 3).tolist() == [[0, 1, 30, 31], [10, 11, 40, 41], [20, 21, 50, 51]]
 
 
-def test_memories_stand_in_the_order_of_the_pieces():
+def test_memories_have_the_order_of_the_sequences():
     before_pieces = rows()[::3]
     assert stack_memory((before_pieces,))[0].tolist() == split_sequences(rows(), 3)[0].tolist()
 
@@ -44,7 +44,7 @@ def test_join_sequences_inverts_split_sequences(length):
     assert jnp.array_equal(join_sequences(split_sequences(x, length), ENVS), x)
 
 
-def test_minibatches_hold_every_sequence_exactly_once():
+def test_minibatches_contain_every_sequence_exactly_once():
     index = shuffled(jax.random.key(0), 24, 4)
     assert index.shape == (4, 6)
     assert sorted(index.reshape(-1).tolist()) == list(range(24))

@@ -50,7 +50,7 @@ def test_the_penalised_loss_by_hand():
     assert float(got) == pytest.approx((-2 + 3 * (1 - np.log(2)) + 0.5 + 3 * (-0.5 + np.log(2))) / 2, rel=1e-6)
 
 
-def test_its_gradient_by_hand():
+def test_gradient_of_the_penalised_loss_by_hand():
     # In log r: -r A + β (r - 1), which does not end where a clipped one would.
     gradient = jax.grad(lambda x: loss(kl_penalty, x, [1.0, -1.0], kl_coef=3.0))(jnp.log(jnp.array([2.0, 0.5])))
     np.testing.assert_allclose(gradient, np.array([-2 + 3 * 1, 0.5 + 3 * -0.5]) / 2, rtol=1e-6)
@@ -149,13 +149,13 @@ def reported(kl, active=None):
 @pytest.mark.parametrize(
     ("divergence", "factor"), [(0.019, 0.5), (0.021, 1.0), (0.03, 1.0), (0.044, 1.0), (0.046, 2.0), (5.0, 2.0)]
 )
-def test_beta_is_halved_or_doubled_beyond_a_factor_of_1_5(divergence, factor):
+def test_beta_halves_or_doubles_beyond_a_factor_of_1_5(divergence, factor):
     state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
     assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
 
 
 @pytest.mark.parametrize("divergence", [0.0, 5.0])
-def test_without_a_target_beta_stays(divergence):
+def test_beta_stays_constant_without_a_target(divergence):
     state, _ = learner(**PENALTY, kl_target=0, kl_coef=0.8)
     assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
 
@@ -185,7 +185,7 @@ def update(**settings):
     return state, *jax.jit(ppo.update)(state, rollout)
 
 
-def test_update_uses_and_reports_beta_from_before_it():
+def test_update_uses_and_reports_the_previous_beta():
     state, after, metrics = update(**PENALTY, kl_coef=0.8, kl_target=1e-6)
     assert float(metrics["kl_coef"]) == pytest.approx(0.8)
     assert float(metrics["approx_kl"]) > 1e-6

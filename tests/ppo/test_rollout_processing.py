@@ -40,7 +40,7 @@ def spoiled(rollout):
     )
 
 
-def test_the_normaliser_sees_exactly_the_valid_rows():
+def test_normalizer_includes_exactly_the_valid_steps():
     learner, rollout = collected()
     seen = observe(learner.policy, spoiled(rollout)).normalizer
     rows = np.asarray(rollout.observation)[:-2].reshape(-1, 3)
@@ -49,7 +49,7 @@ def test_the_normaliser_sees_exactly_the_valid_rows():
     assert seen.count.tolist() == [len(rows), 0]
 
 
-def test_an_update_leaves_the_normaliser_as_observe_does():
+def test_update_changes_the_normalizer_exactly_as_observe():
     # The parameters of the learner move; what the normaliser saw does not depend on them.
     t = trainer("gru")
     learner, rollout = collected()
@@ -192,7 +192,7 @@ def test_normalizer_of_dict_includes_exactly_valid_steps():
     assert seen.count.tolist() == [len(rows), 0]
 
 
-def test_health_sees_every_part_of_an_observation():
+def test_health_checks_every_part_of_an_observation():
     learner, rollout = collected_parts()
     assert not any(health(rollout, FINE, learner).values())
     body = rollout.observation["body"]

@@ -49,7 +49,7 @@ def folder(published, tmp_path):
     return Path(shutil.copytree(published[1], tmp_path / "ppo-x"))
 
 
-def test_a_published_policy_comes_back_as_a_run_that_acts_alike(published, run_dir, tmp_path):
+def test_pulled_policy_acts_like_the_published_one(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
     assert pulled == tmp_path / "proximo-PocMemory" / "r"
     ours, theirs = proximo.load_policy(f"{run_dir}@{MIDDLE}"), proximo.load_policy(pulled)
@@ -66,7 +66,7 @@ def test_a_published_policy_comes_back_as_a_run_that_acts_alike(published, run_d
     }
 
 
-def test_training_goes_on_from_a_pulled_run_to_the_bits_of_the_uninterrupted_one(published, run_dir, tmp_path):
+def test_resumed_pulled_run_equals_the_uninterrupted_run_bit_for_bit(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
     assert [row["step"] for row in rows(pulled)][-1] == MIDDLE, "the curve ends where the policy does"
     proximo.resume(pulled)
@@ -84,7 +84,7 @@ def test_the_evaluation_and_the_clip_are_of_the_published_checkpoint(published, 
     assert said.warnings == ()
 
 
-def test_the_card_is_read_by_the_hubs_own_library_and_says_the_figures(published):
+def test_hub_library_reads_the_card_and_its_results(published):
     said, folder = published
     card = huggingface_hub.ModelCard.load(folder / "README.md")
     [result] = card.data.eval_results
@@ -101,7 +101,7 @@ def test_the_card_is_read_by_the_hubs_own_library_and_says_the_figures(published
     assert "track" not in card.text
 
 
-def test_nothing_of_the_machine_is_published(published, run_dir, tmp_path):
+def test_published_files_contain_nothing_about_the_machine(published, run_dir, tmp_path):
     for name in ("config.yaml", "system.json", "README.md", "proximo.json"):
         assert str(run_dir.parents[1]) not in (published[1] / name).read_text()
     config = yaml.safe_load((published[1] / "config.yaml").read_text())
@@ -126,7 +126,7 @@ def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(publis
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
-def test_a_folder_of_other_things_is_left_alone(run_dir, tmp_path):
+def test_folder_with_other_files_is_left_unchanged(run_dir, tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
     with pytest.raises(ConfigError, match=r"contains 'thesis.tex' but no proximo.json"):
         push(str(run_dir), tmp_path)
@@ -135,7 +135,7 @@ def test_a_folder_of_other_things_is_left_alone(run_dir, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_what_was_pulled_before_is_the_same_run_and_another_of_its_name_is_left_alone(published, run_dir, tmp_path):
+def test_pulling_again_reuses_the_run_and_never_overwrites_another(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
     assert pull(published[1], runs_dir=str(tmp_path)) == pulled
     other = push(str(run_dir), tmp_path / "other", episodes=2, clip=False)
@@ -174,7 +174,7 @@ def listed(folder, name, data):
         "README.md",
     ],
 )
-def test_a_name_that_no_published_policy_has_is_refused(folder, tmp_path, name):
+def test_published_file_with_an_unexpected_name_raises(folder, tmp_path, name):
     rewritten(folder, files=listed(folder, name, b"x"))
     with pytest.raises(CheckpointError, match="which is not a file of a published policy"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
@@ -182,7 +182,7 @@ def test_a_name_that_no_published_policy_has_is_refused(folder, tmp_path, name):
 
 
 @pytest.mark.parametrize("link", ["proximo.json", "README.md", "replay.mp4", "checkpoints", f"checkpoints/{MIDDLE}"])
-def test_a_link_is_refused_though_it_holds_what_was_published(folder, tmp_path, link):
+def test_link_to_a_published_file_raises(folder, tmp_path, link):
     shutil.move(folder / link, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", folder / link)
     with pytest.raises(CheckpointError, match="is a link"):
@@ -190,7 +190,7 @@ def test_a_link_is_refused_though_it_holds_what_was_published(folder, tmp_path, 
     assert not (tmp_path / "runs").exists()
 
 
-def test_files_beside_the_listed_ones_are_not_taken(folder, tmp_path):
+def test_unlisted_files_are_not_pulled(folder, tmp_path):
     (folder / "toys.py").write_text("raise SystemExit")
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not (pulled / "toys.py").exists()
@@ -201,7 +201,7 @@ def test_files_beside_the_listed_ones_are_not_taken(folder, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", f"checkpoints/{MIDDLE}/state.safetensors"])
-def test_a_changed_or_missing_file_is_told_and_nothing_is_left(folder, tmp_path, file):
+def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, file):
     data = (folder / file).read_bytes()
     (folder / file).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
@@ -219,7 +219,7 @@ def test_a_changed_or_missing_file_is_told_and_nothing_is_left(folder, tmp_path,
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
+def test_edited_card_is_pulled_unchanged(folder, tmp_path):
     (folder / "README.md").write_text("by hand")
     assert (pull(folder, runs_dir=str(tmp_path)) / "README.md").read_text() == "by hand"
 
@@ -240,7 +240,7 @@ def test_an_edited_card_is_taken_as_it_is(folder, tmp_path):
         ({"name": ".hidden"}, "expected a plain name"),
     ],
 )
-def test_what_is_no_published_policy_is_one_sentence(folder, tmp_path, changes, message):
+def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path, changes, message):
     rewritten(folder, **changes)
     with pytest.raises((CheckpointError, ConfigError), match=message) as told:
         pull(folder, runs_dir=str(tmp_path / "runs"))
@@ -267,7 +267,7 @@ def asking_for(folder, env_id, **settings):
 
 
 @pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
-def test_a_module_is_imported_for_nobody_who_does_not_know_it(folder, tmp_path, env_id):
+def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id):
     asking_for(folder, env_id)
     with pytest.raises(ConfigError, match=r"a module to import from your Python path.*--trust-code"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
@@ -282,7 +282,7 @@ def test_a_module_is_imported_for_nobody_who_does_not_know_it(folder, tmp_path, 
         ("pip.__main__:X", "is a part of Python or a program"),
     ],
 )
-def test_settings_that_would_call_something_else_call_nothing(folder, tmp_path, env_id, message):
+def test_environment_settings_cannot_execute_other_callables(folder, tmp_path, env_id, message):
     asking_for(folder, env_id, args=["touch", str(tmp_path / "evil")])
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
     assert from_mapping(yaml.safe_load((pulled / "config.yaml").read_text()), proximo.Config(), "").run.track == "none"
@@ -304,7 +304,7 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
         proximo.evaluate(str(pulled))
 
 
-def test_a_link_in_a_folder_is_not_published_through(run_dir, folder, tmp_path):
+def test_push_does_not_write_through_a_linked_folder(run_dir, folder, tmp_path):
     shutil.move(folder / "checkpoints", tmp_path / "precious")
     os.symlink(tmp_path / "precious", folder / "checkpoints")
     before = sorted(tmp_path.glob("precious/*/*"))
@@ -313,7 +313,7 @@ def test_a_link_in_a_folder_is_not_published_through(run_dir, folder, tmp_path):
     assert sorted(tmp_path.glob("precious/*/*")) == before
 
 
-def test_strange_files_among_the_old_checkpoints_stop_nothing(run_dir, folder):
+def test_unexpected_files_among_old_checkpoints_do_not_stop_a_push(run_dir, folder):
     (folder / "checkpoints" / str(MIDDLE) / ".DS_Store").write_text("x")
     push(f"{run_dir}@last", folder, episodes=2, clip=False)
     assert (folder / "checkpoints" / str(2 * MIDDLE) / "meta.json").is_file()
@@ -321,7 +321,7 @@ def test_strange_files_among_the_old_checkpoints_stop_nothing(run_dir, folder):
     push(f"{run_dir}@last", folder, episodes=2, clip=False)
 
 
-def test_a_checkpoint_that_goes_away_while_it_is_judged_is_published(run_dir, tmp_path, monkeypatch):
+def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):
     run = copied(run_dir, tmp_path)
     judged = publishing.evaluate_policy
 
@@ -334,7 +334,7 @@ def test_a_checkpoint_that_goes_away_while_it_is_judged_is_published(run_dir, tm
     assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
 
 
-def test_judging_and_filming_take_the_environment_that_was_asked_for(run_dir, tmp_path, monkeypatch):
+def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp_path, monkeypatch):
     filmed = []
     monkeypatch.setattr(
         publishing, "film", lambda policy, path, seed, most: filmed.append((policy.config.env.env_settings, seed, most))
@@ -362,7 +362,7 @@ def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypa
     assert not (folder.parent / "new").exists()
 
 
-def test_an_environment_that_draws_nothing_is_published_without_a_clip(tmp_path):
+def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
     run = trained(tmp_path / "runs", "r", total_steps=64)
     said = push(str(run), tmp_path / "out", episodes=2)
     assert [warning[:19] for warning in said.warnings] == ["no clip was recorde"]
@@ -427,7 +427,7 @@ def the_hub(tmp_path, monkeypatch):
     return fake
 
 
-def test_the_hub_gives_back_what_it_got(the_hub, run_dir, tmp_path):
+def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path):
     said = push(f"{run_dir}@{MIDDLE}", "hf:me/poc", episodes=2, private=True)
     assert (said.place, said.url) == ("hf:me/poc", "the hub's page of me/poc")
     assert the_hub.private == {"me/poc": True}
@@ -446,7 +446,7 @@ def test_the_hub_gives_back_what_it_got(the_hub, run_dir, tmp_path):
     assert not (newer / "videos").exists()
 
 
-def test_a_repository_of_other_things_is_left_alone(the_hub, run_dir):
+def test_repository_with_other_files_is_left_unchanged(the_hub, run_dir):
     the_hub.create_repo("me/llm", exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
     with pytest.raises(hub.HubError, match=r"contains 'model.bin' but no proximo.json: choose another repository"):
@@ -454,13 +454,13 @@ def test_a_repository_of_other_things_is_left_alone(the_hub, run_dir):
     assert the_hub.names("me/llm") == ["model.bin"]
 
 
-def test_private_does_not_go_to_a_public_page(the_hub, run_dir):
+def test_private_push_to_a_public_repository_raises(the_hub, run_dir):
     the_hub.create_repo("me/poc", exist_ok=True)
     with pytest.raises(hub.HubError, match="exists and is public"):
         push(str(run_dir), "hf:me/poc", private=True)
 
 
-def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(the_hub, run_dir, monkeypatch):
+def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypatch):
     monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("judged"))
     for to in ("hf:poc", "hf:me/poc/more", "hf:"):
         with pytest.raises(ConfigError, match="expected hf:OWNER/NAME"):
@@ -477,12 +477,12 @@ def test_what_stands_in_the_way_of_an_upload_is_said_before_anything_is_judged(t
         push(str(run_dir), "hf:me/poc")
 
 
-def test_a_refusal_of_the_hub_is_one_sentence(the_hub, tmp_path):
+def test_hub_refusal_raises_one_sentence(the_hub, tmp_path):
     with pytest.raises(hub.HubError, match=r"refuses the request for me/none: 404: no repository me/none"):
         pull("hf:me/none", runs_dir=str(tmp_path))
 
 
-def test_a_copy_of_a_run_is_no_published_policy(run_dir, tmp_path):
+def test_copied_run_is_not_a_published_policy(run_dir, tmp_path):
     with pytest.raises(CheckpointError, match=r"is not a published policy: cannot read proximo.json"):
         pull(copied(run_dir, tmp_path), runs_dir=str(tmp_path / "runs"))
     with pytest.raises(CheckpointError, match=r"The folder 'nowhere' does not exist"):

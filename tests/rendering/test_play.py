@@ -127,7 +127,7 @@ def test_an_episode_cut_by_the_player_has_no_success():
 
 
 @pytest.mark.parametrize("env_id", ["toys:Drawn", "gym_toys:DrawnWalk", "gym_toys:UnbasedDrawn"])
-def test_an_episode_has_a_frame_more_than_steps_and_they_show_its_time(env_id):
+def test_episode_has_one_frame_per_step_plus_the_first(env_id):
     played = steps(made(env_id), 3)
     frames = [step.draw() for step in played]
     _, lengths, _ = ends(played)
@@ -139,7 +139,7 @@ def test_an_episode_has_a_frame_more_than_steps_and_they_show_its_time(env_id):
         assert [int((frame[0, :, 0] == 255).sum()) for frame in frames] == [step.step for step in played]
 
 
-def test_a_picture_of_jax_can_be_drawn_when_the_episode_is_long_over():
+def test_jax_frames_can_be_drawn_after_the_episode():
     later = [step.draw for step in steps(made("toys:Drawn"))]
     at_once = [step.draw() for step in episodes_of(*watched(made("toys:Drawn")))]
     assert all(np.array_equal(draw(), frame) for draw, frame in zip(later, at_once, strict=True))
@@ -149,7 +149,7 @@ def watched(policy):
     return policy.env, policy.config, PolicyAgent(policy), 1, 0, EVALUATION_STREAM, 1000
 
 
-def test_a_random_agent_differs_from_the_policy_and_repeats_with_its_seed():
+def test_random_agent_differs_from_the_policy_and_repeats_by_seed():
     policy = made("proximo:PocMemory")
     first, again, other = (ends(steps(policy, 6, agent=random_agent(policy.env, seed))) for seed in (0, 0, 1))
     assert first == again != other
@@ -165,7 +165,7 @@ def test_only_allowed_actions_are_taken(env_id, monkeypatch):
         assert len(steps(policy, 3, agent=agent)) > 15
 
 
-def test_an_image_that_is_observed_is_the_picture_where_nothing_is_drawn():
+def test_image_observation_is_the_frame_without_a_renderer():
     played = steps(made("gym_toys:Parts"))
     assert {step.draw().shape for step in played} == {(40, 40, 3)}
     assert any(step.draw().std() > 10 for step in played)
@@ -180,7 +180,7 @@ def test_vectorized_environment_is_watched_to_its_true_end(mode):
     assert {step.ended for step in played} == {"", "terminated", "truncated"} or len(lengths) == 4
 
 
-def test_an_episode_is_cut_where_it_is_asked_for_and_says_so():
+def test_episode_is_cut_at_max_steps_and_marked_as_cut():
     played = steps(made("gym_toys:DrawnWalk", env_settings={"terminate": 0.0}), 2, max_steps=2)
     _, lengths, _ = ends(played)
     assert max(lengths) <= 2
@@ -189,7 +189,7 @@ def test_an_episode_is_cut_where_it_is_asked_for_and_says_so():
 
 
 @pytest.mark.parametrize("env_id", ["toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"])
-def test_nothing_to_look_at_is_one_sentence(env_id):
+def test_environment_without_renderer_or_images_raises_one_sentence(env_id):
     with pytest.raises(
         EnvError, match=rf"^{env_id} cannot be watched: it has no renderer, and its observations are not images\."
     ):
@@ -203,7 +203,7 @@ def test_nothing_to_look_at_is_one_sentence(env_id):
         ("toys:DrawnInGray", r"toys:DrawnInGray\.render returned uint8\[40, 60\]: expected uint8 \[height, width, 3\]"),
     ],
 )
-def test_a_renderer_that_fails_is_named(env_id, sentence):
+def test_failing_renderer_is_reported_with_its_environment(env_id, sentence):
     played = steps(made(env_id), 3)
     with pytest.raises(EnvError, match=sentence):
         [step.draw() for step in played]

@@ -125,7 +125,7 @@ def test_impossible_folder_and_unknown_format_raise(tmp_path):
         recorder(tmp_path / "a.avi", 10.0)
 
 
-def test_mp4_whose_encoder_fails_at_the_end_is_not_left(tmp_path, monkeypatch):
+def test_mp4_is_removed_if_its_encoder_fails_at_the_end(tmp_path, monkeypatch):
     """As when the disk fills up at the last moment; imageio ignores it."""
     failing = tmp_path / "ffmpeg"
     failing.write_text("#!/bin/sh\ncat > /dev/null\necho 'No space left on device' >&2\nexit 3\n")

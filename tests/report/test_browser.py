@@ -51,7 +51,7 @@ def test_every_chart_is_drawn_without_an_error(report, tmp_path, width):
     assert "<title>9 runs on 2 environments</title>" in text
 
 
-def test_the_charts_wait_for_no_frame(report, tmp_path):
+def test_charts_are_drawn_without_a_resize_event(report, tmp_path):
     blind = "window.ResizeObserver = class { observe() {} }"
     text, _ = opened(report, tmp_path, before="document.title = document.body.dataset.drawn", first=blind)
     assert "<title>22</title>" in text
@@ -102,7 +102,7 @@ def test_a_tooltip_stays_within_its_chart(report, tmp_path):
     assert "<title>true,true,true,true</title>" in text
 
 
-def test_wall_time_is_the_other_axis_and_a_group_can_be_hidden(report, tmp_path):
+def test_axis_switches_to_wall_time_and_groups_can_be_hidden(report, tmp_path):
     text, complaints = opened(report, tmp_path, before=moved("seconds", "document.querySelector('button.chip').click();"))
     assert complaints == []
     assert "4.1 s" in tip(text)
@@ -111,7 +111,7 @@ def test_wall_time_is_the_other_axis_and_a_group_can_be_hidden(report, tmp_path)
     assert "seconds of training" in text
 
 
-def test_labels_of_an_axis_are_true_and_told_apart_and_a_share_ends_at_one(report, tmp_path):
+def test_axis_labels_are_exact_and_distinct_shares_end_at_one(report, tmp_path):
     told = """setTimeout(() => {
         const axes = [[0, 2.5e-4, 5e-4, 7.5e-4, 1e-3], [0, 2.5e-5, 5e-5], [0, 250000, 500000, 750000, 1e6], [1000100, 1000150, 1000200],
             [-0.2, 0, 0.2], [0.9925, 0.995, 0.9975], [42], []];

@@ -21,7 +21,7 @@ from proximo.report.read import read_runs
 
 
 @pytest.mark.parametrize("rows", [2, 299, 300, 301, 1000, 12_345])
-def test_a_thinned_curve_is_short_ends_where_it_ended_and_keeps_its_mean(rows):
+def test_thinned_curve_is_short_and_keeps_its_end_and_mean(rows):
     rng = np.random.default_rng(rows)
     x, y = np.sort(rng.uniform(size=rows)), rng.normal(size=rows)
     (at,), mean = thinned([x], y, 300)
@@ -32,13 +32,13 @@ def test_a_thinned_curve_is_short_ends_where_it_ended_and_keeps_its_mean(rows):
     assert (mean * counts).sum() == pytest.approx(y.sum())
 
 
-def test_a_point_of_a_thinned_curve_is_the_mean_of_the_rows_up_to_it():
+def test_thinned_point_is_the_mean_of_the_rows_it_replaces():
     (at,), mean = thinned([np.arange(7.0)], np.array([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 100.0]), 4)
     np.testing.assert_array_equal(at, [0, 2, 4, 6])
     np.testing.assert_array_equal(mean, [1, 4, 8, 55.5])
 
 
-def test_the_last_evaluation_is_no_mean(tmp_path):
+def test_last_evaluation_of_a_thinned_curve_is_not_averaged(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=40)
     write_rows(run_dir, [{"step": i, "eval/return_mean": float(i), "train/entropy": float(i)} for i in range(1, 41)])
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
@@ -52,7 +52,7 @@ def test_a_curve_ends_where_its_run_has_ended():
     np.testing.assert_allclose(found, [np.nan, np.nan, 0, 1, 2, 3, 4, np.nan, np.nan, np.nan])
 
 
-def test_the_grid_is_that_of_the_runs_where_these_are_short_and_has_every_end_where_they_are_long():
+def test_common_grid_keeps_short_runs_exactly_and_every_end():
     short = common_grid([np.array([1.0, 2.0]), np.array([2.0, 3.0])], 10)
     np.testing.assert_array_equal(short, [1, 2, 3])
     long = common_grid([np.linspace(0, 97.3, 400), np.linspace(0, 55.5, 300)], 100)
@@ -60,7 +60,7 @@ def test_the_grid_is_that_of_the_runs_where_these_are_short_and_has_every_end_wh
     assert {97.3, 55.5} <= set(long)
 
 
-def test_the_middle_stands_where_half_of_the_runs_are():
+def test_middle_curve_ends_when_fewer_than_half_of_runs_remain():
     def line(end):
         x = np.arange(1.0, end + 1)
         return x, 10 * np.ones_like(x) * end
@@ -72,7 +72,7 @@ def test_the_middle_stands_where_half_of_the_runs_are():
     np.testing.assert_allclose(middle.middle, [200 / 3] * 4 + [80, 80])
 
 
-def test_a_seed_that_failed_early_ends_and_the_others_go_on(tmp_path):
+def test_curve_of_a_failed_seed_ends_and_the_others_continue(tmp_path):
     group = made_group(tmp_path / "g", seeds=3)
     write_rows(group / "seed-2", made_rows(6, 100, 2))
     [section] = sections_of(read_runs([str(group)], tmp_path))

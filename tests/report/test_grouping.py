@@ -37,7 +37,7 @@ def test_runs_of_equal_settings_are_one_group_and_environments_apart(runs):
 
 
 @pytest.mark.parametrize("by", ["memory", "network.memory"])
-def test_runs_are_grouped_by_a_setting_and_the_mixture_is_told(runs, by):
+def test_grouping_by_a_setting_reports_mixed_other_settings(runs, by):
     cart = sections_of(runs, [by])[0]
     assert labels(cart) == ["memory=gru", "memory=lstm"]
     assert [len(group.runs) for group in cart.groups] == [4, 4]
@@ -45,7 +45,7 @@ def test_runs_are_grouped_by_a_setting_and_the_mixture_is_told(runs, by):
     assert cart.groups[0].setting("learning_rate") == "0.001 | 0.0003"
 
 
-def test_groups_have_their_settings_for_names_where_the_user_gave_none_or_one_twice(tmp_path):
+def test_groups_without_unique_names_are_labelled_by_settings(tmp_path):
     def found(*names):
         paths = [
             made_run(
@@ -63,12 +63,12 @@ def test_groups_have_their_settings_for_names_where_the_user_gave_none_or_one_tw
     assert found("long", "short") == ["long", "short"]
 
 
-def test_seeds_with_names_of_their_own_are_a_group_by_settings(tmp_path):
+def test_individually_named_seeds_are_grouped_by_settings(tmp_path):
     paths = [made_run(tmp_path / f"{m}{i}", memory=m, seed=i, name=f"{m}{i}") for m in ("gru", "lstm") for i in range(2)]
     assert labels(sections_of(read_runs(map(str, paths), tmp_path))[0]) == ["memory=gru", "memory=lstm"]
 
 
-def test_numbers_stand_in_their_order(runs):
+def test_numeric_labels_are_sorted_as_numbers(runs):
     assert labels(sections_of(runs[2:], ["learning-rate"])[0]) == ["learning_rate=0.0003", "learning_rate=0.001"]
 
 
@@ -76,19 +76,19 @@ def test_by_name_every_run_has_its_folder_as_its_group(runs):
     assert labels(sections_of(runs, ["name"])[0]) == ["gru-0.001", "gru-0.0003", "lstm-0.001", "lstm-0.0003"]
 
 
-def test_by_two_settings_and_by_seed(runs):
+def test_runs_can_be_grouped_by_two_settings_and_by_seed(runs):
     assert len(sections_of(runs, ["memory", "learning_rate"])[0].groups) == 4
     assert labels(sections_of(runs, ["seed"])[0]) == ["seed=0", "seed=1"]
 
 
-def test_what_does_not_change_learning_parts_no_runs(tmp_path):
+def test_settings_without_effect_on_learning_do_not_split_groups(tmp_path):
     paths = [made_run(tmp_path / f"r{i}", seed=i, eval_every=10_000 * (i + 1), keep_checkpoints=2 + i) for i in range(2)]
     [section] = sections_of(read_runs(map(str, paths), tmp_path))
     assert (section.differing, len(section.groups)) == ([], 1)
     assert labels(section) == ["gymnax:CartPole-v1"]
 
 
-def test_entries_of_a_mapping_are_settings_of_their_own(tmp_path):
+def test_entries_of_a_mapping_are_separate_settings(tmp_path):
     paths = [made_run(tmp_path / f"r{i}", env_settings={"size": 3 + i, "same": 1}) for i in range(2)]
     runs = read_runs(map(str, paths), tmp_path)
     [section] = sections_of(runs)
@@ -97,7 +97,7 @@ def test_entries_of_a_mapping_are_settings_of_their_own(tmp_path):
     assert len(sections_of(runs, ["env_settings.same"])[0].groups) == 1
 
 
-def test_of_many_differences_the_names_of_runs_are_the_labels(tmp_path):
+def test_runs_with_many_differences_are_labelled_by_name(tmp_path):
     odd = {"gamma": 0.9, "gae_lambda": 0.8, "num_epochs": 7, "max_grad_norm": 3.0}
     paths = [made_run(tmp_path / "plain"), made_run(tmp_path / "odd", **odd)]
     assert labels(sections_of(read_runs(map(str, paths), tmp_path))[0]) == ["plain", "odd"]

@@ -33,7 +33,7 @@ def groups(tmp_path):
     return [made_group(tmp_path / name, memory=name, name=name) for name in ("gru", "lstm")]
 
 
-def test_the_page_holds_the_curves_of_every_run_over_both_axes(groups):
+def test_page_contains_every_curve_over_both_axes(groups):
     data = data_of(rendered(groups))
     [section] = data["sections"]
     assert section["groups"] == ["gru", "lstm"]
@@ -87,7 +87,7 @@ def test_a_title_names_what_is_shown(groups, tmp_path):
     assert text.count("<section") == 2
 
 
-def test_runs_are_shown_as_what_they_are(groups):
+def test_status_of_incomplete_runs_is_shown(groups):
     write_rows(groups[0] / "seed-0", made_rows(10, 100, 0))
     write_rows(groups[0] / "seed-1", made_rows(5, 100, 0))
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
@@ -102,7 +102,7 @@ def test_runs_are_shown_as_what_they_are(groups):
     assert "1 interrupted, 1 failed, 1 not started, 1 finished" in text
 
 
-def test_settings_that_differ_and_those_in_common_stand_apart(groups):
+def test_differing_and_common_settings_are_listed_separately(groups):
     text = rendered(groups)
     differing = text[text.index("Settings that differ") : text.index("All runs")]
     assert "<th>memory</th>" in differing
@@ -118,7 +118,7 @@ def with_clips(run_dir, *names, size=300):
         (run_dir / "videos" / name).write_bytes(name[:1].encode() * size)
 
 
-def test_the_last_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups):
+def test_last_clip_of_each_group_is_embedded_within_the_limit(groups):
     for group, size in zip(groups, (300, 900), strict=True):
         with_clips(group / "seed-0", "10240.mp4", size=size)
         with_clips(group / "seed-1", "9216.mp4", size=size)
@@ -140,7 +140,7 @@ def test_the_last_clip_of_each_group_is_embedded_as_far_as_there_is_room(groups)
         (["watch-10240.mp4", "replay.mp4", "1024.mp4"], "1024.mp4", "step 1,024, recorded in training, greedy actions"),
     ],
 )
-def test_a_clip_of_the_training_goes_before_what_was_watched_later(tmp_path, names, last, shows):
+def test_training_clip_is_preferred_to_a_later_watched_one(tmp_path, names, last, shows):
     run_dir = made_run(tmp_path / "r")
     with_clips(run_dir, *names)
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
@@ -148,7 +148,7 @@ def test_a_clip_of_the_training_goes_before_what_was_watched_later(tmp_path, nam
     assert (found and (found[0].name, found[1])) == (last and (last, shows))
 
 
-def test_what_is_no_markup_is_escaped():
+def test_text_that_is_not_markup_is_escaped():
     assert tag("p", "<", Markup("<b>"), None, ["&", 3], class_='a"b', hidden=True, id=None) == (
         '<p class="a&quot;b" hidden>&lt;<b>&amp;3</p>'
     )
@@ -206,20 +206,20 @@ def test_the_picture_grows_with_the_environments(tmp_path):
 
 
 @pytest.mark.parametrize(("metric", "charts"), [("train/entropy", 1), ("train/loss", 0)])
-def test_a_run_whose_first_episode_goes_on_has_a_page_and_a_picture(tmp_path, metric, charts):
+def test_run_without_a_finished_episode_has_page_and_picture(tmp_path, metric, charts):
     run_dir = made_run(tmp_path / "r")
     write_rows(run_dir, [{"step": 1024, metric: 0.5, "rollout/return_mean": None}])
     assert rendered([run_dir]).count('<figure class="chart') == charts
     assert drawn(tmp_path, [run_dir])[:4] == b"\x89PNG"
 
 
-def test_environments_that_the_picture_leaves_out_are_told():
+def test_environments_omitted_from_the_picture_are_reported():
     sections = [Section(f"env-{i}", [], []) for i in range(14)]
     assert not_drawn(sections) == ["report.png shows only the first 12 environments; the page also shows env-12, env-13."]
     assert not_drawn(sections[:12]) == []
 
 
-def test_a_clip_that_is_a_link_to_another_file_is_left_out(tmp_path):
+def test_clip_that_is_a_symbolic_link_is_omitted(tmp_path):
     run_dir = made_run(tmp_path / "r")
     (tmp_path / "secret").write_bytes(b"secret")
     (run_dir / "videos").mkdir()

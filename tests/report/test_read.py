@@ -22,18 +22,18 @@ def test_metrics_are_read_with_their_steps_and_seconds(tmp_path):
     assert "0.10.2" in run.start_info["versions"]
 
 
-def test_an_evaluation_has_the_time_of_the_row_before_it(tmp_path):
+def test_evaluation_has_the_time_of_the_previous_row(tmp_path):
     run = read_run(made_run(tmp_path / "r"))
     evaluations = run.series["eval/return_mean"]
     np.testing.assert_allclose(evaluations.seconds, evaluations.step / SPEED)
 
 
-def test_a_null_is_no_value(tmp_path):
+def test_null_is_not_a_value(tmp_path):
     run = read_run(made_run(tmp_path / "r"))
     assert len(run.series["rollout/return_mean"].value) == len(run.series["train/approx_kl"].value) - 1
 
 
-def test_the_seconds_of_a_resumed_run_go_on(tmp_path):
+def test_seconds_of_a_resumed_run_continue(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=20)
     # The second session's clock begins at zero; its first row has run for longer than the whole first session.
     rows = made_rows(2, 100, 0) + [
@@ -53,7 +53,7 @@ def _row_seconds(run_dir):
     return _seconds(read_rows(run_dir / "metrics.jsonl"))
 
 
-def test_the_row_of_a_seed_that_failed_within_a_call_is_no_new_session(tmp_path):
+def test_row_of_a_failed_vmapped_seed_starts_no_new_session(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=20)
     rows = made_rows(4, 100, 0)
     # The others of its program have gone on: their steps stand in its speed.
@@ -77,7 +77,7 @@ def test_a_run_whose_last_evaluation_is_missing_is_interrupted(tmp_path):
     assert read_run(without).status == "finished"
 
 
-def test_a_run_that_trains_just_now_is_running_and_one_that_was_killed_is_not(tmp_path):
+def test_locked_run_is_running_and_killed_run_is_interrupted(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=20)
     write_rows(run_dir, made_rows(12, 100, 0))
     with RunLock(run_dir):
@@ -86,7 +86,7 @@ def test_a_run_that_trains_just_now_is_running_and_one_that_was_killed_is_not(tm
     assert read_run(run_dir).status == "interrupted"
 
 
-def test_a_failed_run_says_why(tmp_path):
+def test_failed_run_has_its_reason(tmp_path):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "failure.txt").write_text("NaN or infinity in the loss.\n")
     run = read_run(run_dir)
@@ -106,26 +106,26 @@ def test_a_seed_by_itself_keeps_the_name_of_its_group(tmp_path):
     assert read_runs([str(group / "seed-1")], tmp_path)[0].label == "g/seed-1"
 
 
-def test_a_seed_that_has_not_begun_is_shown_beside_the_others(tmp_path):
+def test_seed_that_has_not_started_is_read_with_the_others(tmp_path):
     group = made_group(tmp_path / "g", seeds=2)
     (group / "seed-1" / "metrics.jsonl").unlink()
     assert [run.status for run in read_runs([str(group)], tmp_path)] == ["finished", "not started"]
 
 
-def test_a_run_without_any_row_is_one_sentence(tmp_path):
+def test_run_without_any_row_raises_one_sentence(tmp_path):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_text("")
     with pytest.raises(CheckpointError, match=r"r has no metrics yet: wait for the first update"):
         read_runs([str(run_dir)], tmp_path)
 
 
-def test_a_checkpoint_of_a_run_is_no_report(tmp_path):
+def test_checkpoint_of_a_run_cannot_be_reported(tmp_path):
     made_run(tmp_path / "r")
     with pytest.raises(CheckpointError, match=r"'.*r@best': a report is about whole runs, not checkpoints: omit @"):
         read_runs([f"{tmp_path}/r@best"], tmp_path)
 
 
-def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path):
+def test_damaged_line_raises_and_incomplete_last_line_is_ignored(tmp_path):
     run_dir = made_run(tmp_path / "r")
     file = run_dir / "metrics.jsonl"
     whole = file.read_text()
@@ -139,7 +139,7 @@ def test_a_damaged_line_is_one_sentence_and_a_torn_last_one_is_left_out(tmp_path
 @pytest.mark.parametrize(
     "content", [b"garbage", b"\x00" * 50, b"[1, 2]\n", b'{"other": 1', b"[" * 10**5, b'{"step": 1000000000000000000000}\n' * 2]
 )
-def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, content):
+def test_file_of_other_content_is_damaged_and_not_empty(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"metrics.jsonl is damaged: line 1 is"):
@@ -147,13 +147,13 @@ def test_a_file_of_something_else_is_damaged_and_not_merely_empty(tmp_path, cont
 
 
 @pytest.mark.parametrize("content", [b"", b'{"st', b'{"step": 1024, "train/lo'])
-def test_a_first_row_that_is_just_being_written_is_none_yet(tmp_path, content):
+def test_incomplete_first_row_means_not_started(tmp_path, content):
     run_dir = made_run(tmp_path / "r")
     (run_dir / "metrics.jsonl").write_bytes(content)
     assert read_run(run_dir).status == "not started"
 
 
-def test_values_that_are_no_numbers_and_a_damaged_description_are_left_out(tmp_path):
+def test_non_numeric_values_and_damaged_system_info_are_ignored(tmp_path):
     run_dir = made_run(tmp_path / "r")
     with open(run_dir / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"step": 30 * BATCH, "train/loss": "high", "train/list": [1], "train/flag": True}) + "\n")

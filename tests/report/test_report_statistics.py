@@ -36,7 +36,7 @@ def test_weights_of_ranks_give_the_trimmed_mean_of_the_resample(runs):
         np.testing.assert_allclose(rank_weights(counts) @ x, iqm(np.repeat(x, counts)), atol=1e-12)
 
 
-def test_every_resample_of_four_runs_is_weighed_as_the_enumeration_says():
+def test_rank_weights_match_every_resample_of_four_runs():
     x = np.array([1.0, 2.0, 4.0, 9.0])
     for draw in itertools.product(range(4), repeat=4):
         counts = np.bincount(draw, minlength=4)
@@ -64,14 +64,14 @@ def test_scipy_draws_the_same_interval():
     np.testing.assert_allclose(ours, theirs, atol=0.1 * x.std())
 
 
-def test_one_run_far_out_does_not_move_the_middle_but_would_move_a_mean():
+def test_outlier_run_does_not_move_the_interquartile_mean():
     x = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     far = np.append(x[:-1], 1e6)
     assert interquartile_band(far[:, None]).middle[0] == interquartile_band(x[:, None]).middle[0] == 4.5
     assert far.mean() > 1e5
 
 
-def test_points_are_judged_by_the_runs_that_are_there():
+def test_points_use_only_the_runs_that_reach_them():
     nan = np.nan
     values = np.array([[1.0, 1.0, nan, nan], [3.0, nan, nan, 7.0], [5.0, 5.0, nan, nan]])
     band = interquartile_band(values)
@@ -96,7 +96,7 @@ def test_an_interval_narrows_with_the_number_of_runs():
     assert widths[0] > 1.5 * widths[1] > 2 * widths[2]
 
 
-def test_no_value_has_no_mean_and_a_single_one_no_interval():
+def test_no_values_have_no_mean_and_one_no_interval():
     assert interquartile_interval([]) == (None, None)
     assert interquartile_interval([np.nan]) == (None, None)
     assert interquartile_interval([3.0, np.nan]) == (3.0, None)
@@ -121,18 +121,18 @@ TASKS = [
 
 
 @pytest.mark.parametrize("tasks", [TASKS[:1], TASKS])
-def test_the_probability_of_improvement_is_the_one_written_out(tasks):
+def test_probability_of_improvement_equals_the_brute_force_result(tasks):
     probability, interval = probability_of_improvement(tasks)
     expected, limits = brute_improvement(tasks)
     assert probability == pytest.approx(expected)
     np.testing.assert_allclose(interval, limits, atol=0.06)
 
 
-def test_environments_thrown_together_would_give_another_probability():
+def test_pooling_the_environments_would_change_the_probability():
     assert brute_improvement(TASKS, stratified=False)[0] != pytest.approx(probability_of_improvement(TASKS)[0], abs=0.02)
 
 
-def test_improvement_counts_ties_by_half_and_turns_round():
+def test_improvement_counts_ties_half_and_is_antisymmetric():
     x, y = TASKS[0]
     assert probability_of_improvement([(x, x)])[0] == 0.5
     assert probability_of_improvement([(x, y)])[0] == pytest.approx(1 - probability_of_improvement([(y, x)])[0])

@@ -135,7 +135,7 @@ def sections(tmp_path, **groups):
     return sections_of(read_runs(paths, tmp_path), ["name"])
 
 
-def test_the_better_group_stands_first(tmp_path):
+def test_better_group_is_listed_first(tmp_path):
     [section] = sections(tmp_path, low=[50.0], high=[500.0])
     [pair] = tables.improvements(section)
     assert (pair.x, pair.y, pair.probability, pair.ci95) == ("high", "low", 1.0, [1.0, 1.0])
@@ -149,14 +149,14 @@ def test_groups_of_one_run_are_not_compared(tmp_path):
     assert tables.improvements(section) == []
 
 
-def test_few_groups_are_compared_each_with_each_and_many_with_the_best(tmp_path):
+def test_few_groups_are_compared_pairwise_and_many_with_the_best(tmp_path):
     [few] = sections(tmp_path / "few", **{f"g{i}": [100.0 + 50 * i] for i in range(4)})
     assert len(tables.improvements(few)) == 6
     [many] = sections(tmp_path / "many", **{f"g{i}": [100.0 + 50 * i] for i in range(7)})
     assert [pair.x for pair in tables.improvements(many)] == ["g6"] * 6
 
 
-def test_over_environments_the_probability_is_the_mean_of_theirs(tmp_path):
+def test_overall_probability_is_the_mean_over_environments(tmp_path):
     both = sections(tmp_path, a=[100.0, 500.0], b=[110.0, 50.0])
     [pair] = tables.overall_improvements(both)
     single = {}

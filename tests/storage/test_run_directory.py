@@ -104,12 +104,12 @@ def test_kill_during_creation_leaves_no_run(tmp_path):
     assert run_directory.create(tmp_path, "E", "a", fill) == tmp_path / "E" / "a"
 
 
-def test_an_empty_folder_of_that_name_is_taken(tmp_path):
+def test_existing_empty_folder_is_used(tmp_path):
     (tmp_path / "E" / "a").mkdir(parents=True)
     assert (run_directory.create(tmp_path, "E", "a", fill) / "config.yaml").exists()
 
 
-def test_a_disk_that_is_full_leaves_no_part_of_a_run(tmp_path):
+def test_full_disk_leaves_no_partial_run(tmp_path):
     def full(folder):
         fill(folder)
         raise OSError(28, "No space left on device")
@@ -145,14 +145,14 @@ def test_path_is_resolved_without_runs_dir(runs, monkeypatch):
     assert run_directory.resolve(f"{absolute}/@12", Path("nowhere")) == (Path(absolute), 12)
 
 
-def test_an_at_sign_inside_a_path_is_no_suffix(runs):
+def test_at_sign_inside_a_path_is_not_a_suffix(runs):
     odd = runs / "Pong" / "me@home"
     (runs / "Pong" / "baseline").rename(odd)
     assert run_directory.resolve(str(odd), runs) == (odd, "last")
     assert run_directory.resolve(f"{odd}@best", runs) == (odd, "best")
 
 
-def test_last_goes_by_the_start_and_not_by_the_last_change(runs):
+def test_last_run_is_the_most_recently_started_one(runs):
     os.utime(runs / "Pong" / "baseline" / "config.yaml", (2e9, 2e9))
     for member in run_directory.seed_run_dirs(runs / "Pong" / "many"):
         (member / "config.yaml").unlink()
@@ -181,7 +181,7 @@ def test_other_folder_and_empty_name_raise(runs):
         run_directory.resolve("@best", runs)
 
 
-def test_last_without_any_run_is_refused(tmp_path):
+def test_last_without_any_run_raises(tmp_path):
     with pytest.raises(CheckpointError, match=f"There is no run in {tmp_path}"):
         run_directory.resolve("last", tmp_path)
 
@@ -191,7 +191,7 @@ def test_an_unknown_suffix_names_the_known_ones(runs):
         run_directory.resolve("wide@bset", runs)
 
 
-def test_members_of_a_group_are_sorted_by_seed(runs):
+def test_seed_runs_of_a_group_are_sorted_by_seed(runs):
     group = runs / "Pong" / "many"
     (group / "seed-report").mkdir()
     assert run_directory.is_group(group)

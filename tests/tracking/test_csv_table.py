@@ -42,7 +42,7 @@ def test_row_is_a_line_and_missing_number_is_empty(tmp_path):
     assert (tmp_path / "metrics.csv").read_text() == "step,a,b\n10,0.1,\n20,,2.0\n"
 
 
-def test_later_columns_come_last_and_are_empty_before(tmp_path):
+def test_later_columns_come_last_and_are_empty_in_earlier_rows(tmp_path):
     run = Run(tmp_path)
     run.write(10, a=1.0)
     run.write(20, a=2.0, c=3.0)
@@ -84,7 +84,7 @@ def test_a_new_run_begins_with_an_empty_table(tmp_path):
     assert (tmp_path / "metrics.csv").read_text() == "step\n"
 
 
-def test_file_that_cannot_be_written_warns_once_and_is_completed_later(tmp_path, monkeypatch):
+def test_unwritable_file_warns_once_and_is_completed_later(tmp_path, monkeypatch):
     run = Run(tmp_path)
     run.write(10, a=1.0)
 

@@ -50,7 +50,7 @@ def test_max_updates_replaces_the_second(monkeypatch):
     assert calls.num_updates(0, 100) == 7
 
 
-def test_pace_is_the_mean_but_the_next_call_follows_the_last(monkeypatch):
+def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):
     calls = timed(monkeypatch, 0.1)
     assert calls.seconds_per_update == 0
     calls.advance(0, 9)

@@ -347,7 +347,7 @@ def test_checkpoints_and_best_model_are_whole_runs(tmp_path):
     assert final_state(tmp_path / "all" / str(8 * BATCH)) == final_state(whole)
 
 
-def test_seeds_save_beside_each_other(tmp_path):
+def test_each_seed_saves_to_a_separate_folder(tmp_path):
     trained(tmp_path / "runs", BestModel(tmp_path / "best"), seeds=2)
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["seed-0", "seed-1"]
 

@@ -81,7 +81,7 @@ def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_error_while_the_disk_is_full_is_reported_and_saving_retried(tmp_path, monkeypatch, lasting):
+def test_error_on_a_full_disk_is_reported_and_saving_retried(tmp_path, monkeypatch, lasting):
     if lasting:
         monkeypatch.setattr(saver, "RETRY_SECONDS", 0.5)
     recorder = ReporterRecorder()

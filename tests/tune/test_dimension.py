@@ -32,7 +32,7 @@ def test_a_range_on_one_minus_is_logarithmic_near_one():
     assert drawn(d, distribution.low) == 0.999
 
 
-def test_zero_is_what_is_drawn_below_a_logarithmic_range():
+def test_draws_below_a_logarithmic_range_are_zero():
     d = dimension("ent_coef", {"low": 1e-4, "high": 1e-2, "log": True, "zero": True})
     distribution = d.distributions()["ent_coef"]
     share = math.log(1e-4 / distribution.low) / math.log(1e-2 / distribution.low)
@@ -57,7 +57,7 @@ def test_a_schedule_is_constant_linear_or_scaled_from_the_base():
     assert forms == {"constant": 5e-3, "linear": "linear(0.005, 0)", "base": "linear(0.005, 0.0005)"}
 
 
-def test_a_range_keeps_the_form_of_the_base_where_none_is_asked_for():
+def test_range_without_a_form_keeps_that_of_the_base():
     d = dimension("learning_rate", {"low": 1e-5, "high": 1e-2, "log": True})
     assert list(d.distributions()) == ["learning_rate"]
     assert drawn(d, 2e-3) == "linear(0.002, 0.0002)"
@@ -96,7 +96,7 @@ def test_drawn_numbers_have_four_digits_and_stay_in_their_range():
         ("learning_rate", {"low": 1e-5, "high": 1e-2}, ScheduleText("linear(1e-3, 1e-4)")),
     ],
 )
-def test_what_would_be_drawn_for_a_setting_gives_that_setting(name, given, value):
+def test_parameters_of_a_setting_reproduce_the_setting(name, given, value):
     d = dimension(name, given)
     parameters = d.parameters(value)
     assert coerce(LEAVES[name], d.value(parameters)) == value
@@ -114,19 +114,19 @@ def test_what_would_be_drawn_for_a_setting_gives_that_setting(name, given, value
         ("clip_eps", {"low": 0.1, "high": 0.3}, ScheduleText("linear(0.2, 0)")),
     ],
 )
-def test_a_setting_outside_has_no_parameters_until_the_range_is_widened(name, given, value):
+def test_setting_outside_the_range_needs_a_widened_range(name, given, value):
     d = dimension(name, given)
     assert d.parameters(value) is None
     assert d.widened(value).parameters(value) is not None
 
 
-def test_widening_does_not_leave_the_scale():
+def test_widening_stays_within_the_scale():
     d = dimension("max_grad_norm", {"low": 0.1, "high": 1, "log": True})
     assert d.widened(5.0).high == 5.0
     assert dimension("gamma", {"low": 0.9, "high": 0.99, "one_minus": True}).widened(1.0).high == 0.99
 
 
-def test_numbers_in_a_list_are_drawn_by_rank_and_words_are_not():
+def test_listed_numbers_are_drawn_by_rank_and_words_directly():
     steps = dimension("num_steps", [512, 64, 128])
     assert steps.values == (64, 128, 512)
     (name, distribution) = next(iter(steps.distributions().items()))

@@ -55,7 +55,7 @@ def test_the_order_of_a_batch_does_not_change_its_survivors(pruner, earlier):
     assert all(a == b for a, b in itertools.pairwise(found))
 
 
-def test_halving_keeps_the_better_half_at_evaluations_1_2_and_4():
+def test_halving_keeps_the_better_half_at_powers_of_two():
     first, second, third = survivors("halving", SCORES, 3)
     assert first == sorted(SCORES)[-4:]
     assert second == sorted(SCORES)[-2:]

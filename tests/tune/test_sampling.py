@@ -46,7 +46,7 @@ def test_a_draw_depends_on_seed_number_and_trials_only(tmp_path, space):
     assert draw(others.ask(), space) != draws[0]
 
 
-def test_what_is_compiled_is_drawn_where_it_was_good_and_leaves_no_trial(tmp_path, space):
+def test_shared_part_is_drawn_near_good_trials_without_adding_any(tmp_path, space):
     study = filled(tmp_path / "a", space, 40, lambda p: float(p["num_steps.rank"] == 2) + p["normalize_reward"])
     names = {"num_steps.rank", "normalize_reward"}
     found = [shared_part(study, space, names, 100, n, at_random=False, fits=lambda s: True) for n in range(40, 60)]
@@ -58,7 +58,7 @@ def test_what_is_compiled_is_drawn_where_it_was_good_and_leaves_no_trial(tmp_pat
     assert [batch for batch in range(1, 13) if explores(batch)] == [1, 2, 3, 7, 11]
 
 
-def test_what_does_not_fit_is_drawn_anew(tmp_path, space):
+def test_invalid_draws_are_repeated(tmp_path, space):
     study = filled(tmp_path / "a", space, 12, rate)
     for number in range(12, 20):
         found = shared_part(
@@ -76,7 +76,7 @@ def test_a_batch_is_spread_and_not_one_trial_many_times(tmp_path, space):
     assert len(set(rates)) == 8
 
 
-def test_the_search_comes_nearer_than_chance(tmp_path, space):
+def test_search_comes_nearer_than_random_draws(tmp_path, space):
     study = filled(tmp_path / "a", space, 12, rate)
     for number in range(12, 48):
         study.sampler = make_sampler(100, number, {})

@@ -47,7 +47,7 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
         ({"gamma": {"low": 0.9, "high": 0.99, "schedule": ["linear"]}}, "gamma: only some settings may be schedules, and gamma is not one of them."),
     ],
 )  # fmt: skip
-def test_a_mistake_in_the_space_is_one_sentence(content, sentence):
+def test_mistake_in_the_space_raises_one_sentence(content, sentence):
     with pytest.raises(ConfigError) as error:
         read_space(content, BASE, "s.yaml", in_jax=True)
     assert sentence in str(error.value)
@@ -61,7 +61,7 @@ def test_a_schedule_that_begins_at_zero_cannot_be_scaled():
     read_space({"learning_rate": {"low": 1e-5, "high": 1e-2, "schedule": ["constant"]}}, warming, "s.yaml", in_jax=True)
 
 
-def test_a_setting_of_the_host_is_searched_there():
+def test_gymnasium_setting_is_searched_for_gymnasium_environments():
     assert read_space({"frame_stack": [1, 4]}, BASE, "s.yaml", in_jax=False).names == ("frame_stack",)
 
 
@@ -82,13 +82,13 @@ def test_the_base_lies_in_the_default_space(settings):
     assert again == base
 
 
-def test_the_default_space_of_every_kind_of_environment_is_one():
+def test_every_kind_of_environment_has_a_default_space():
     assert default_space(BASE, toys.RandomEnds()).names == tuple(DEFAULT)
     images = default_space(BASE, toys.AnySpaces(toys.IMAGE, toys.Discrete(2)))
     assert set(DEFAULT) - set(images.names) == {"normalize_observation"}
 
 
-def test_values_that_cannot_be_trained_are_left_out_of_the_default_space():
+def test_default_space_excludes_values_that_cannot_be_trained():
     base = override(
         BASE, {"num_envs": 1, "num_steps": 32, "memory": "gru", "sequence_length": 8, "num_minibatches": 1, "total_steps": 300}
     )
@@ -97,12 +97,12 @@ def test_values_that_cannot_be_trained_are_left_out_of_the_default_space():
     assert space["num_steps"].values == (32, 64, 128, 256)
 
 
-def test_nothing_that_is_searched_by_default_is_excluded_and_the_first_seven_are_traced():
+def test_default_settings_are_searchable_and_the_first_seven_traced():
     assert not set(DEFAULT) & set(NOT_SEARCHED)
     traced = vars(make_hyperparameters(BASE.ppo))
     assert [name in traced for name in DEFAULT] == [True] * 7 + [False] * 6
 
 
-def test_flags_leave_the_space():
+def test_settings_given_as_flags_are_not_searched():
     space = default_space(make_config("toys:RandomEnds"), toys.RandomEnds())
     assert space.without(["gamma", "num_envs"]).names == tuple(name for name in DEFAULT if name != "gamma")

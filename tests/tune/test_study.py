@@ -57,7 +57,7 @@ def test_the_base_is_trial_0_with_its_own_settings(whole):
     assert study._config(0, {}) == p.base
 
 
-def test_all_trials_are_trained_and_a_batch_shares_what_is_compiled(whole):
+def test_all_trials_train_and_batches_share_their_static_settings(whole):
     study, _ = whole
     trials = study.trials
     assert [t.number for t in trials] == list(range(7))
@@ -83,21 +83,21 @@ def test_the_final_round_is_on_other_seeds_for_the_best(whole):
     assert best_of(trials).final_score == max(t.final_score for t in trials if t.final)
 
 
-def test_a_base_that_may_be_the_best_is_in_the_final_round(tmp_path, monkeypatch):
+def test_possibly_best_base_enters_the_final_round(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6, finalists=2)).trials
     assert [t.number for t in trials if t.final] == [0, 1, 3]
 
 
-def test_the_search_finds_what_learns(whole):
+def test_search_finds_settings_that_learn(whole):
     study, _ = whole
     trials = study.trials
     assert best_of(trials).score > trials[0].score + 1
 
 
 @pytest.mark.parametrize("stop_at", [2, 7, 14, 22])
-def test_a_study_that_was_interrupted_goes_on_as_if_it_had_not_been(whole, tmp_path, stop_at):
+def test_resumed_study_equals_the_uninterrupted_one(whole, tmp_path, stop_at):
     study, p = whole
     broken = searched(tmp_path / "s", p, stop_at)
     states = [t.state for t in broken.trials]
@@ -106,7 +106,7 @@ def test_a_study_that_was_interrupted_goes_on_as_if_it_had_not_been(whole, tmp_p
     assert told(searched(tmp_path / "s", p)) == told(study)
 
 
-def test_one_that_was_killed_while_it_asked_goes_on_as_if_it_had_not_been(whole, tmp_path, monkeypatch):
+def test_study_killed_while_sampling_resumes_to_the_same_result(whole, tmp_path, monkeypatch):
     study, p = whole
     asked = Study._ask
 
@@ -134,7 +134,7 @@ def test_another_seed_of_the_study_draws_other_settings(whole, tmp_path):
     assert [t[2] for t in told(searched(tmp_path / "s", other))[1:]] != [t[2] for t in told(whole[0])[1:3]]
 
 
-def test_a_study_may_be_given_more_trials(tmp_path):
+def test_resumed_study_may_have_more_trials(tmp_path):
     p = plan(tmp_path, TRACED, trials=2)
     searched(tmp_path / "s", p)
     from dataclasses import replace
@@ -143,7 +143,7 @@ def test_a_study_may_be_given_more_trials(tmp_path):
     assert [t.state for t in more] == ["done"] * 5
 
 
-def test_a_base_outside_the_space_is_trial_0_all_the_same(tmp_path, monkeypatch):
+def test_base_outside_the_space_is_still_trial_0(tmp_path, monkeypatch):
     widths = []
 
     def scripted(configs, seeds, width, watch):
@@ -162,7 +162,7 @@ def test_a_base_outside_the_space_is_trial_0_all_the_same(tmp_path, monkeypatch)
     assert widths == [(1, 1), (3, 3)], "others may need another program"
 
 
-def test_a_trial_that_fails_is_told_and_the_study_goes_on(tmp_path):
+def test_failed_trial_is_reported_and_the_study_continues(tmp_path):
     p = plan(tmp_path, "learning_rate: [0, 1e38]\ngamma: [0.9, 0.99]\n", trials=6)
     trials = searched(tmp_path / "s", p).trials
     broken = [t for t in trials if t.settings["learning_rate"] == 1e38]
@@ -172,7 +172,7 @@ def test_a_trial_that_fails_is_told_and_the_study_goes_on(tmp_path):
     assert {t.state for t in trials if t not in broken} == {"done"}
 
 
-def test_memory_that_does_not_suffice_fails_the_batch_and_nothing_else(tmp_path, monkeypatch):
+def test_out_of_memory_fails_only_its_batch(tmp_path, monkeypatch):
     p = plan(tmp_path, TRACED, trials=6)
 
     class Trainer:
@@ -190,7 +190,7 @@ def test_memory_that_does_not_suffice_fails_the_batch_and_nothing_else(tmp_path,
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
 
 
-def test_another_error_is_not_swallowed(tmp_path, monkeypatch):
+def test_unexpected_error_is_raised(tmp_path, monkeypatch):
     class Trainer:
         def train(self, evaluations, select):
             raise RuntimeError("a bug")
@@ -215,7 +215,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
-def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch, pruner, pruned):
+def test_bad_trials_are_pruned_but_never_the_base(tmp_path, monkeypatch, pruner, pruned):
     monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=30, together=10, pruner=pruner, evaluations=4)).trials
@@ -226,7 +226,7 @@ def test_bad_trials_are_pruned_as_asked_and_the_base_never(tmp_path, monkeypatch
     assert best_of(trials).score == 0
 
 
-def test_time_that_is_up_ends_the_search_and_keeps_the_final_round_time(tmp_path, monkeypatch):
+def test_search_deadline_reserves_time_for_the_final_round(tmp_path, monkeypatch):
     """A final round of the base and two others, and the winner's test, take 40 seconds of the scripted trainer."""
     monkeypatch.setattr(module, "Batch", Scripted)
     monkeypatch.setattr(Scripted, "order", -1)
@@ -254,7 +254,7 @@ class Warned(Reporter):
         self.found.append(message)
 
 
-def test_a_final_round_that_was_not_run_is_told(tmp_path, monkeypatch):
+def test_skipped_final_round_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "Batch", Scripted)
 
     def said(name, seconds, **search):
@@ -274,7 +274,7 @@ def test_a_final_round_that_was_not_run_is_told(tmp_path, monkeypatch):
     assert sentence.endswith(f". Go on with: proximo tune --resume {tmp_path}/s")
 
 
-def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_path, monkeypatch):
+def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, monkeypatch):
     shares = []
 
     class Slow(Scripted):
@@ -298,7 +298,7 @@ def test_a_batch_that_cannot_end_in_time_is_not_trained_to_the_bitter_end(tmp_pa
     assert [(t.state, t.reason) for t in trials[3:]] == [("pruned", "time was up")] * 3
 
 
-def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeypatch):
+def test_final_round_continues_after_the_search_deadline(tmp_path, monkeypatch):
     class Telling(Scripted):
         full_seconds = 10.0
 
@@ -317,7 +317,7 @@ def test_the_final_round_is_not_ended_by_the_end_of_the_search(tmp_path, monkeyp
     assert [t.number for t in trials if t.final] == [0, 1, 2], "on other seeds the two are no better than the base"
 
 
-def test_what_shapes_the_program_is_found_by_its_key(tmp_path):
+def test_settings_that_shape_the_program_are_found_by_key(tmp_path):
     assert shaping(plan(tmp_path, WIDE)) == {"target_kl"}
 
 
@@ -330,7 +330,7 @@ def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch
     assert {t.state for t in trials} == {"done"}
 
 
-def test_trials_that_train_one_by_one_are_drawn_whole_so_that_they_fit(tmp_path, monkeypatch):
+def test_serial_trials_are_drawn_whole_and_always_valid(tmp_path, monkeypatch):
     """Where a batch shares what is compiled, a number that does not fit beside it fails its trial alone."""
     monkeypatch.setattr(module, "Batch", Scripted)
     space = "optimizer: [adam, adamw]\nweight_decay: [0, 0.01]\n" + TRACED

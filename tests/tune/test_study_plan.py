@@ -24,7 +24,7 @@ SPACE = "gamma: [0.9, 0.99]\n"
         ({"pruner": "medium"}, "pruner = 'medium': expected one of median, halving, none (did you mean 'median'?)."),
     ],
 )
-def test_a_wrong_number_is_one_sentence(tmp_path, changes, sentence):
+def test_invalid_number_raises_one_sentence(tmp_path, changes, sentence):
     with pytest.raises(ConfigError) as error:
         plan(tmp_path, SPACE, **changes)
     assert str(error.value) == sentence
@@ -42,7 +42,7 @@ def test_a_wrong_number_is_one_sentence(tmp_path, changes, sentence):
         ("weight_decay: [0.1]", {}, (), "can be trained; the last one: weight_decay = 0.1 needs optimizer = adamw"),
     ],
 )
-def test_a_plan_at_odds_is_one_sentence_before_anything_runs(tmp_path, space, settings, fixed, sentence):
+def test_contradictory_plan_raises_one_sentence_before_anything_runs(tmp_path, space, settings, fixed, sentence):
     path = tmp_path / "s.yaml"
     path.write_text(space)
     with pytest.raises(ConfigError) as error:
@@ -55,7 +55,7 @@ def test_a_missing_space_file_is_named_with_its_flag(tmp_path):
         make_plan(config(), (), tmp_path / "none.yaml")
 
 
-def test_seeds_begin_at_100_unless_one_is_asked_for(tmp_path):
+def test_seeds_begin_at_100_unless_one_is_given(tmp_path):
     (tmp_path / "s.yaml").write_text(SPACE)
     base = override(config(), {"seed": 3, "seeds": 10})
     p = make_plan(base, (), tmp_path / "s.yaml", seeds=2, together=4)
@@ -64,7 +64,7 @@ def test_seeds_begin_at_100_unless_one_is_asked_for(tmp_path):
     assert make_plan(base, {"seed": "3"}, tmp_path / "s.yaml").trial_seeds == [3, 4]
 
 
-def test_trials_go_together_in_jax_and_one_by_one_on_the_host(tmp_path):
+def test_trials_train_together_in_jax_and_serially_on_gymnasium(tmp_path):
     assert plan(tmp_path, SPACE, together=None).together == 8
     host = override(config(), {"id": "gym_toys:Countdown"})
     assert plan(tmp_path, SPACE, host, together=None).together == 1
@@ -78,7 +78,7 @@ def stored(tune_dir, tmp_path, *names):
     return tune_dir
 
 
-def test_a_study_is_found_by_path_by_name_and_as_the_last_one(tmp_path):
+def test_study_is_found_by_path_name_and_last(tmp_path):
     tune_dir = stored(tmp_path / "tune", tmp_path, "a/one", "b/two", "b/one")
     for text in (str(tune_dir / "b" / "two"), "two", "b/two"):
         assert find_study(text, tune_dir) == tune_dir / "b" / "two"
@@ -93,7 +93,7 @@ def test_a_study_is_found_by_path_by_name_and_as_the_last_one(tmp_path):
         ("", "No study ''"),
     ],
 )
-def test_a_study_that_is_none_is_one_sentence(tmp_path, text, sentence):
+def test_unknown_study_raises_one_sentence(tmp_path, text, sentence):
     tune_dir = stored(tmp_path / "tune", tmp_path, "a/one", "b/two", "b/one")
     with pytest.raises(CheckpointError) as error:
         find_study(text, tune_dir)
@@ -101,7 +101,7 @@ def test_a_study_that_is_none_is_one_sentence(tmp_path, text, sentence):
     assert "\n" not in str(error.value)
 
 
-def test_no_study_at_all_is_said(tmp_path):
+def test_missing_studies_are_reported(tmp_path):
     with pytest.raises(CheckpointError, match=r"There is no study in .*: start one with `proximo tune ENV`"):
         find_study("last", tmp_path)
 
@@ -116,7 +116,7 @@ def test_no_study_at_all_is_said(tmp_path):
         (lambda c: c | {"search": {"trails": 3}}, "is damaged, or was edited: "),
     ],
 )
-def test_a_damaged_plan_is_one_sentence(tmp_path, edit, sentence):
+def test_damaged_plan_raises_one_sentence(tmp_path, edit, sentence):
     plan(tmp_path, SPACE).write(tmp_path)
     content = yaml.safe_load((tmp_path / PLAN).read_text())
     (tmp_path / PLAN).write_text(yaml.safe_dump(edit(content)))

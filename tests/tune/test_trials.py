@@ -68,7 +68,7 @@ def test_a_trial_among_others_equals_the_same_settings_trained_alone():
         assert difference(parts[0], other) > 1e-4, "the comparison sees another trial's settings"
 
 
-def test_a_trial_of_several_seeds_is_one_with_each_of_them(together):
+def test_trial_of_several_seeds_trains_each_of_them(together):
     """As in a final round; of the places that are left over nothing is told."""
     batch = Batch([config(**DIFFERENT[2])], [100, 101, 102], 1, Watching())
     (number, now), last = trained(batch)
@@ -86,7 +86,7 @@ def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together)
     assert compiled == []
 
 
-def test_a_trial_that_nan_ends_ends_alone():
+def test_trial_stopped_by_nan_stops_alone():
     batch = Batch([config(learning_rate=1e-3), config(learning_rate=1e38)], [100], 3, Watching())
     seen = trained(batch)
     assert "NaN or infinity in the" in seen[0][1][1].failure
@@ -96,7 +96,7 @@ def test_a_trial_that_nan_ends_ends_alone():
     assert seen[-1][1][0].final
 
 
-def test_pruned_trials_are_judged_no_more_and_the_others_are_as_without():
+def test_pruned_trials_are_not_evaluated_and_others_stay_equal():
     configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
     whole = trained(Batch(configs, [100], 3, Watching()), 4)
     pruned = trained(Batch(configs, [100], 3, Watching()), 4, prune=lambda number, now: {0} if number == 2 else {})
@@ -104,7 +104,7 @@ def test_pruned_trials_are_judged_no_more_and_the_others_are_as_without():
     assert pruned[-1][1][2] == whole[-1][1][2]
 
 
-def test_places_of_pruned_trials_are_given_up_only_where_that_pays(monkeypatch):
+def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
     configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
 
     def train():
@@ -127,12 +127,12 @@ def test_evaluations_are_spaced_evenly_and_the_last_is_the_end():
     assert boundaries(override(config(), {"total_steps": 128}), 4) == [(4, 1)]
 
 
-def test_trials_are_judged_on_episodes_that_nothing_else_is_judged_on():
+def test_trials_are_evaluated_on_separate_episodes():
     keys = [jax.random.fold_in(jax.random.key(100), s) for s in (SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM)]
     assert len({tuple(np.asarray(jax.random.key_data(k))) for k in keys}) == 3
 
 
-def test_gymnasium_trial_trains_seed_after_seed_and_is_pruned_within_one():
+def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():
     settings = {"num_envs": 2, "num_steps": 8, "num_minibatches": 1, "total_steps": 64, "eval_episodes": 2, "num_workers": 0}
     gymnasium = override(config(), {"id": "gym_toys:Countdown", **settings})
     seen = trained(Batch([gymnasium], [100, 101], 1, Watching()))
@@ -146,6 +146,6 @@ def test_gymnasium_trial_trains_seed_after_seed_and_is_pruned_within_one():
     assert len(trained(Batch([gymnasium], [100, 101], 1, Watching()), prune=lambda number, now: {0})) == 1
 
 
-def test_returns_that_are_no_numbers_are_a_failure():
+def test_nonfinite_returns_are_a_failure():
     assert TrialResult.of([1.0, float("nan")], True).failure == "an evaluation gave NaN or infinity"
     assert TrialResult.of([1.0, 3.0], True).score == 2.0

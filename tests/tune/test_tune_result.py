@@ -39,7 +39,7 @@ def trials():
     ]
 
 
-def test_the_winner_is_that_of_the_final_round():
+def test_winner_is_the_best_of_the_final_round():
     t = trials()
     assert best_of(t).number == 1
     without = [Record(**{**vars(x), "final": None}) for x in t]
@@ -50,7 +50,7 @@ def test_the_winner_is_that_of_the_final_round():
     assert finalists(t, 0) == []
 
 
-def test_the_base_is_in_the_final_round_unless_its_best_seed_is_below_the_best_of_it():
+def test_base_enters_the_final_round_unless_clearly_worse():
     """Its seeds have 2 and 4; trial 4 had 5.5, and has 4.1 in the final round."""
     t = trials()
     assert [x.number for x in finalists(t, 1)] == [4]
@@ -149,7 +149,7 @@ def test_the_preset_gives_back_the_settings_of_the_trial_exactly(tmp_path, env):
     assert read != override(expected, {"gamma": 0.9, "seed": 0})
 
 
-def test_the_preset_says_where_it_comes_from(tmp_path):
+def test_preset_contains_its_provenance(tmp_path):
     p = plan(tmp_path, SPACE, seeds=2)
     write_tables(tmp_path, p, trials())
     found = yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]
@@ -170,7 +170,7 @@ def test_the_table_has_a_row_for_every_trial(tmp_path):
     assert (rows[3]["score"], rows[3]["reason"]) == ("", "NaN or infinity in the loss (seed 100)")
 
 
-def test_without_a_trial_that_ended_there_is_no_preset(tmp_path):
+def test_study_without_a_finished_trial_has_no_preset(tmp_path):
     write_tables(tmp_path, plan(tmp_path, SPACE), trials()[2:4])
     assert not (tmp_path / "preset.yaml").exists()
     assert summary(tmp_path, plan(tmp_path, SPACE), trials()[2:4])["best"] is None
@@ -182,7 +182,7 @@ def test_the_summary_is_strict_json(tmp_path):
     assert found["command"] == f"proximo train --config {tmp_path}/preset.yaml"
 
 
-def test_what_has_changed_from_the_base_comes_first(tmp_path):
+def test_settings_changed_from_the_base_come_first(tmp_path):
     p = plan(tmp_path, SPACE)
     assert {name: (before, after) for name, before, after in changes(p, trials()[1])} == {
         "learning_rate": ("0", "linear(0.001234, 0)"), "hidden_sizes": ("8", "16,16"), "gamma": ("0.99", "0.9876"),
@@ -201,7 +201,7 @@ def study_of(count, score):
     return study
 
 
-def test_importance_names_what_the_score_hangs_on():
+def test_importance_ranks_the_settings_that_determine_the_score():
     found = importance(study_of(60, lambda x: -abs(x["a"] - 0.3)))
     assert found["a"] > 4 * found["b"]
     assert importance(study_of(MIN_TRIALS - 1, lambda x: x["a"])) == {}
@@ -213,7 +213,7 @@ def ink(path):
     return float((np.asarray(Image.open(path).convert("L")) < 250).mean())
 
 
-def test_pictures_are_drawn_of_what_there_is(tmp_path):
+def test_pictures_are_drawn_of_the_available_trials(tmp_path):
     empty = study_of(2, lambda x: x["a"])
     assert [p.name for p in draw_pictures(tmp_path, empty, trials()[:1], "one")] == ["history.png"]
     few = ink(tmp_path / "history.png")

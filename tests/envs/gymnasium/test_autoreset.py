@@ -92,7 +92,7 @@ def test_only_next_step_mode_has_padding_after_ends(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_seam_between_two_rollouts_loses_nothing(mode):
+def test_boundary_between_two_rollouts_loses_no_step(mode):
     whole = rollout(vectorized(still_walk, mode, num_steps=60), np.zeros((60, 3), np.int64))
     vector_env = vectorized(still_walk, mode, num_steps=4)
     pieces = [lanes(rollout(vector_env, np.zeros((4, 3), np.int64), reset=k == 0)) for k in range(15)]
@@ -101,7 +101,7 @@ def test_the_seam_between_two_rollouts_loses_nothing(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_lost_lives_are_told_in_every_mode(mode):
+def test_lost_lives_are_reported_in_every_mode(mode):
     buffer = rollout(vectorized(gym_toys.Lives, mode, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
     extra = 1 if mode == "NextStep" else 0  # the padding after the end of the game
     np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
@@ -256,13 +256,13 @@ def test_partial_reset_leaves_other_environments_unchanged(reference):
 
 
 @pytest.mark.parametrize("what", ["reward nan", "nan"])
-def test_values_of_a_vectorized_environment_are_held_too(what):
+def test_values_of_vectorized_environments_are_checked(what):
     vector_env = vectorized(functools.partial(gym_toys.Misbehaving, what), "SameStep", num_envs=2, num_steps=10)
     with pytest.raises(EnvError, match=r"toy.step of environment 0 \(seed \d+, 6 steps\) returned"):
         rollout(vector_env, np.zeros((10, 2), np.int64))
 
 
-def test_an_unknown_mode_is_an_error_that_names_it():
+def test_unknown_mode_raises_with_its_name():
     odd = types.SimpleNamespace(metadata={"autoreset_mode": "sometimes"})
     with pytest.raises(
         EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"

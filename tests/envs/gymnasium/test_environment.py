@@ -120,7 +120,7 @@ def test_random_actions_are_those_that_a_mask_allows(space, mask, allowed):
     assert {tuple(a.tolist()) if a.ndim else int(a) for a in drawn} == allowed
 
 
-def test_options_that_cannot_be_served_are_a_sentence():
+def test_overlap_with_one_environment_raises():
     env = from_factory(functools.partial(gym_toys.Countdown, 3), "toy", Preprocessing())
     with pytest.raises(ConfigError, match="overlap = true needs at least 2 environments, num_envs is 1"):
         env.open(1, 4, VectorOptions(num_groups=2))

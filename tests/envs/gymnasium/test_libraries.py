@@ -48,7 +48,7 @@ def test_a_vector_environment_with_other_spaces_is_not_used():
     assert env.make_vector is None
 
 
-def test_an_id_without_one_is_vectorized_by_us():
+def test_id_without_a_vector_entry_point_is_vectorized_by_proximo():
     buffer, vector_env = played(make_env("Pendulum-v1"), options=VectorOptions(num_workers=0))
     assert isinstance(vector_env, SerialVectorEnvironment)
     assert (buffer.reward < 0).all()
@@ -72,7 +72,7 @@ def test_workers_make_ids_that_only_this_process_registered():
         del gym.registry["Toy-v7"]
 
 
-def test_the_module_before_an_id_is_imported_first():
+def test_module_prefix_of_an_id_is_imported_first():
     assert isinstance(make_env("gymnasium.envs:CartPole-v1"), GymnasiumEnvironment)
     with pytest.raises(EnvError, match="Unknown environment 'no_such_module:CartPole-v1'"):
         make_env("no_such_module:CartPole-v1")
@@ -104,7 +104,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, env_id, library,
         make_env(env_id)
 
 
-def test_an_atari_game_by_ales_own_vector_environment():
+def test_atari_game_uses_the_vector_environment_of_ale():
     pytest.importorskip("ale_py")
     env = make_env("ale:breakout", {"noop_max": 0})
     assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
@@ -129,7 +129,7 @@ def test_an_invalid_action_for_native_code_raises():
     vector_env.close()
 
 
-def test_envpool_steps_its_own_environments():
+def test_envpool_steps_its_environments_natively():
     pytest.importorskip("envpool")
     env = make_env("envpool:CartPole-v1")
     one, vector_env = played(env, num_envs=4, num_steps=60, seed=1)

@@ -21,7 +21,7 @@ def contents(levels, resets=300):
     return seen
 
 
-def test_levels_are_parted_by_what_is_in_them():
+def test_train_and_held_out_levels_have_different_contents():
     everything, train, held_out = contents("all"), contents("train"), contents("held_out")
     assert len(everything) == 24
     assert len(held_out) == 4
@@ -145,12 +145,12 @@ def test_reaching_an_object_terminates_with_either_limit(ends):
         ({"limit_ends": "no"}, "bool"),
     ],
 )
-def test_settings_are_held(settings, message):
+def test_invalid_settings_raise(settings, message):
     with pytest.raises(ConfigError, match=message):
         make_env("minigrid:MemoryS9", settings)
 
 
-def test_a_task_that_is_none_is_told():
+def test_unknown_task_raises_with_the_nearest_name():
     with pytest.raises(EnvError, match="MemoryS9"):
         make_env("minigrid:MemoryS8")
 

@@ -39,7 +39,7 @@ def test_an_environment_draws_with_its_wrappers(env_id):
     assert any((frame != frames[0]).any() for frame in frames[1:])
 
 
-def test_an_environment_says_what_it_can_draw_for():
+def test_environment_reports_its_render_modes_and_frame_rate():
     env = make_env("CartPole-v1")
     assert {"human", "rgb_array"} <= set(env.render_modes)
     assert env.render_fps == 50
@@ -47,7 +47,7 @@ def test_an_environment_says_what_it_can_draw_for():
     assert make_env("gym_toys:Walk").render_modes == ()
 
 
-def test_what_is_trained_on_draws_nothing():
+def test_training_environments_have_no_render_mode():
     env = make_env("CartPole-v1").make()
     assert env.unwrapped.render_mode is None
     env.close()
@@ -62,7 +62,7 @@ def test_minigrid_draws_the_level_that_is_played():
     env.close()
 
 
-def test_memory_gym_draws_what_people_need(monkeypatch):
+def test_memory_gym_draws_changing_frames_of_336_pixels(monkeypatch):
     pytest.importorskip("memory_gym")
     env = make_env("memory-gym:MortarMayhem-Grid")
     frames = pictures(env.make(render_mode="rgb_array"), 30)

@@ -245,7 +245,7 @@ def test_a_killed_worker_is_restarted_within_a_second(vector_env_of, number):
     assert (buffer.reward[4:20] == 1).all()
 
 
-def test_that_no_process_can_be_started_is_told(vector_env_of, monkeypatch):
+def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
     vector_env = vector_env_of(gym_toys.Countdown, 2)
     vector_env.reset(0, 0)
 
@@ -504,7 +504,7 @@ class Placed(gym_toys.Countdown):
         return observation, float(len(self.place)), *rest
 
 
-def test_no_name_is_left_in_shared_memory(vector_env_of):
+def test_shared_memory_has_no_named_files(vector_env_of):
     before = set(os.listdir("/dev/shm"))
     vector_env = vector_env_of(gym_toys.Walk, 2)
     rollout(vector_env, np.zeros((40, 4), np.int64))

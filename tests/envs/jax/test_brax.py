@@ -59,12 +59,12 @@ def test_the_limit_truncates_and_a_fall_terminates():
     assert not ends[first, 1]
 
 
-def test_it_is_trained():
+def test_brax_environment_trains():
     metrics = trained(pendulum(), num_steps=2 * LIMIT)
     assert metrics["rollout/length_mean"].max() == LIMIT
 
 
-def test_what_brax_has_not_is_said():
+def test_unsupported_brax_environment_or_parameter_raises():
     with pytest.raises(
         EnvError, match=r"brax has no environment 'antt' \(did you mean 'ant'\?\); `proximo envs brax` lists them"
     ):

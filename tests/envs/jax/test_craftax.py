@@ -56,12 +56,12 @@ def test_spaces_are_those_of_craftax():
     assert classic().action_space == Discrete(env.action_space(env.default_params).n)
 
 
-def test_it_is_trained():
+def test_craftax_environment_trains():
     metrics = trained(classic(), num_steps=2 * LIMIT, num_minibatches=1)
     assert (metrics["rollout/length_mean"] == LIMIT).all()
 
 
-def test_what_craftax_has_not_is_said():
+def test_unknown_craftax_environment_or_parameter_raises():
     with pytest.raises(EnvError, match=r"craftax has no environment 'Craftax-Symbolic' \(did you mean 'Craftax-Symbolic-v1'\?\)"):
         make_env("craftax:Craftax-Symbolic")
     with pytest.raises(ConfigError, match=r"has no parameter 'max_steps' \(did you mean 'max_timesteps'\?\)"):

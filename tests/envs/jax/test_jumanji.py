@@ -86,7 +86,7 @@ def test_a_failure_terminates_even_at_the_limit():
     assert crash(time_limit=length - 1) == (length - 1, False, True)
 
 
-def test_masks_stand_where_the_policy_looks_for_them():
+def test_action_masks_are_where_the_policy_expects_them():
     snake, tetris, cleaner = (make_env(f"jumanji:{name}") for name in ("Snake-v1", "Tetris-v0", "Cleaner-v0"))
     assert (snake.action_space, tetris.action_space) == (Discrete(4), Discrete(40))
     assert cleaner.action_space == MultiDiscrete((4, 4, 4))
@@ -103,19 +103,19 @@ def test_a_joint_mask_allows_what_jumanji_allows():
     assert 0 < np.asarray(after[3]).sum() < 40
 
 
-def test_a_count_of_steps_is_not_a_category():
+def test_step_count_is_a_box_and_not_discrete():
     space = dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"]
     assert space == Box((), 0, 7, "int32")
 
 
 @pytest.mark.parametrize("name", ["Snake-v1", "Cleaner-v0"])
-def test_it_is_trained(name):
+def test_jumanji_environment_trains(name):
     metrics = trained(make_env(f"jumanji:{name}", {"time_limit": 6}), num_steps=12, num_minibatches=1)
     assert 1 <= metrics["rollout/length_mean"].max() <= 6
     assert metrics["rollout/episodes"].sum() > 0
 
 
-def test_what_is_not_served_is_said():
+def test_unsupported_jumanji_environment_or_parameter_raises():
     with pytest.raises(EnvError, match=r"jumanji has no environment 'Snake-v2' \(did you mean 'Snake-v1'\?\)"):
         make_env("jumanji:Snake-v2")
     for name in jumanji.UNSUPPORTED:

@@ -74,13 +74,13 @@ def test_the_state_has_no_picture_of_the_empty_level():
     np.testing.assert_array_equal(picture, expected)
 
 
-def test_it_is_trained():
+def test_navix_environment_trains():
     metrics = trained(room(), num_steps=2 * LIMIT, num_minibatches=1)
     assert metrics["rollout/length_mean"].max() == LIMIT
     assert metrics["rollout/success_rate"].max() <= 1
 
 
-def test_what_navix_has_not_is_said():
+def test_unknown_navix_environment_or_parameter_raises():
     with pytest.raises(EnvError, match=r"navix has no environment 'Navix-Empty-5x5' \(did you mean 'Navix-Empty-5x5-v0'\?\)"):
         make_env("navix:Navix-Empty-5x5")
     with pytest.raises(ConfigError, match=r"navix:Navix-Empty-5x5-v0 has no parameter 'size'; it has max_steps, view"):

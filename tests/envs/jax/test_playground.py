@@ -58,12 +58,12 @@ def test_a_state_that_is_done_terminates():
     assert not bool(truncated)
 
 
-def test_it_is_trained():
+def test_playground_environment_trains():
     metrics = trained(cartpole(), num_steps=2 * LIMIT)
     assert (metrics["rollout/length_mean"] == LIMIT).all()
 
 
-def test_what_is_not_served_is_said():
+def test_unsupported_playground_environment_or_parameter_raises():
     with pytest.raises(EnvError, match=r"playground has no environment 'CartpolBalance' \(did you mean 'CartpoleBalance'\?\)"):
         make_env("playground:CartpolBalance")
     with pytest.raises(EnvError, match=r"playground:Go1JoystickFlatTerrain is made of models that MuJoCo Playground fetches"):
