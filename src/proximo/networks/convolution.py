@@ -79,7 +79,7 @@ def _by_platform(cpu: Callable[..., Any], default: Callable[..., Any], stride: i
 
 
 def _forward(x: Array, weight: Array, bias: Array, stride: int) -> tuple[Array, tuple[Array, Array, Array]]:
-    y = convolve(x, weight, bias, stride)
+    y: Any = convolve(x, weight, bias, stride)
     return y, (x, weight, y)
 
 

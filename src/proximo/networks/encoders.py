@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -169,7 +170,7 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
 
 def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     if isinstance(space, Dict | Tuple):
-        parts = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
+        parts: dict[Any, Space] = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
         # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.

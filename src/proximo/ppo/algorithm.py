@@ -44,7 +44,16 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     parameters, policy_of = flatten_policy(state.policy)
     start = (parameters, state.optimizer, jnp.array(True))
     epochs = jax.random.split(shuffle_key, static.num_epochs)
-    (parameters, optimizer, _), steps = jax.lax.scan(partial(learn_epoch, state, rollout, batch, policy_of), start, epochs)
+
+    def learn_epoch(carry: Carry, key: Key[Array, ""]) -> tuple[Carry, Metrics]:
+        """One pass over the rollout, in minibatches of random sequences."""
+        current = batch
+        if static.refresh_memory or static.recompute_advantage:
+            current = prepare_batch(state, rollout, policy_of(carry[0]))
+        minibatches = shuffled(key, batch.valid.shape[1], static.num_minibatches)
+        return jax.lax.scan(partial(gradient_step, state, current, policy_of), carry, minibatches)
+
+    (parameters, optimizer, _), steps = jax.lax.scan(learn_epoch, start, epochs)
 
     learned = LearnerState(
         policy=observe(policy_of(parameters), rollout),
@@ -57,22 +66,6 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         static=static,
     )
     return learned, summarize(state, batch, steps)
-
-
-def learn_epoch(
-    state: LearnerState,
-    rollout: Rollout,
-    batch: Batch,
-    policy_of: Callable[[Parameters], ActorCritic],
-    carry: Carry,
-    key: Key[Array, ""],
-) -> tuple[Carry, Metrics]:
-    """One pass over the rollout, in minibatches of random sequences."""
-    static = state.static
-    if static.refresh_memory or static.recompute_advantage:
-        batch = prepare_batch(state, rollout, policy_of(carry[0]))
-    minibatches = shuffled(key, batch.valid.shape[1], static.num_minibatches)
-    return jax.lax.scan(partial(gradient_step, state, batch, policy_of), carry, minibatches)
 
 
 def gradient_step(
