@@ -15,7 +15,7 @@ from proximo.config import Config, custom_settings
 from proximo.networks import ActorCritic, make_policy
 from proximo.networks.custom.conformance import check_alike, check_conformance, needs_conformance_check
 from proximo.ppo import memory_diagnostics
-from proximo.ppo.algorithm import loss
+from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.rollout_processing import health
 from proximo.spaces import from_any, zeros
