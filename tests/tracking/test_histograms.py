@@ -15,7 +15,7 @@ from proximo.cli import main
 from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
 from proximo.tracking.sinks import TensorBoard, read_rows
-from proximo.training import inspection
+from proximo.training import loop
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
@@ -164,7 +164,7 @@ def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
         if not asked:
             asked.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(inspection.GRACE_SECONDS + 1)
+            time.sleep(loop.HISTOGRAM_GRACE_SECONDS + 1)
         return real(self, state)
 
     monkeypatch.setattr(JaxBackend, "inspect_before", slow)

@@ -1,6 +1,7 @@
 """Clips of a training: they show the policy of their step, and never disturb the training."""
 
 import struct
+from types import SimpleNamespace
 
 import imageio_ffmpeg
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from commands import copied, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.rendering.frames import VideoError
+from proximo.tracking.sinks import Sink
 from proximo.training import clips
 
 import gym_toys
@@ -142,19 +144,17 @@ def test_missing_encoder_is_one_warning(tmp_path, capsys, monkeypatch):
 
 
 def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):
-    class SeedRun:
-        run_dir = tmp_path
-
+    class Written(Sink):
         def write_clip(self, step, gif, size):
-            self.written = step, gif(), size
+            self.clip = step, gif(), size
 
-    seed_run = SeedRun()
-    clip = clips._Clip(seed_run, 7, 30.0)
+    sink = Written()
+    clip = clips._Clip(SimpleNamespace(run_dir=tmp_path, sinks=sink), 7, 30.0)
     for k in range(230):
         clip.add(np.full((200, 400, 3), k, np.uint8))
     clip.finish()
     assert frames(tmp_path / "videos" / "7.mp4") == 230
-    step, gif, size = seed_run.written
+    step, gif, size = sink.clip
     (tmp_path / "a.gif").write_bytes(gif)
     image = Image.open(tmp_path / "a.gif")
     assert (step, size, image.size) == (7, (100, 200), (200, 100))

@@ -1,4 +1,4 @@
-"""Faults of the disk and the run folder during a training: progress is saved, and the error names the reason."""
+"""Faults of the disk, the run folder and the numbers during a training: progress is saved, and the error names the reason."""
 
 import contextlib
 import os
@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import proximo
@@ -19,6 +20,7 @@ from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.sinks import read_rows
 from proximo.training import saver
+from proximo.training.faults import first_fault
 
 SETTINGS = {**SMALL, "tensorboard": "true", "track": "csv"}
 TOTAL = SMALL["total_steps"]
@@ -205,5 +207,14 @@ def test_unwritable_folders_give_one_error_and_one_warning(tmp_path):
     assert re.search(
         r"^proximo: Cannot create .*/r \(Permission denied\): choose another --runs-dir\.$", ended.stderr, re.MULTILINE
     )
-    assert ended.stderr.count("Warning") == 1, ended.stderr
-    assert f"cannot be kept in {home}/.cache/proximo/xla" in ended.stderr
+    assert ended.stderr.count("warning") == 1, ended.stderr
+    assert f"Cannot store compiled programs in {home}/.cache/proximo/xla" in ended.stderr
+
+
+def test_first_fault_is_the_earliest_and_its_first_source():
+    metrics = {f"bad/{name}": np.zeros((2, 4)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
+    metrics["bad/loss"][1, 2:] = 1
+    metrics["bad/reward"][1, 3] = 1
+    metrics["bad/gradient"][1, 2] = 1
+    assert first_fault(metrics, 0) == (4, "")
+    assert first_fault(metrics, 1) == (2, "loss")

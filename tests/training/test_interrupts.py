@@ -172,7 +172,7 @@ def test_second_signal_ends_the_process_at_once(tmp_path):
     _, process = hanging(tmp_path)
     with process:
         process.send(signal.SIGINT)
-        process.read_until("stopping after the current update, which will be saved (press Ctrl-C again to stop at once)")
+        process.read_until("stopping after the current update")
         process.send(signal.SIGINT)
         started = time.monotonic()
         assert process.end().code == 130

@@ -13,8 +13,10 @@ from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best,
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
+from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.storage import checkpoint, retention, run_directory
+from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
 
 TOTAL = SMALL["total_steps"]
@@ -285,7 +287,7 @@ def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypa
         seen.append(run_dirs)
         raise ConfigError("enough")
 
-    monkeypatch.setattr(resuming, "checkpoints_to_resume", spy)
+    monkeypatch.setattr(resuming, "starts", spy)
     with pytest.raises(ConfigError, match="enough"):
         proximo.resume(run_dir)
     assert seen == [[run_dir]]
@@ -321,3 +323,18 @@ def test_checkpoint_of_a_newer_proximo_raises(whole, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="has the format version"):
         proximo.resume(run_dir)
     assert checkpoint.steps(run_dir / "checkpoints") == before
+
+
+def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):
+    run_dirs = [tmp_path / name for name in ("seed-0", "seed-1")]
+    for run_dir in run_dirs:
+        run_dir.mkdir()
+    checkpoint.save(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
+    starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter())
+    assert [(start.resumed_at, start.saved) for start in starts] == [(0, None)] * 2
+
+
+def test_arrays_of_a_checkpoint_are_not_kept_until_its_seed_starts(whole, tmp_path):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    (start,) = resuming.starts([run_dir], [Config()], "last", False, Reporter())
+    assert (start.step, start.saved.step, start.saved.files) == (TOTAL, TOTAL, {})

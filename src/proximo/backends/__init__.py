@@ -1,15 +1,14 @@
-"""What trains on environments: one protocol, with an implementation for JAX and one for Gymnasium environments."""
+"""What trains on environments: `Backend`, with a subclass for JAX and one for Gymnasium environments."""
 
 from __future__ import annotations
 
+from proximo.backends.backend import Backend, copy_of
 from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
-from proximo.backends.protocol import Backend
-from proximo.backends.states import copy_of, with_total_steps
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 
-__all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds", "with_total_steps"]
+__all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False) -> Backend:
@@ -18,7 +17,7 @@ def make_backend(config: Config, env: Environment, stacked: bool = False) -> Bac
     Args:
         config: the settings.
         env: the environment.
-        stacked: train several seeds together, if the environment allows it: ``backend.stacked`` has the answer.
+        stacked: whether to train several seeds together. Gymnasium environments ignore it (``backend.stacked`` is then false).
 
     Raises:
         EnvError: a JAX environment breaks its protocol.
@@ -27,5 +26,5 @@ def make_backend(config: Config, env: Environment, stacked: bool = False) -> Bac
 
 
 def stacks_seeds(config: Config, env: Environment) -> bool:
-    """Whether several seeds of these settings train together: ``seeds_mode`` says so, or leaves the choice to the environment."""
+    """Whether several seeds train together: ``seeds_mode`` is ``vmap``, or ``auto`` and ``env`` is a JAX environment."""
     return config.run.seeds_mode == "vmap" or (config.run.seeds_mode == "auto" and not isinstance(env, GymnasiumEnvironment))

@@ -3,7 +3,6 @@ axis."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,19 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends.states import copy_of
+from proximo.backends.backend import Backend, copy_of
 from proximo.collect import JaxCollector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
-from proximo.evaluation.episodes import Episodes
-from proximo.evaluation.evaluators import make_evaluator
-from proximo.jax_setup import return_freed_memory
-from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.rendering.jax_player import JaxPlayer
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, TrainState
@@ -51,53 +45,30 @@ class JaxPrograms:
         self.inspect_after = jax.jit(over_seeds(collector.inspect_after))
 
 
-class JaxBackend:
-    """Trains on a JAX environment (``Backend`` documents its methods). What it compiles is found again by later backends of this
-    process."""
+class JaxBackend(Backend):
+    """Trains on a JAX environment."""
 
     donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False):
-        self.config, self.env, self.stacked = config, env, stacked
-        self.collector = JaxCollector(config, env, seeds_axis=stacked)
-        self.capacity = config.updates_per_call
-        self.compile_seconds = 0.0
-        self.warn: Callable[[str], None] = lambda message: None
+        super().__init__(config, env, JaxCollector(config, env, seeds_axis=stacked), stacked)
         self._programs: JaxPrograms = reuse(program_key(config, env, stacked), lambda: JaxPrograms(config, env, stacked))
-        self._evaluator = make_evaluator(env, config, config.run.eval_episodes) if config.run.eval_episodes else None
-
-    def template(self) -> TrainState:
-        return jax.eval_shape(self.collector.init, jax.random.key(0))
 
     def start(self, seeds: list[int]) -> TrainState:
-        started = time.monotonic()
-        keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
-        state = self._programs.start(keys)
-        # The compiled function has the hyperparameters of the settings that it was compiled for.
-        hyperparameters = jax.tree.map(
-            lambda x, like: jnp.full(like.shape, x, like.dtype),
-            make_hyperparameters(self.config.ppo),
-            state.learner.hyperparameters,
-        )
-        state = jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, hyperparameters))
-        return_freed_memory()
-        self.compile_seconds += time.monotonic() - started
-        return state
-
-    def join(self, states: list[TrainState]) -> TrainState:
-        return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
-
-    def seed_state(self, state: TrainState, index: int) -> TrainState:
-        return jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        with self._compiling():
+            keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
+            state = self._programs.start(keys)
+            # The compiled function has the hyperparameters of the settings that it was compiled for.
+            ours, theirs = make_hyperparameters(self.config.ppo), state.learner.hyperparameters
+            ours = jax.tree.map(lambda x, like: jnp.full(like.shape, x, like.dtype), ours, theirs)
+            return jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, ours))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(state.learner, state.collector.key)
 
     def compile(self, state: TrainState) -> None:
-        started = time.monotonic()
-        self._programs.advance.program(state.healthy.size, state, jnp.int32(1))
-        return_freed_memory()
-        self.compile_seconds += time.monotonic() - started
+        with self._compiling():
+            self._programs.advance.program(state.healthy.size, state, jnp.int32(1))
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         state, metrics = self._programs.advance(state.healthy.size, state, jnp.int32(num_updates))
@@ -111,25 +82,4 @@ class JaxBackend:
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
         before, rollout, quantities = seen
         quantities = jax.device_get({**quantities, "ratios": self._programs.inspect_after(before, state, rollout)})
-        if not self.stacked:
-            return [histograms.of_rows(quantities)]
-        return [histograms.of_rows(jax.tree.map(lambda x, i=i: x[i], quantities)) for i in range(before.healthy.size)]
-
-    def evaluate(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
-        assert self._evaluator is not None, "eval_episodes = 0"
-        return self._evaluator(policy, seed, stream)
-
-    def player(self, seed: int, stream: int) -> JaxPlayer:
-        return JaxPlayer(self.env, self.config, seed, stream)
-
-    def is_computing(self) -> bool:
-        return True
-
-    def describe(self) -> str:
-        return ""
-
-    def fault(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        """Nothing has to end."""
+        return [histograms.of_rows(self.seed_state(quantities, i)) for i in range(before.healthy.size)]

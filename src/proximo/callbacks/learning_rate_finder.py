@@ -11,15 +11,9 @@ import numpy as np
 from proximo.errors import ConfigError
 from proximo.training.callbacks import Info
 
-COLUMNS = {
-    "clip_fraction": "train/clip_fraction",
-    "approx_kl": "train/approx_kl",
-    "return": "rollout/return_mean",
-    "loss": "train/loss",
-    "value_loss": "train/value_loss",
-    "explained_variance": "train/explained_variance",
-    "entropy": "train/entropy",
-}
+TRAIN_COLUMNS = ("clip_fraction", "approx_kl", "loss", "value_loss", "explained_variance", "entropy")
+COLUMNS = {"return": "rollout/return_mean", **{name: f"train/{name}" for name in TRAIN_COLUMNS}}
+"""The metric of each column."""
 MIN_UPDATES = 10
 MAX_CLIP_FRACTION = 0.5
 """From this clip fraction on, most transitions have no gradient."""
@@ -30,7 +24,7 @@ INK, ACCENT, FAINT = "#222222", "#1f6fb4", "#9db7cc"
 
 
 class LearningRateFinder:
-    """Suggests a learning rate by a range test (Smith 2017, arXiv:1506.01186), with PPO's own measures of how far an update moves the policy.
+    """Suggests a learning rate by a range test (Smith 2017, arXiv:1506.01186), with two measures of how far a PPO update moves the policy.
 
         finder = LearningRateFinder()
         proximo.train("gymnax:CartPole-v1", callbacks=[finder], **finder.settings)
@@ -107,21 +101,21 @@ class LearningRateFinder:
             ConfigError: fewer than ten updates were recorded, or no rate of the range exceeds a limit, or the first one does already.
         """
         found = [self._rate_at_limit(name) for name in self.limits]
+        limits = " or ".join(f"{limit:g}" for limit in self.limits.values())
         if not any(found):
             reached = " and ".join(f"the {name.replace('_', ' ')} {self._fit(name)[1][-1]:.2g}" for name in self.limits)
             raise ConfigError(
-                f"LearningRateFinder: at the last learning rate, {self.rows[-1]['learning_rate']:.2g}, {reached} did not exceed "
-                f"{self._limits()}: raise high."
+                f"LearningRateFinder: at the last learning rate, {self.rows[-1]['learning_rate']:.2g}, {reached} did not exceed {limits}: raise high."
             )
         rate = min(rate for rate in found if rate)
         if rate <= self.rows[0]["learning_rate"]:
-            raise ConfigError(
-                f"LearningRateFinder: the first learning rate, {rate:.2g}, exceeds {self._limits()} already: lower low."
-            )
+            raise ConfigError(f"LearningRateFinder: the first learning rate, {rate:.2g}, exceeds {limits} already: lower low.")
         return float(f"{rate:.1e}")
 
-    def _limits(self) -> str:
-        return " or ".join(f"{limit:g}" for limit in self.limits.values())
+    def _column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The learning rates at which a column has a value, and these values."""
+        rows = [row for row in self.rows if row[name] is not None]
+        return np.array([row["learning_rate"] for row in rows]), np.array([row[name] for row in rows])
 
     def _fit(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Rates, and the best non-decreasing fit of a column to them; the fit of the KL divergence is on a logarithmic scale."""
@@ -130,11 +124,10 @@ class LearningRateFinder:
                 f"LearningRateFinder has recorded {len(self.rows)} updates: expected {MIN_UPDATES} or more. Train with callbacks=[finder]; with several "
                 "seeds, use the finders in result.callbacks."
             )
-        rows = [row for row in self.rows if row[name] is not None]
-        rates, values = (np.array([row[column] for row in rows]) for column in ("learning_rate", name))
-        return rates, non_decreasing(values) if name == "clip_fraction" else np.exp(
-            non_decreasing(np.log(np.maximum(values, MIN_KL)))
-        )
+        rates, values = self._column(name)
+        if name == "clip_fraction":
+            return rates, non_decreasing(values)
+        return rates, np.exp(non_decreasing(np.log(np.maximum(values, MIN_KL))))
 
     def _rate_at_limit(self, name: str) -> float | None:
         """The rate at which the fit reaches its limit, interpolated on a logarithmic scale. None if it does not."""
@@ -158,19 +151,13 @@ class LearningRateFinder:
         Raises:
             ConfigError: fewer than ten updates were recorded.
         """
-        fits = {name: self._fit(name) for name in self.limits}
         # Without pyplot, which needs a display and keeps the figure.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.0, 7.0), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
         panels = figure.subplots(3, 1, sharex=True)
-        for axes, name in zip(panels, (*fits, "return"), strict=True):
+        for axes, name in zip(panels, (*self.limits, "return"), strict=True):
             self._draw(axes, name)
-        for axes, (name, fit) in zip(panels, fits.items(), strict=False):
-            axes.plot(*fit, color=INK, linewidth=1.4)
-            axes.axhline(self.limits[name], color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
         panels[0].set_title(self._title(), fontsize="medium", loc="left")
         panels[-1].set_xlabel("learning rate")
         figure.savefig(path, metadata={"Software": None})
@@ -183,12 +170,14 @@ class LearningRateFinder:
             return str(error).removeprefix("LearningRateFinder: ")
 
     def _draw(self, axes: Any, name: str) -> None:
-        """Plot one column against the rate."""
-        rows = [row for row in self.rows if row[name] is not None]
-        rates, values = [row["learning_rate"] for row in rows], [row[name] for row in rows]
+        """Plot one column against the rate, and its fit and limit if it has a limit."""
+        rates, values = self._column(name)
         axes.plot(rates, values, ".-", color=ACCENT, linewidth=0.8, markersize=5)
+        if name in self.limits:
+            axes.plot(*self._fit(name), color=INK, linewidth=1.4)
+            axes.axhline(self.limits[name], color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
         axes.set_xscale("log")
-        if name == "approx_kl" and any(x > 0 for x in values):
+        if name == "approx_kl" and (values > 0).any():
             axes.set_yscale("log")
         axes.set_ylabel(name.replace("_", " "))
         axes.grid(color=FAINT, linewidth=0.4, alpha=0.6)

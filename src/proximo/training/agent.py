@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.backends import Backend, copy_of, make_backend, with_total_steps
+from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import quick_check
 from proximo.collect.learning import check_policy
 from proximo.collect.program_cache import environment
@@ -42,7 +41,7 @@ from proximo.training.callbacks import Listeners, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
-from proximo.training.seed_run import InMemorySeedRun
+from proximo.training.seed_run import InMemoryRows, SeedRun
 from proximo.types import TrainState
 
 
@@ -146,16 +145,13 @@ class PPO:
             TrainingError: NaN or infinity ends the training.
         """
         reporter = reporter or _WarningList(self.warnings)
-        use = ExclusiveUse(self)
-        try:
-            with (
-                Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
-                contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
-            ):
-                for _ in calls:
-                    pass
-        finally:
-            use.busy = False
+        with (
+            ExclusiveUse(self),
+            Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
+            contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
+        ):
+            for _ in calls:
+                pass
         return self
 
     def calls(
@@ -183,15 +179,12 @@ class PPO:
             ConfigError: as in ``learn``; or another call has learned since this iterator yielded.
             TrainingError: NaN or infinity ends the training.
         """
-        use, reporter = ExclusiveUse(self), reporter or _WarningList(self.warnings)
-        try:
-            with contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, max_updates)) as calls:
-                for _ in calls:
-                    use.busy = False
-                    yield
-                    use.resume(self)
-        finally:
-            use.busy = False
+        learning = self._calls(total_steps, interrupts, callbacks, reporter or _WarningList(self.warnings), max_updates)
+        with ExclusiveUse(self) as use, contextlib.closing(learning) as calls:
+            for _ in calls:
+                use.pause()
+                yield
+                use.resume()
 
     def _calls(
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
@@ -199,11 +192,11 @@ class PPO:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env)
-        seed_run = InMemorySeedRun(config, Listeners(checked), self.history)
+        seed_run = SeedRun(config, Listeners(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
-            calls = training.calls(lambda: self._first_state(backend, config), self.step)
+            calls = training.calls(lambda: self._first_state(backend), self.step)
             continues = True
             while continues:
                 try:
@@ -231,11 +224,9 @@ class PPO:
             )
         return validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
 
-    def _first_state(self, backend: Backend, config: Config) -> TrainState:
+    def _first_state(self, backend: Backend) -> TrainState:
         """The state at the start of a training; a copy, because the backend uses it up."""
-        if self._state is None:
-            return backend.start([config.run.seed])
-        return backend.join([with_total_steps(copy_of(self._state), config)])
+        return backend.start([self.config.run.seed]) if self._state is None else backend.join([copy_of(self._state)])
 
     def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
         """Take what a training has learned so far or, if that is lost, what was there ``before``."""
@@ -269,32 +260,26 @@ class PPO:
         Equals ``agent.policy.predict``, except that ``key`` may be missing. Several threads may call it at once.
 
         Args:
-            observation: As the environment returns it, before normalization, or N of them stacked along a leading axis.
-            memory: What the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
+            observation: an observation as the environment returns it, before normalization, or N of them stacked along a leading axis.
+            memory: what the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
                 episode begins in every environment and the policy resets its memory there.
-            episode_start: Whether an episode begins with this observation: one flag, or N of them.
-            action_mask: Which actions are allowed, in place of the observation's entry ``action_mask``.
-            deterministic: Whether to choose the most probable action. If false, the action is sampled.
-            key: A key such as ``jax.random.key(0)`` to sample with. By default the agent uses a stream of keys of its own, which follows
-                from ``seed`` and begins anew with each agent: equal agents sample equal actions in equal sequences of calls.
-            reward: The reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
+            episode_start: whether an episode begins with this observation: one flag, or N of them.
+            action_mask: which actions are allowed, in place of the observation's entry ``action_mask``.
+            deterministic: whether to choose the most probable action; otherwise the action is sampled.
+            key: a key such as ``jax.random.key(0)`` to sample with. By default each agent counts up keys that follow from ``seed``, so that
+                equal agents sample equal actions in equal sequences of calls.
+            reward: the reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
 
         Returns:
             The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
 
         Raises:
-            ConfigError: If an argument is missing, or does not match the policy or the other arguments.
+            ConfigError: an argument is missing, or does not match the policy or the other arguments.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
         return self.policy.predict(
-            observation,
-            memory,
-            episode_start,
-            action_mask=action_mask,
-            deterministic=deterministic,
-            key=key,
-            reward=reward,
+            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
 
     @answered
@@ -350,8 +335,7 @@ class PPO:
             ConfigError: the spaces differ, or another call is learning with this agent.
             EnvError: ``env`` is unknown, or is no environment.
         """
-        use = ExclusiveUse(self)
-        try:
+        with ExclusiveUse(self):
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
@@ -360,8 +344,6 @@ class PPO:
                 with contextlib.closing(make_backend(config, made)) as backend:
                     self._state = backend.with_new_episodes(self._state)
             self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
-        finally:
-            use.busy = False
         return self
 
     def save(self, folder: str | Path) -> Path:
@@ -385,7 +367,7 @@ class PPO:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
         saved, self.warnings = retention.find(run_dir, which)
         with contextlib.closing(make_backend(self.config, self._env)) as backend:
-            state = jax.tree.map(jnp.asarray, saved.restore(backend.template()))
+            state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
         self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]

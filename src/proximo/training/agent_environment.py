@@ -12,7 +12,7 @@ from proximo.config.loading import make_config
 from proximo.envs.custom import from_object
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
-from proximo.spaces import Box, Dict, Space, Tuple, from_any
+from proximo.spaces import Box, Space, from_any, tree
 
 RUN_SETTINGS = (
     "seeds", "seeds_mode", "runs_dir", "name", "checkpoint_every", "keep_checkpoints", "tensorboard", "track", "histograms", "video_every",
@@ -57,10 +57,6 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
             raise ConfigError(f"The {role} space of {other_id} is {other_space}, but the policy is for {space}.")
 
 
-def _unbounded(space: Space) -> Space:
-    """``space`` without the bounds of its numbers."""
-    if isinstance(space, Box):
-        return dataclasses.replace(space, low=-math.inf, high=math.inf)
-    if isinstance(space, Dict):
-        return Dict(tuple((name, _unbounded(part)) for name, part in space.spaces))
-    return Tuple(tuple(map(_unbounded, space.spaces))) if isinstance(space, Tuple) else space
+def _unbounded(space: Space) -> Any:
+    """The leaves of ``space`` without the bounds of their numbers."""
+    return tree(lambda leaf: dataclasses.replace(leaf, low=-math.inf, high=math.inf) if isinstance(leaf, Box) else leaf, space)

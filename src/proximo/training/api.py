@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import shlex
 import sys
 import threading
@@ -11,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proximo.backends import make_backend, stacks_seeds
+from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import quick_check
 from proximo.collect.learning import check_policy
 from proximo.collect.program_cache import environment, reuse
 from proximo.config import Config, override
 from proximo.config.loading import changed_for_resume, make_config
 from proximo.config.validation import validate
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
 from proximo.storage import run_directory
@@ -26,11 +27,12 @@ from proximo.storage.system_info import system_differences, system_info
 from proximo.tracking import trackers
 from proximo.tracking.reporter import Reporter, Warner
 from proximo.training import resuming
-from proximo.training.callbacks import check_callbacks
+from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.interrupts import Interrupts
+from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
-from proximo.training.seed_groups import train_groups
 from proximo.training.seed_run import Result
-from proximo.training.stored_seed_run import locked
+from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, locked, opened, writable
 
 SLOW_SECONDS = 15.0
 """After this time, a warning says that the environment has not been made and checked yet."""
@@ -68,20 +70,7 @@ def train(
         RunDirectoryError: the run directory exists already, or cannot be written.
         TrainingError: NaN or infinity, or a failing environment, ends the training.
     """
-    if not isinstance(env, str):
-        raise ConfigError(
-            f"env = {env!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
-        )
-    if config is None:
-        config = make_config(env, settings, preset=preset)
-    else:
-        if not preset:
-            raise ConfigError(
-                "preset = False, but config has all settings already: use proximo.make_config(env, preset=False) to make one without a preset."
-            )
-        if env and env != config.env.id:
-            raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
-        config = validate(override(config, settings))
+    config = _settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     trackers.check(config.run.track)
@@ -96,18 +85,36 @@ def train(
     check_policy(made, config)  # before a directory is made
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
     summary = run_summary(backend)
-    configs = _seed_configs(config)
-    names = [f"seed-{c.run.seed}" for c in configs] if len(configs) > 1 else ["."]
+    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
 
     def fill(folder: Path) -> None:
-        for name, seed_config in zip(names, configs, strict=True):
+        for name, seed_config in configs.items():
             run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
 
     parent = run_directory.create(runs_dir, config.env.id, config.run.name, fill)
-    run_dirs = [parent / name for name in names]
+    starts = [SeedStart(parent / name, seed_config) for name, seed_config in configs.items()]
+    run_dirs = [start.run_dir for start in starts]
     with locked(run_dirs):
         reporter.started(config, run_dirs, summary)
-        return train_groups(backend, run_dirs, configs, None, reporter, parent, checked)
+        return _train_seeds(backend, starts, reporter, parent, checked)
+
+
+def _settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
+    """All settings of a training, from the arguments of ``train``."""
+    if not isinstance(env, str):
+        raise ConfigError(
+            f"env = {env!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
+        )
+    if config is None:
+        return make_config(env, settings, preset=preset)
+    if not preset:
+        raise ConfigError(
+            "preset = False, but config has all settings already: use proximo.make_config(env, preset=False) to make one without a preset."
+        )
+    if env and env != config.env.id:
+        raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
+    return validate(override(config, settings))
 
 
 @contextlib.contextmanager
@@ -182,11 +189,11 @@ def _resume(
         )
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
-    saved = resuming.checkpoints_to_resume(run_dirs, which, stacked, reporter)
-    left = [i for i, found in enumerate(saved) if not resuming.is_complete(run_dirs[i], config, found)]
+    starts = resuming.starts(run_dirs, configs, which, stacked, reporter)
+    left = [start for start in starts if not resuming.is_complete(start)]
     if not left:
         raise ConfigError(
-            f"{path} is complete at step {min(map(resuming.step_of, saved))}: give a larger --total-steps to continue."
+            f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
     together = len(run_directory.seed_run_dirs(path)) or len(run_directory.seed_run_dirs(path.parent))
     if stacks_seeds(config, env) and together > len(left):
@@ -194,12 +201,51 @@ def _resume(
             f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
         )
     backend = make_backend(config, env, stacked)
-    run_dirs, configs, saved = [run_dirs[i] for i in left], [configs[i] for i in left], [saved[i] for i in left]
-    reporter.started(config, run_dirs, {**run_summary(backend), "resumed_at": min(map(resuming.step_of, saved))})
-    return train_groups(backend, run_dirs, configs, saved, reporter, path, callbacks)
+    resumed_at = min(start.step for start in left)
+    reporter.started(config, [start.run_dir for start in left], {**run_summary(backend), "resumed_at": resumed_at})
+    return _train_seeds(backend, left, reporter, path, callbacks)
 
 
-def _seed_configs(config: Config) -> list[Config]:
-    """The settings of each seed, which are those of an ordinary run."""
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
-    return [dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed, seeds=1)) for seed in seeds]
+def _train_seeds(
+    backend: Backend, starts: list[SeedStart], reporter: Reporter, path: Path, callbacks: tuple[Any, ...]
+) -> list[Result]:
+    """Train all seeds together if the backend is stacked, otherwise one after the other. ``path`` is what the user resumes."""
+    size = len(starts) if backend.stacked else 1
+    results: list[Result] = []
+    failures: list[TrainingError] = []
+    listeners = [Listeners(callbacks, copied=len(starts) > 1) for _ in starts]
+    how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
+    on_exit = functools.partial(reporter.left, f"Stopped at once. {how_to_continue}")
+    with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
+        for i in range(0, len(starts), size):
+            if interrupts.requested is not None:
+                if not any(result.interrupted for result in results):
+                    reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
+                results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
+                break
+            with opened(starts[i : i + size], listeners[i : i + size], reporter.warned) as seed_runs:
+                with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
+                    results += _train_group(training, seed_runs)
+                failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
+    if results:
+        reporter.finished(results)
+    if failures:
+        raise TrainingError(" ".join(map(str, failures)))
+    return results
+
+
+def _train_group(training: Training, seed_runs: list[StoredSeedRun]) -> list[Result]:
+    """Train the seeds of one program, from the first state or from their checkpoints. Returns the results of the seeds that have not failed."""
+    backend, reporter = training.backend, training.reporter
+    # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
+    states = [resuming.restore(backend, run, run.start.saved, reporter) for run in seed_runs if run.start.saved]
+    for seed_run in seed_runs:
+        if seed_run.start.resumed_at is not None:
+            with writable(seed_run.run_dir):
+                run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
+                resuming.rewind(seed_run, reporter)
+    seeds = [seed_run.config.run.seed for seed_run in seed_runs]
+    for _ in training.calls(lambda: backend.join(states) if states else backend.start(seeds), seed_runs[0].start.step):
+        pass
+    calls, interrupted = training.timed_calls, training.interrupted
+    return [run.result(calls, backend.compile_seconds, interrupted) for run in seed_runs if run.failure is None]

@@ -32,15 +32,29 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from proximo.backends import copy_of
+from proximo.config import Config
+from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest
 from proximo.evaluation.policy import Policy
 from proximo.serialization import read_json
+from proximo.storage.save_run import save_run
 from proximo.tracking.reporter import Window
-from proximo.training.callback_context import CallbackContext
+from proximo.types import TrainState
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
+
+
+class CallbackContext(NamedTuple):
+    """What ``Info.policy`` and ``Info.save`` read. ``state`` raises a ``ConfigError`` once the next update has begun, which uses the state up."""
+
+    config: Config
+    env: Environment
+    evaluation: dict[str, Any] | None
+    """Summary of the last evaluation; None before the first one."""
+    state: Callable[[], TrainState]
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,8 @@ class Info:
         Raises:
             ConfigError: training has continued since the hook was called.
         """
-        return self.context.policy()
+        context = self.context
+        return Policy(copy_of(context.state().learner.policy), context.env, context.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
         """Save the whole training state as a run directory, as ``PPO.save`` does.
@@ -87,7 +102,8 @@ class Info:
             ConfigError: training has continued since the hook was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        return self.context.save(Path(folder))
+        context = self.context
+        return save_run(Path(folder), context.config, self.step, context.state(), context.evaluation)
 
 
 @dataclass(frozen=True)
@@ -157,42 +173,30 @@ class Listeners:
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.callbacks = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
-        self._windows = [Window() if hasattr(callback, "on_update") else None for callback in self.callbacks]
+        self._updated = [(callback, Window()) for callback in self.callbacks if hasattr(callback, "on_update")]
+        """The callbacks that have ``on_update``, with the metrics since its last call."""
 
     @property
     def intervals(self) -> list[int]:
         """Updates between two calls of ``on_update``, of each callback that has it."""
-        return [getattr(callback, "every", 1) for callback in self.callbacks if hasattr(callback, "on_update")]
+        return [getattr(callback, "every", 1) for callback, _ in self._updated]
 
     def add(self, metrics: Any) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
-        for window in self._windows:
-            if window is not None:
-                window.add(metrics)
-
-    def start(self, info: Info) -> None:
-        """Call ``on_start``."""
-        self._call("on_start", info)
+        for _, window in self._updated:
+            window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, float]], Info]) -> bool:
         """Call ``on_update`` of those that are due after ``update``, and return whether any of them asks to stop."""
         stop = False
-        for callback, window in zip(self.callbacks, self._windows, strict=True):
-            if window is not None and len(window) and update % getattr(callback, "every", 1) == 0:
+        for callback, window in self._updated:
+            if len(window) and update % getattr(callback, "every", 1) == 0:
                 stop |= bool(callback.on_update(info(window.merge())))
         return stop
 
-    def evaluation(self, result: Evaluation) -> bool:
-        """Call ``on_evaluation``, and return whether any callback asks to stop."""
-        return self._call("on_evaluation", result)
-
-    def end(self, info: Info) -> None:
-        """Call ``on_end``."""
-        self._call("on_end", info)
-
-    def _call(self, hook: str, info: Info) -> bool:
-        answers = [bool(getattr(callback, hook)(info)) for callback in self.callbacks if hasattr(callback, hook)]
-        return any(answers)
+    def call(self, hook: str, info: Info) -> bool:
+        """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
+        return any([getattr(callback, hook)(info) for callback in self.callbacks if hasattr(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""

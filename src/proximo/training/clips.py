@@ -40,6 +40,7 @@ class Clips:
     def __init__(self, backend: Backend, warn: Callable[[str], None]):
         self.backend, self._warn = backend, warn
         self._players: dict[int, Player] = {}
+        """The environment of each seed. It is kept until the training ends: closing a renderer may break other renderers (pygame.quit)."""
         self._encoder: _Encoder | None = None
         self._given_up = False
         if not can_draw(backend.env):
@@ -55,35 +56,30 @@ class Clips:
         if self._given_up:
             return
         try:
-            self._check()
-            player = self._player(seed_run.config.run.seed)
+            seed = seed_run.config.run.seed
+            if seed not in self._players:
+                self._players[seed] = self.backend.player(seed, SELECTION_STREAM)
+            player = self._players[seed]
             encoder = self._encoder = self._encoder or _Encoder(MAX_WAITING_PICTURES if player.draws_at_once else 0)
-            encoder.begin(seed_run, step, fps_of(self.backend.env))
+            encoder.check()
+            clip = _Clip(seed_run, step, fps_of(self.backend.env))
             policy = Policy(actor_critic, self.backend.env, self.backend.config, step)
-            for row in play(player, PolicyAgent(policy), 1, MAX_STEPS):
-                encoder.frame(row.draw)
-            encoder.end()
+            try:
+                for played in play(player, PolicyAgent(policy), 1, MAX_STEPS):
+                    encoder.put(clip, lambda draw=played.draw: clip.add(draw()))
+            except BaseException:
+                encoder.put(clip, clip.drop)
+                raise
+            encoder.put(clip, clip.finish)
         except (Exception, SystemExit) as error:  # whatever a renderer does, the training continues
             self._give_up(error)
-            if self._encoder is not None:
-                self._encoder.drop()
-
-    def _player(self, seed: int) -> Player:
-        """The environment of a seed. It is kept until the training ends: closing a renderer may break other renderers (pygame.quit)."""
-        if seed not in self._players:
-            self._players[seed] = self.backend.player(seed, SELECTION_STREAM)
-        return self._players[seed]
-
-    def _check(self) -> None:
-        if self._encoder is not None and self._encoder.error is not None:
-            raise self._encoder.error
 
     def close(self) -> None:
         """Wait until the last clip is encoded, and close the environments."""
         try:
             if self._encoder is not None:
                 self._encoder.close()
-            self._check()
+                self._encoder.check()
             for player in self._players.values():
                 player.close()
         except (Exception, SystemExit) as error:
@@ -95,38 +91,31 @@ class _Encoder:
 
     def __init__(self, max_waiting: int) -> None:
         self.error: BaseException | None = None
-        self._orders: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
-        self._clip: _Clip | None = None
+        self._orders: queue.Queue[tuple[_Clip, Callable[[], None]] | None] = queue.Queue(max_waiting)
         self._thread = threading.Thread(target=self._work, daemon=True, name="clips")
         self._thread.start()
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
-            if self.error is not None:
-                continue
+            clip, work = order
             try:
-                order()
+                if self.error is None:
+                    work()
             except (Exception, SystemExit) as error:
                 self.error = error
-                if self._clip is not None:
-                    self._clip.drop()
+                clip.drop()
 
-    def begin(self, seed_run: SeedRun, step: int, fps: float) -> None:
-        def order() -> None:
-            self._clip = _Clip(seed_run, step, fps)
+    def put(self, clip: _Clip, work: Callable[[], None]) -> None:
+        """Let the thread call ``work`` for ``clip`` next."""
+        self._orders.put((clip, work))
 
-        self._orders.put(order)
-
-    def frame(self, draw: Callable[[], np.ndarray | None]) -> None:
-        self._orders.put(lambda: self._clip.add(draw()) if self._clip is not None else None)
-
-    def end(self) -> None:
-        self._orders.put(lambda: self._clip.finish() if self._clip is not None else None)
-
-    def drop(self) -> None:
-        self._orders.put(lambda: self._clip.drop() if self._clip is not None else None)
+    def check(self) -> None:
+        """Raise the error that has ended the thread's work, if any."""
+        if self.error is not None:
+            raise self.error
 
     def close(self) -> None:
+        """Wait until all work is done."""
         self._orders.put(None)
         self._thread.join()
 
@@ -158,7 +147,7 @@ class _Clip:
         height, width = self._small[0].shape[:2]
         fps = self.fps / self._stride
         # The small version plays as fast as the file, but shows at least ten frames a second.
-        self.seed_run.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        self.seed_run.sinks.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
 
     def drop(self) -> None:
         self._file.drop()

@@ -10,7 +10,8 @@ from proximo.errors import ConfigError
 
 
 class ExclusiveUse:
-    """The right of one call to change ``agent``, so that no call overwrites the result of another. Other calls get it while ``busy`` is false.
+    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another. Other calls may change it after
+    ``pause``.
 
     Raises:
         ConfigError: another call is changing the agent.
@@ -20,18 +21,28 @@ class ExclusiveUse:
     _lock = threading.Lock()
 
     def __init__(self, agent: Any):
+        self.agent, self._is_busy = agent, True
+
+    def __enter__(self) -> ExclusiveUse:
         with self._lock:
-            last = self._last.get(agent)
-            if last is not None and last.busy:
+            last = self._last.get(self.agent)
+            if last is not None and last._is_busy:
                 raise ConfigError(
                     "This agent is already learning in another call or thread: wait until that call ends, or use one agent for each thread."
                 )
-            self._last[agent] = self
-            self.busy = True
+            self._last[self.agent] = self
+        return self
 
-    def resume(self, agent: Any) -> None:
-        """Continue after a pause. Raises a ``ConfigError`` if another call has changed the agent since."""
+    def __exit__(self, *_: object) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Let other calls change the agent."""
+        self._is_busy = False
+
+    def resume(self) -> None:
+        """Continue after ``pause``. Raises a ``ConfigError`` if another call has changed the agent since."""
         with self._lock:
-            if self._last[agent] is not self:
+            if self._last[self.agent] is not self:
                 raise ConfigError("This agent has learned in another call since this call paused: start a new call.")
-            self.busy = True
+            self._is_busy = True

@@ -1,9 +1,12 @@
-"""NaN or infinity in a training: the error message, with the likely cause and the fix."""
+"""NaN or infinity in a training: where it came first; and the error message, with the likely cause and the fix."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+from proximo.collect.learning import BAD_SOURCES
 from proximo.config import Config, custom_settings
 
 _HINTS = {
@@ -14,6 +17,24 @@ _HINTS = {
     "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
 }
 """The likely cause and the fix, by the first source of NaN or infinity."""
+
+
+def first_fault(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
+    """The first NaN or infinity of one seed.
+
+    Args:
+        metrics: metrics of a call, of shape (seeds, updates).
+        index: index of the seed.
+
+    Returns:
+        The number of updates before it, and its source (one of ``BAD_SOURCES``); all updates and an empty string if every number
+        is finite.
+    """
+    bad = np.array([metrics[f"bad/{source}"][index] for source in BAD_SOURCES]) > 0
+    if not bad.any():
+        return bad.shape[1], ""
+    update = int(bad.any(axis=0).argmax())
+    return update, BAD_SOURCES[int(bad[:, update].argmax())]
 
 
 def fault_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:

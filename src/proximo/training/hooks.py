@@ -7,10 +7,9 @@ from typing import Any
 
 from proximo.backends import Backend
 from proximo.errors import ConfigError
-from proximo.training.callback_context import CallbackContext
-from proximo.training.callbacks import Evaluation, Info
+from proximo.training.callbacks import CallbackContext, Evaluation, Info
 from proximo.training.progress import Snapshot
-from proximo.training.seed_run import SeedRun
+from proximo.training.seed_run import SeedRun, active
 from proximo.types import TrainState
 
 
@@ -25,10 +24,10 @@ class Hooks:
         """From now on, callbacks can no longer read the state of the last hook: the next update uses it up."""
         self._readable = None
 
-    def start(self, now: Snapshot) -> None:
-        """Call ``on_start``."""
-        for index, seed_run in enumerate(self.seed_runs):
-            seed_run.listeners.start(self._info(now, index))
+    def call(self, hook: str, now: Snapshot, indices: Iterable[int]) -> None:
+        """Call ``on_start`` or ``on_end`` of the seeds at ``indices``."""
+        for index in indices:
+            self.seed_runs[index].listeners.call(hook, self._info(now, index))
 
     def boundary(self, now: Snapshot, evaluated: bool, improved: set[int]) -> list[int]:
         """Call ``on_evaluation`` if the seeds were ``evaluated``, then ``on_update`` where it is due.
@@ -42,23 +41,16 @@ class Hooks:
             The indices of the seeds whose callbacks ask to stop.
         """
         stopped = []
-        for index, seed_run in enumerate(self.seed_runs):
-            if not seed_run.is_active:
-                continue
+        for index, seed_run in active(self.seed_runs):
             stops = False
             if evaluated and seed_run.last_evaluation is not None:
                 summary = {name: x for name, x in seed_run.last_evaluation.items() if name != "step"}
                 fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": index in improved}
-                stops = seed_run.listeners.evaluation(self._info(now, index, Evaluation, **fields))
+                stops = seed_run.listeners.call("on_evaluation", self._info(now, index, Evaluation, **fields))
             stops |= seed_run.listeners.update(now.update, lambda metrics, index=index: self._info(now, index, metrics=metrics))
             if stops:
                 stopped.append(index)
         return stopped
-
-    def end(self, now: Snapshot, indices: Iterable[int]) -> None:
-        """Call ``on_end`` for the seeds at ``indices``."""
-        for index in indices:
-            self.seed_runs[index].listeners.end(self._info(now, index))
 
     def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
         """The argument of a hook."""
@@ -72,6 +64,6 @@ class Hooks:
             return self.backend.seed_state(now.state, index)
 
         config = seed_run.config
-        context = CallbackContext(config, self.backend.env, now.step, seed_run.last_evaluation, state)
+        context = CallbackContext(config, self.backend.env, seed_run.last_evaluation, state)
         total_steps = config.total_updates * config.batch_size
         return kind(config.run.seed, seed_run.run_dir, now.step, total_steps, context=context, **fields)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -53,10 +54,9 @@ class Interrupts:
     def __init__(
         self, on_request: Callable[[], None] = lambda: None, owns_process: bool = True, on_exit: Callable[[], None] = lambda: None
     ) -> None:
-        self.owns_process, self._on_exit = owns_process, on_exit
+        self.owns_process, self._on_request, self._on_exit = owns_process, on_request, on_exit
         self.requested: int | None = None
         """Number of the signal that asked to stop; None so far."""
-        self._on_request: Callable[[], None] | None = on_request
         self._requested_at = 0.0
         self._previous: dict[int, Any] = {}
 
@@ -101,14 +101,14 @@ class Interrupts:
             AbandonedError: the call has outlasted its grace period. It still runs.
             HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
         """
-        outcome: dict[str, Any] = {}
+        outcome: Future[Any] = Future()
         grace = GRACE_SECONDS if grace is None else grace
 
         def work() -> None:
             try:
-                outcome["result"] = function(*arguments)
+                outcome.set_result(function(*arguments))
             except BaseException as error:
-                outcome["error"] = error
+                outcome.set_exception(error)
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -116,20 +116,14 @@ class Interrupts:
         while thread.is_alive():
             thread.join(0.05 if self.requested is None else 0.01)
             if self.requested is not None and thread.is_alive():
-                self._report_request()
+                on_request, self._on_request = self._on_request, lambda: None
+                on_request()
                 if time.monotonic() - self._requested_at > grace:
                     # Python's exit would end the thread inside the compiler, which aborts the process.
                     atexit.register(thread.join, EXIT_SECONDS)
                     raise AbandonedError
             watch.check(is_computing())
-        if "error" in outcome:
-            raise outcome["error"]
-        return outcome["result"]
-
-    def _report_request(self) -> None:
-        on_request, self._on_request = self._on_request, None
-        if on_request is not None:
-            on_request()
+        return outcome.result()
 
 
 class _CpuWatch:

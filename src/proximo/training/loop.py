@@ -7,26 +7,25 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
 from proximo.errors import command
 from proximo.tracking.reporter import Reporter
-from proximo.training.advance import TimedCalls, first_fault
 from proximo.training.clips import Clips
-from proximo.training.faults import fault_message
+from proximo.training.faults import fault_message, first_fault
 from proximo.training.hooks import Hooks
-from proximo.training.inspection import Inspection
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.periodic_evaluation import PeriodicEvaluation
-from proximo.training.progress import Progress, Snapshot
+from proximo.training.progress import Schedule, Snapshot, TimedCalls
 from proximo.training.saver import Saver
-from proximo.training.schedule import Schedule
-from proximo.training.seed_run import Result, SeedRun
+from proximo.training.seed_run import SeedRun, active
 from proximo.types import TrainState
 
 SNAPSHOT_SECONDS = 3.0
 """A state is copied before a call that is expected to take longer than this."""
+HISTOGRAM_GRACE_SECONDS = 1.0
+"""How long an interrupted training waits for histograms."""
 
 
 class Training:
@@ -52,39 +51,33 @@ class Training:
     ):
         self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
         self.path, self.config = path, seed_runs[0].config
-        self.schedule = Schedule.of(self.config)
-        self.progress = Progress()
+        self.schedule = Schedule(self.config)
         self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
-        self.timed_calls = TimedCalls(backend, self._call, max_updates or 0)
-        self.saver = Saver(backend, seed_runs, reporter, self.progress)
-        self.evaluation = PeriodicEvaluation(backend, seed_runs, interrupts, reporter)
-        self.inspection = Inspection(backend, seed_runs, interrupts)
+        self.timed_calls = TimedCalls(backend, self._call, max_updates)
+        self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
+        self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
         self.hooks = Hooks(backend, seed_runs)
         self.clips = Clips(backend, reporter.warned) if path is not None and self.schedule.clip_every else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
-        backend.warn = reporter.warned
-
-    def run(self, make_state: Callable[[], TrainState], step: int) -> list[Result]:
-        """Train from the state that ``make_state`` returns, which has learned from ``step`` steps. Returns when it is complete or interrupted."""
-        for _ in self.calls(make_state, step):
-            pass
-        assert self.snapshot is not None
-        is_complete = self.snapshot.update >= self.schedule.total
-        interrupted = None if is_complete else self.interrupts.requested
-        results = (seed_run.result(self.progress, self.backend.compile_seconds, interrupted) for seed_run in self.seed_runs)
-        return [result for result in results if result is not None]
+        backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
-        """As ``run``, at the pace of another program: yields before each call of the backend, when ``snapshot`` has all that was learned.
-        The training ends there if the iterator is closed."""
+        """Train until the training is complete or interrupted.
+
+        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training there.
+
+        Args:
+            make_state: returns the first state.
+            step: environment steps that this state has learned from.
+        """
         now = self._start(make_state, step)
         try:
-            self.hooks.start(now)
+            self.hooks.call("on_start", now, range(len(self.seed_runs)))
             if now.update == self.schedule.total:  # the last evaluation of a resumed run was interrupted
                 self.snapshot = now
                 self._at_boundary(now)
-            while now.update < self.schedule.total and self.interrupts.requested is None and self.active:
+            while now.update < self.schedule.total and self.interrupts.requested is None and active(self.seed_runs):
                 self.snapshot = now
                 yield
                 now = self.snapshot = self._advance(now)
@@ -111,14 +104,15 @@ class Training:
             self.clips.close()
 
     @property
-    def active(self) -> list[tuple[int, SeedRun]]:
-        """The seeds that still train, with their index in the backend."""
-        return [(i, seed_run) for i, seed_run in enumerate(self.seed_runs) if seed_run.is_active]
+    def interrupted(self) -> int | None:
+        """Number of the signal that stopped the training; None if it is complete or none did."""
+        is_complete = self.snapshot is not None and self.snapshot.update >= self.schedule.total
+        return None if is_complete else self.interrupts.requested
 
     @property
     def _unwritten_updates(self) -> int:
         """Updates since the last row was written."""
-        return max((len(seed_run.window) for _, seed_run in self.active), default=0)
+        return max((len(seed_run.window) for _, seed_run in active(self.seed_runs)), default=0)
 
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         """Make the first state, and compile."""
@@ -140,26 +134,35 @@ class Training:
         count = self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
         self.snapshot = self._kept(now, count)
         self.hooks.state_is_gone()
-        seen = self.inspection.before(now) if self.schedule.inspects_after(now.update) else None
+        seen = self._inspect(self.backend.inspect_before, now.state) if self.schedule.inspects_after(now.update) else None
         state, metrics, count, seconds = self.timed_calls.advance(now.state, count)
         steps = count * self.config.batch_size
-        self.progress.add(steps, seconds)
         after = Snapshot(state, now.update + count, now.step + steps)
-        for i, seed_run in self.active:
+        for i, seed_run in active(self.seed_runs):
             good, source = first_fault(metrics, i)
             seed_run.add_metrics({name: x[i, :good] for name, x in metrics.items()})
             if source:
                 self._fail(seed_run, source, now.step + good * self.config.batch_size)
         if seen is not None:
-            self.inspection.write(after, seen)
-        returns = [seed_run.window.recent_return for _, seed_run in self.active if seed_run.window.recent_return is not None]
+            for i, histograms in enumerate(self._inspect(self.backend.inspect_after, state, seen) or []):
+                if self.seed_runs[i].is_active:
+                    self.seed_runs[i].sinks.write_histograms(after.step, histograms)
+        recent = [seed_run.window.recent_return for _, seed_run in active(self.seed_runs)]
+        returns = [x for x in recent if x is not None]
         recent_return = sum(returns) / len(returns) if returns else None
         self.reporter.advanced(after.step, steps * len(self.seed_runs) / seconds, recent_return)
         return after
 
+    def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``function`` for histograms. None if an interruption cut it short: histograms must not cost what was learned."""
+        try:
+            return self._call(function, *arguments, grace=HISTOGRAM_GRACE_SECONDS)
+        except AbandonedError:
+            return None
+
     def _next_boundary(self, update: int) -> int:
         """The first update after which something is due, or a row is full."""
-        callbacks = [every for _, seed_run in self.active for every in seed_run.listeners.intervals]
+        callbacks = [every for _, seed_run in active(self.seed_runs) for every in seed_run.listeners.intervals]
         return min(self.schedule.next_boundary(update, callbacks), update + self.backend.capacity - self._unwritten_updates)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
@@ -171,29 +174,30 @@ class Training:
 
     def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
         """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
-        seed_run.write_window(step, self.progress)
+        seed_run.write_window(step, self.timed_calls)
         seed_run.fail(fault_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
-        if self.active:
+        if active(self.seed_runs):
             self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
 
     def _at_boundary(self, now: Snapshot) -> None:
         """Write rows, evaluate, report to callbacks, save and record clips, whatever is due."""
-        if not self.active:
+        if not active(self.seed_runs):
             return
-        evaluates, saves = self.schedule.evaluates_at(now.update), self.schedule.saves_at(now.update)
+        schedule, update = self.schedule, now.update
+        evaluates, saves = schedule.is_due(schedule.evaluate_every, update), schedule.is_due(schedule.save_every, update)
         if evaluates or saves or self._unwritten_updates >= self.backend.capacity:
             for seed_run in self.seed_runs:
-                seed_run.write_window(now.step, self.progress)
+                seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
         stopped = self.hooks.boundary(now, evaluates, improved)
         if saves or improved:
             self.saver.save(now)
-        if now.update < self.schedule.total:
+        if update < schedule.total:
             for i in stopped:
                 self._stop_seed(now, i)
-        if self.clips is not None and self.schedule.clips_at(now.update):
-            for i, seed_run in self.active:
+        if self.clips is not None and schedule.is_due(schedule.clip_every, update):
+            for i, seed_run in active(self.seed_runs):
                 policy = self.backend.seed_state(now.state, i).learner.policy
                 self._call(self.clips.record, seed_run, policy, now.step)
 
@@ -201,7 +205,7 @@ class Training:
         """End a seed because one of its callbacks asks for it."""
         seed_run = self.seed_runs[index]
         self.saver.save_seed(index, now)
-        self.hooks.end(now, [index])
+        self.hooks.call("on_end", now, [index])
         seed_run.stopped = True
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
@@ -211,7 +215,7 @@ class Training:
         if self.interrupts.requested is not None and now.update < self.schedule.total:
             self.saver.save(now)
             self.reporter.stopped(self._stop_message(now.update))
-        self.hooks.end(now, [i for i, _ in self.active])
+        self.hooks.call("on_end", now, [i for i, _ in active(self.seed_runs)])
 
     def _stop_message(self, update: int) -> str:
         last = ", the last one, not evaluated yet" if update == self.schedule.total else ""

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from proximo.backends import Backend
-from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
+from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM
 from proximo.tracking.reporter import Reporter
-from proximo.training.interrupts import Interrupts
 from proximo.training.progress import Snapshot
-from proximo.training.seed_run import SeedRun
+from proximo.training.seed_run import SeedRun, active
 
 COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
 
 
 class PeriodicEvaluation:
-    """Evaluates the policy of each active seed on the same environment seeds every time."""
+    """Evaluates the policy of each active seed on the same environment seeds every time.
 
-    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], interrupts: Interrupts, reporter: Reporter):
-        self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
+    Args:
+        backend: plays the episodes.
+        seed_runs: all seeds of the training, in the order of the backend.
+        reporter: receives progress and warnings.
+        call: calls ``call(function, *arguments)`` and returns the result; it may raise to end the training.
+    """
+
+    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
+        self.backend, self.seed_runs, self.reporter, self.call = backend, seed_runs, reporter, call
         self._has_warned = False
 
     def evaluate(self, snapshot: Snapshot) -> set[int]:
@@ -30,18 +37,16 @@ class PeriodicEvaluation:
         """
         self.reporter.evaluating()
         improved, summaries = set(), []
-        for index, seed_run in enumerate(self.seed_runs):
-            if not seed_run.is_active:
-                continue
+        for index, seed_run in active(self.seed_runs):
             policy = self.backend.seed_state(snapshot.state, index).learner.policy
-            episodes = self.interrupts.call(
-                self.backend.evaluate,
-                policy,
-                seed_run.config.run.seed,
-                SELECTION_STREAM,
-                is_computing=self.backend.is_computing,
-            )
-            self._warn_of_unfinished(episodes)
+            episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM)
+            if episodes.unfinished and not self._has_warned:
+                self._has_warned = True
+                limit = self.backend.config.run.eval_max_steps or MAX_STEPS
+                self.reporter.warned(
+                    f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
+                    "Their returns so far are counted: set max_episode_steps."
+                )
             summary = episodes.summary()
             seed_run.last_evaluation = {"step": snapshot.step, **summary}
             summaries.append(seed_run.last_evaluation)
@@ -53,13 +58,3 @@ class PeriodicEvaluation:
                 improved.add(index)
         self.reporter.evaluated(snapshot.step, summaries)
         return improved
-
-    def _warn_of_unfinished(self, episodes: Episodes) -> None:
-        """Warn once of episodes that were cut off by the evaluation itself."""
-        if episodes.unfinished and not self._has_warned:
-            self._has_warned = True
-            limit = self.backend.config.run.eval_max_steps or MAX_STEPS
-            self.reporter.warned(
-                f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
-                "Their returns so far are counted: set max_episode_steps."
-            )

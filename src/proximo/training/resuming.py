@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-
-from proximo.backends import Backend, with_total_steps
+from proximo.backends import Backend
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError
 from proximo.storage import checkpoint, retention, run_directory
@@ -16,12 +14,12 @@ from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.sinks import truncate_after
 from proximo.training import clips
-from proximo.training.stored_seed_run import StoredSeedRun
+from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
 from proximo.types import TrainState
 
 
 def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
-    """The seeds of a group that NaN or infinity has not ended. The others would end there again."""
+    """The seeds of a group that NaN or infinity has not ended. The others would fail again at the same step."""
     failed = [run_dir for run_dir in run_dirs if (run_dir / FAILURE).exists()]
     if failed:
         names = ", ".join(run_dir.name for run_dir in failed)
@@ -31,30 +29,19 @@ def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     return [run_dir for run_dir in run_dirs if run_dir not in failed]
 
 
-def step_of(saved: Checkpoint | None) -> int:
-    """The step from which a run continues; 0 if no checkpoint was saved yet."""
-    return saved.step if saved else 0
-
-
-def checkpoints_to_resume(
-    run_dirs: list[Path], which: run_directory.Which, stacked: bool, reporter: Reporter
-) -> list[Checkpoint | None]:
-    """The checkpoint from which each run continues: ``which``, or the newest valid one, or None if none was saved yet. Stacked seeds
-    continue from the same step."""
+def starts(
+    run_dirs: list[Path], configs: list[Config], which: run_directory.Which, stacked: bool, reporter: Reporter
+) -> list[SeedStart]:
+    """Where each run continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was saved yet. Stacked
+    seeds continue from the same step."""
     saved = [_checkpoint_to_resume(run_dir, which, reporter) for run_dir in run_dirs]
-    common = min(map(step_of, saved))
-    if not stacked or common == max(map(step_of, saved)):
-        return saved
-    for i, run_dir in enumerate(run_dirs):
-        steps = checkpoint.steps(run_dir / "checkpoints")
-        # They begin again only if the very first save was cut short.
-        if common not in steps and (common > 0 or len(steps) > 1):
-            raise CheckpointError(
-                f"{run_dir} has no checkpoint of step {common}, from which another seed continues: resume each seed alone."
-            )
-        if step_of(saved[i]) != common:
-            saved[i] = checkpoint.load(run_dir / "checkpoints" / str(common)) if common else None
-    return saved
+    steps = {found and found.step for found in saved}
+    if stacked and len(steps) > 1:
+        saved = [_checkpoint_of_all(run_dir, min(step or 0 for step in steps), reporter) for run_dir in run_dirs]
+    return [
+        SeedStart(run_dir, config, found.step if found else 0, found)
+        for run_dir, config, found in zip(run_dirs, configs, saved, strict=True)
+    ]
 
 
 def _checkpoint_to_resume(run_dir: Path, which: run_directory.Which, reporter: Reporter) -> Checkpoint | None:
@@ -64,31 +51,45 @@ def _checkpoint_to_resume(run_dir: Path, which: run_directory.Which, reporter: R
     saved, warnings = retention.find(run_dir, which)
     for warning in warnings:
         reporter.warned(warning)
-    return saved
+    # Many seeds would fill the memory: ``restore`` reads the arrays when the seed starts.
+    return dataclasses.replace(saved, files={})
 
 
-def is_complete(run_dir: Path, config: Config, saved: Checkpoint | None) -> bool:
+def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoint | None:
+    """The checkpoint of ``step``, the earliest one that a seed continues from."""
+    steps = checkpoint.steps(run_dir / "checkpoints")
+    # They begin again only if the very first save was cut short.
+    if step not in steps and (step > 0 or len(steps) > 1):
+        raise CheckpointError(
+            f"{run_dir} has no checkpoint of step {step}, from which another seed continues: resume each seed alone."
+        )
+    return _checkpoint_to_resume(run_dir, step, reporter) if step else None
+
+
+def is_complete(start: SeedStart) -> bool:
     """Whether nothing is left to do: neither an update nor the last evaluation, which an interruption may have skipped."""
-    total, step = config.total_updates * config.batch_size, step_of(saved)
+    config, step = start.config, start.step
+    total = config.total_updates * config.batch_size
     if step > total:
-        raise ConfigError(f"{run_dir} is already at step {step}, but total_steps = {total}: give a larger --total-steps.")
-    if saved is None or step < total:
+        raise ConfigError(f"{start.run_dir} is already at step {step}, but total_steps = {total}: give a larger --total-steps.")
+    if start.saved is None or step < total:
         return False
-    evaluation = saved.evaluation
+    evaluation = start.saved.evaluation
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 
 def restore(backend: Backend, seed_run: StoredSeedRun, saved: Checkpoint, reporter: Reporter) -> TrainState:
     """The state of a checkpoint. Its evaluations and the state of its callbacks go to ``seed_run``."""
-    state = saved.restore(backend.template())
+    state = checkpoint.load(saved.path).restore(backend.template())
     seed_run.best, seed_run.last_evaluation = saved.best, saved.evaluation
     if warning := seed_run.listeners.restore(saved.info.get("callbacks", [])):
         reporter.warned(f"{seed_run.run_dir}: {warning}")
-    return with_total_steps(jax.tree.map(jnp.asarray, state), seed_run.config)
+    return state
 
 
-def rewind(seed_run: StoredSeedRun, step: int, reporter: Reporter) -> None:
-    """Remove what the run has written after ``step``."""
+def rewind(seed_run: StoredSeedRun, reporter: Reporter) -> None:
+    """Remove what the run has written after the step that it continues from."""
+    step = seed_run.start.step
     # Checkpoints first, because a checkpoint must not outlive its rows.
     dropped = retention.discard_after(seed_run.checkpoints, step)
     for name in (METRICS, HISTOGRAMS):

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from proximo.backends import Backend
-from proximo.config import Config, custom_settings
+from proximo.config import custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
 from proximo.jax_setup import cores
@@ -25,7 +25,8 @@ def run_summary(backend: Backend) -> dict[str, Any]:
     transitions = config.batch_size // config.ppo.num_minibatches
     encoder = policy.torsos[0].encoder
     mlp = f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
-    layers = mlp if hasattr(encoder, "mlp") else _custom_name(config) or type(encoder).__name__
+    custom = custom_settings(config)
+    layers = mlp if hasattr(encoder, "mlp") else custom.get("actor_critic") or custom.get("encoder") or type(encoder).__name__
     towers = "one tower for policy and value" if network.towers == "shared" else "separate towers for policy and value"
     device = jax.devices()[0]
     name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
@@ -42,9 +43,3 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "twin": twin(config.env.id),
         "device": f"{name}, {cores()} cores",
     }
-
-
-def _custom_name(config: Config) -> str:
-    """Name of the custom encoder or actor-critic; empty without one."""
-    custom = custom_settings(config)
-    return str(custom.get("actor_critic") or custom.get("encoder") or "")

@@ -10,8 +10,8 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.errors import CheckpointError, ProximoError, RunDirectoryError
 from proximo.tracking.reporter import Reporter
-from proximo.training.progress import Progress, Snapshot
-from proximo.training.seed_run import SeedRun
+from proximo.training.progress import Snapshot, TimedCalls
+from proximo.training.seed_run import SeedRun, active
 
 RETRY_SECONDS, RETRY_PAUSE_SECONDS = 10.0, 0.2
 """How long saving is retried if a checkpoint cannot be written, and the pause between attempts."""
@@ -24,11 +24,11 @@ class Saver:
         backend: takes the state of one seed out of the joined state.
         seed_runs: all seeds of the training, in the order of the backend.
         reporter: receives warnings.
-        progress: the clock of the training, for the rows that are written before a checkpoint.
+        calls: the calls of the training, for the rows that are written before a checkpoint.
     """
 
-    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, progress: Progress):
-        self.backend, self.seed_runs, self.reporter, self.progress = backend, seed_runs, reporter, progress
+    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, calls: TimedCalls):
+        self.backend, self.seed_runs, self.reporter, self.calls = backend, seed_runs, reporter, calls
         self.saved_at = -1
         """Updates of the last checkpoint, also of a resumed one; -1 without any."""
         self._saved_evaluations: list[Any] = []
@@ -40,7 +40,7 @@ class Saver:
         self.saved_at, self._saved_evaluations = update or -1, self._evaluations()
 
     def save(self, snapshot: Snapshot) -> None:
-        """Save a checkpoint of each active seed, and first the rows that a resumed run could not write. Skips a state that is saved already.
+        """Write the rows that a resumed run could not write, then save each active seed. Does nothing if this state is saved already.
 
         Raises:
             CheckpointError: a checkpoint cannot be written. The other seeds are saved before it is raised.
@@ -49,21 +49,20 @@ class Saver:
         if self._is_saved(snapshot):
             return
         for seed_run in self.seed_runs:
-            seed_run.write_window(snapshot.step, self.progress)
+            seed_run.write_window(snapshot.step, self.calls)
         failures: list[ProximoError] = []
-        for index, seed_run in enumerate(self.seed_runs):
-            if seed_run.is_active:
-                try:
-                    self._save_with_retries(index, snapshot)
-                except (CheckpointError, RunDirectoryError) as error:
-                    failures.append(error)
+        for index, _ in active(self.seed_runs):
+            try:
+                self._save_with_retries(index, snapshot)
+            except (CheckpointError, RunDirectoryError) as error:
+                failures.append(error)
         if failures:
             raise failures[0]
         self.saved_at, self._saved_evaluations = snapshot.update, self._evaluations()
 
     def save_seed(self, index: int, snapshot: Snapshot) -> None:
         """Save one seed, as ``save`` does."""
-        self.seed_runs[index].write_window(snapshot.step, self.progress)
+        self.seed_runs[index].write_window(snapshot.step, self.calls)
         if not self._is_saved(snapshot):
             self._save_with_retries(index, snapshot)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
 from proximo.config import Config
 from proximo.errors import TrainingError
 from proximo.storage.atomic_files import plain
-from proximo.tracking.histograms import Histogram
 from proximo.tracking.reporter import Window
+from proximo.tracking.sinks import Sink
+from proximo.tracking.trackers import Sinks
 from proximo.training.callbacks import Listeners
-from proximo.training.progress import Progress
+from proximo.training.progress import TimedCalls
 from proximo.types import TrainState
 
 
@@ -49,17 +50,18 @@ class Result:
 
 
 class SeedRun:
-    """One seed of a training: its window of metrics, its callbacks, its evaluations. This class writes nothing; subclasses do.
+    """One seed of a training: its window of metrics, its callbacks, its evaluations. This class saves nothing; ``StoredSeedRun`` does.
 
     Args:
         config: settings of this seed.
         listeners: its callbacks.
+        sinks: receive its rows, histograms and clips.
     """
 
     run_dir: Path | None = None
 
-    def __init__(self, config: Config, listeners: Listeners):
-        self.config, self.listeners = config, listeners
+    def __init__(self, config: Config, listeners: Listeners, sinks: Sink | Sinks):
+        self.config, self.listeners, self.sinks = config, listeners, sinks
         self.window = Window()
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
@@ -83,55 +85,40 @@ class SeedRun:
         """End the seed because of NaN or infinity."""
         self.failure = TrainingError(f"{reason} Training has stopped.")
 
-    def result(self, progress: Progress, compile_seconds: float, interrupted: int | None) -> Result | None:
-        """The result of this session; None if the seed has failed, or has no run directory."""
-        if self.failure is not None or self.run_dir is None:
-            return None
-        return Result(
-            run_dir=self.run_dir,
-            steps=progress.steps,
-            seconds=progress.seconds,
-            compile_seconds=compile_seconds,
-            steps_per_second=progress.steps_per_second,
-            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
-            best=self.best,
-            interrupted=None if self.stopped else interrupted,
-            stopped=self.stopped,
-            callbacks=self.listeners.callbacks,
-        )
-
     def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
         self.window.add(metrics)
         self.listeners.add(metrics)
 
-    def write_window(self, step: int, progress: Progress) -> None:
+    def write_window(self, step: int, calls: TimedCalls) -> None:
         """Write one row for the updates since the last row, if there are any."""
         if len(self.window):
-            self.write(step, {**self.window.merge(), **progress.metrics()})
+            time_columns = {"time/steps_per_second": calls.steps_per_second, "time/seconds": calls.seconds}
+            self.write(step, {**self.window.merge(), **time_columns})
 
     def write(self, step: int, row: dict[str, float]) -> None:
         """Write a row of metrics."""
-
-    def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
-        """Write the histograms of an update."""
-
-    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        """Write a clip: an animated GIF of (height, width) pixels."""
+        self.sinks.write(step, row)
 
     def save(self, step: int, state: TrainState) -> None:
         """Save a checkpoint."""
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""
+        self.sinks.end(hurry)
+        self.sinks.close()
 
 
-class InMemorySeedRun(SeedRun):
-    """The seed of a ``PPO``: it appends its rows to ``rows`` and writes no file."""
+def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
+    """The seeds that still train, with their index in the backend."""
+    return [(i, seed_run) for i, seed_run in enumerate(seed_runs) if seed_run.is_active]
 
-    def __init__(self, config: Config, listeners: Listeners, rows: list[dict[str, Any]]):
-        super().__init__(config, listeners)
+
+class InMemoryRows(Sink):
+    """Appends the rows of a ``PPO`` to the list ``rows``."""
+
+    def __init__(self, rows: list[dict[str, Any]]):
         self.rows = rows
 
-    def write(self, step: int, row: dict[str, float]) -> None:
-        self.rows.append({"step": step, **plain(row)})
+    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+        self.rows.append({"step": step, **plain(values)})

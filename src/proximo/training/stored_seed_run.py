@@ -5,49 +5,75 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
 from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.atomic_files import write_atomic
+from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.run_directory import FAILURE, METRICS, RunLock
-from proximo.tracking.histograms import Histogram
 from proximo.tracking.sinks import JsonLines, TrackedRun
 from proximo.tracking.trackers import Sinks
 from proximo.training.callbacks import Listeners
-from proximo.training.seed_run import SeedRun
+from proximo.training.progress import TimedCalls
+from proximo.training.seed_run import Result, SeedRun
 from proximo.types import TrainState
 
 
+class SeedStart(NamedTuple):
+    """Where the training of a seed starts."""
+
+    run_dir: Path
+    config: Config
+    """Settings of this seed."""
+    resumed_at: int | None = None
+    """Step that a resumed run continues from; None for a new run."""
+    saved: Checkpoint | None = None
+    """The checkpoint of that step; None for a new run, or if none was saved yet."""
+
+    @property
+    def step(self) -> int:
+        """Environment steps of the first state."""
+        return self.resumed_at or 0
+
+
 class StoredSeedRun(SeedRun):
-    """A seed with a run directory: checkpoints, and sinks for its metrics.
+    """A seed with a run directory.
 
     Args:
-        run_dir: its run directory.
-        config: settings of this seed.
+        start: where its training starts.
         listeners: its callbacks.
-        resumed_at: step of the checkpoint that is resumed; None for a new run.
         warn: receives warnings of sinks that fail.
     """
 
     run_dir: Path
 
-    def __init__(
-        self,
-        run_dir: Path,
-        config: Config,
-        listeners: Listeners,
-        resumed_at: int | None,
-        warn: Callable[[str], None] = lambda message: None,
-    ):
-        super().__init__(config, listeners)
-        self.run_dir = run_dir
+    def __init__(self, start: SeedStart, listeners: Listeners, warn: Callable[[str], None]):
+        run_dir, config = start.run_dir, start.config
+        self.start, self.run_dir = start, run_dir
         self.checkpoints = run_dir / "checkpoints"
         self._folder = run_dir.stat()
         self._unwritten: list[tuple[int, dict[str, float]]] = []
         """Rows that came after the run folder was renamed or removed."""
         (run_dir / FAILURE).unlink(missing_ok=True)
-        self.sinks = Sinks(TrackedRun(run_dir, to_mapping(config), resumed_at, warn), config.run.track, config.run.tensorboard)
+        run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
+        super().__init__(config, listeners, Sinks(run, config.run.track, config.run.tensorboard))
+
+    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
+        """The result of this session, whose updates were computed in ``calls``."""
+        return Result(
+            run_dir=self.run_dir,
+            steps=calls.steps,
+            seconds=calls.seconds,
+            compile_seconds=compile_seconds,
+            steps_per_second=calls.steps_per_second,
+            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
+            best=self.best,
+            interrupted=None if self.stopped else interrupted,
+            stopped=self.stopped,
+            callbacks=self.listeners.callbacks,
+        )
 
     def fail(self, reason: str) -> None:
         saved = checkpoint.steps(self.checkpoints)
@@ -62,15 +88,9 @@ class StoredSeedRun(SeedRun):
 
     def write(self, step: int, row: dict[str, float]) -> None:
         if self.place == self.run_dir:
-            self.sinks.write(step, row)
+            super().write(step, row)
         else:
             self._unwritten.append((step, row))
-
-    def write_histograms(self, step: int, made: dict[str, Histogram]) -> None:
-        self.sinks.write_histograms(step, made)
-
-    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        self.sinks.write_clip(step, gif, size)
 
     def save(self, step: int, state: TrainState) -> None:
         """Save a checkpoint, mark the best one and remove old ones.
@@ -81,7 +101,10 @@ class StoredSeedRun(SeedRun):
         """
         place = self.place
         if place is None:
-            raise self._moved(None)
+            raise RunDirectoryError(
+                f"The run folder {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
+                "If it was renamed, continue from its last checkpoint: use --resume with the new name."
+            )
         if place == self.run_dir:
             self.sinks.flush()  # a resume continues from this step, so every sink must have its rows
         else:
@@ -102,27 +125,10 @@ class StoredSeedRun(SeedRun):
         except OSError as error:
             raise CheckpointError(f"Cannot write into {place} ({error.strerror}): check its disk and its permissions.") from error
         if place != self.run_dir:
-            raise self._moved(place)
-
-    def _moved(self, place: Path | None) -> RunDirectoryError:
-        """The error for a run folder that was renamed to ``place``, or was removed (None)."""
-        if place is None:
-            return RunDirectoryError(
-                f"The run folder {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
-                "If it was renamed, continue from its last checkpoint: use --resume with the new name."
+            raise RunDirectoryError(
+                f"The run folder {self.run_dir} was renamed to {place} during the training, and the training is saved there. "
+                f"Go on with: {command('proximo', 'train', '--resume', place)}"
             )
-        return RunDirectoryError(
-            f"The run folder {self.run_dir} was renamed to {place} during the training, and the training is saved there. "
-            f"Go on with: {command('proximo', 'train', '--resume', place)}"
-        )
-
-    def start_closing(self) -> None:
-        """Let the sinks that close in the background start to do so."""
-        self.sinks.end()
-
-    def close(self, hurry: bool = False) -> None:
-        self.sinks.end(hurry)
-        self.sinks.close()
 
 
 @contextlib.contextmanager
@@ -136,7 +142,7 @@ def locked(run_dirs: list[Path]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writable(run_dir: Path) -> Iterator[None]:
-    """Context manager: an ``OSError`` becomes a ``RunDirectoryError`` that says that ``run_dir`` cannot be written."""
+    """Context manager: an ``OSError`` becomes a ``RunDirectoryError`` that names ``run_dir``."""
     try:
         yield
     except OSError as error:
@@ -146,20 +152,14 @@ def writable(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(
-    run_dirs: list[Path],
-    configs: list[Config],
-    listeners: list[Listeners],
-    resumed_at: int | None = None,
-    warn: Callable[[str], None] = lambda message: None,
-) -> Iterator[list[StoredSeedRun]]:
-    """Context manager: the seed runs of ``run_dirs`` with open sinks, which are closed at the end."""
+def opened(starts: list[SeedStart], listeners: list[Listeners], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
+    """Context manager: the seed runs of ``starts`` with open sinks, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         seed_runs: list[StoredSeedRun] = []
-        for run_dir, config, listening in zip(run_dirs, configs, listeners, strict=True):
-            with writable(run_dir):
-                seed_runs.append(StoredSeedRun(run_dir, config, listening, resumed_at, warn))
+        for start, listening in zip(starts, listeners, strict=True):
+            with writable(start.run_dir):
+                seed_runs.append(StoredSeedRun(start, listening, warn))
             stack.callback(seed_runs[-1].close)
         # Called before every `close`, so that the sinks of all seeds close at the same time.
-        stack.callback(lambda: [seed_run.start_closing() for seed_run in seed_runs])
+        stack.callback(lambda: [seed_run.sinks.end() for seed_run in seed_runs])
         yield seed_runs

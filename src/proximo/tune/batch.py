@@ -16,7 +16,8 @@ from proximo.collect.program_cache import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
-from proximo.training.advance import TimedCalls, first_fault
+from proximo.training.faults import first_fault
+from proximo.training.progress import TimedCalls
 from proximo.tune.trial import Select, TrialResult, Watch, boundaries
 from proximo.types import TrainState
 

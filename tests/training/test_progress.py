@@ -1,12 +1,12 @@
-"""Calls of about a second, and the first NaN or infinity."""
+"""Calls take about a second, and end at the next boundary."""
 
 import types
 
 import numpy as np
 import pytest
 
-from proximo.training import advance
-from proximo.training.advance import TimedCalls, first_fault
+from proximo.training import progress
+from proximo.training.progress import TimedCalls
 
 
 class Clock:
@@ -23,9 +23,9 @@ class Clock:
         return state + num_updates, {"x": np.zeros((1, num_updates))}
 
 
-def timed(monkeypatch, seconds, max_updates=0):
+def timed(monkeypatch, seconds, max_updates=None):
     clock = Clock(seconds)
-    monkeypatch.setattr(advance, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     backend = types.SimpleNamespace(advance=clock.advance, capacity=50)
     return TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
 
@@ -58,12 +58,3 @@ def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):
     calls.advance(0, 1)
     assert calls.seconds_per_update == pytest.approx(0.2)
     assert calls.num_updates(10, 100) == 1
-
-
-def test_first_fault_is_the_earliest_and_its_first_source():
-    metrics = {f"bad/{name}": np.zeros((2, 4)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
-    metrics["bad/loss"][1, 2:] = 1
-    metrics["bad/reward"][1, 3] = 1
-    metrics["bad/gradient"][1, 2] = 1
-    assert first_fault(metrics, 0) == (4, "")
-    assert first_fault(metrics, 1) == (2, "loss")

@@ -1,10 +1,11 @@
-"""Callbacks that save the whole training state to a folder, in addition to the checkpoints of a run."""
+"""Callbacks that save to a folder of the user: the whole training state, or videos."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from proximo.errors import ConfigError
+from proximo.rendering.watching import film
 from proximo.training.callbacks import Evaluation, Info
 
 
@@ -24,11 +25,11 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
-        self.folder, self.every = absolute_folder(folder), every
+        self.folder, self.every = _absolute(folder), every
 
     def on_update(self, info: Info) -> None:
         """Save the state of ``info``."""
-        info.save(seed_folder(self.folder, info) / str(info.step))
+        info.save(_seed_folder(self.folder, info) / str(info.step))
 
 
 class BestModel:
@@ -44,21 +45,46 @@ class BestModel:
     """
 
     def __init__(self, folder: str | Path):
-        self.folder = absolute_folder(folder)
+        self.folder = _absolute(folder)
 
     def on_evaluation(self, result: Evaluation) -> None:
         """Save the state of ``result`` if it is the best so far."""
         if result.is_best:
-            result.save(seed_folder(self.folder, result))
+            result.save(_seed_folder(self.folder, result))
 
 
-def absolute_folder(folder: str | Path) -> Path:
+class Video:
+    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals. Training waits for it.
+
+        proximo.train("CartPole-v1", callbacks=[Video("videos", every=100)])
+
+    With several seeds, each seed records to ``folder/seed-<i>/<step>.mp4``. For clips that are encoded while training continues, use the setting
+    ``video_every``.
+
+    Args:
+        folder: where to write; not the working folder.
+        every: updates between two videos, 1 or more.
+        max_steps: the most steps of a video.
+
+    Raises:
+        ConfigError: ``folder`` is the working folder.
+    """
+
+    def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
+        self.folder, self.every, self.max_steps = _absolute(folder), every, max_steps
+
+    def on_update(self, info: Info) -> None:
+        """Record an episode of the policy of ``info``."""
+        film(info.policy, _seed_folder(self.folder, info) / f"{info.step}.mp4", max_steps=self.max_steps)
+
+
+def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder."""
     if str(folder) in ("", "."):
         raise ConfigError(f"folder = {str(folder)!r}: expected another folder than the working folder, for example 'models'.")
     return Path(folder).absolute()
 
 
-def seed_folder(folder: Path, info: Info) -> Path:
+def _seed_folder(folder: Path, info: Info) -> Path:
     """The folder of a seed: ``folder`` itself, or ``folder/seed-<i>`` if the training has several seeds."""
     return folder / f"seed-{info.seed}" if info.is_one_of_several else folder

@@ -1,0 +1,150 @@
+"""``Backend``: the only interface between the training above it and the environments below it."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proximo.config import Config
+from proximo.envs import Environment
+from proximo.evaluation.episodes import Episodes
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.jax_setup import return_freed_memory
+from proximo.networks import ActorCritic
+from proximo.ppo import make_hyperparameters
+from proximo.rendering.play import make_player
+from proximo.rendering.player import Player
+from proximo.tracking.histograms import Histogram
+from proximo.types import TrainState
+
+State = TypeVar("State")
+
+
+class Backend(abc.ABC):
+    """Trains the policies of one setting on one kind of environments. ``make_backend`` makes the right one.
+
+    A training calls ``start`` or ``join`` for a state, then ``compile`` once, then ``advance`` until it ends, and ``close``. The
+    state belongs to the training. It has a leading axis of seeds if the backend is ``stacked``; ``seed_state`` returns the state
+    of one seed. Compiled functions are reused by later backends of this process.
+    """
+
+    donates: bool
+    """Whether ``advance`` uses up the state that it is given. A caller that still needs the state makes a copy."""
+
+    def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool):
+        self.config, self.env, self.collector = config, env, collector
+        self.stacked = stacked
+        """Whether several seeds are trained together. Otherwise they are trained one after the other."""
+        self.capacity = config.updates_per_call
+        """The most updates of one call of ``advance``."""
+        self.compile_seconds = 0.0
+        """Seconds that ``start`` and ``compile`` have taken so far."""
+        self._evaluator = make_evaluator(env, config, config.run.eval_episodes) if config.run.eval_episodes else None
+
+    def template(self) -> TrainState:
+        """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
+        return jax.eval_shape(self.collector.init, jax.random.key(0))
+
+    @abc.abstractmethod
+    def start(self, seeds: list[int]) -> TrainState:
+        """The state before the first step, of each seed. A backend that is not stacked takes one seed."""
+
+    def join(self, states: list[TrainState]) -> TrainState:
+        """The restored states of all seeds as one state of this backend. Its schedules end at the ``total_steps`` of ``config``."""
+        total = make_hyperparameters(self.config.ppo).total_steps
+        states = [eqx.tree_at(lambda s: s.learner.hyperparameters.total_steps, state, total) for state in states]
+        return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
+
+    def seed_state(self, state: State, index: int) -> State:
+        """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree."""
+        return jax.tree.map(lambda x: x[index], state) if self.stacked else state
+
+    @abc.abstractmethod
+    def with_new_episodes(self, state: TrainState) -> TrainState:
+        """The state of one seed after a change of the environment: the same learner, new episodes, seeded by the state's key."""
+
+    @abc.abstractmethod
+    def compile(self, state: TrainState) -> None:
+        """Compile what ``advance`` needs for a state of this shape, and open the environments."""
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Context manager: add the seconds of the block to ``compile_seconds``, and free what it no longer needs."""
+        started = time.monotonic()
+        yield
+        return_freed_memory()
+        self.compile_seconds += time.monotonic() - started
+
+    @abc.abstractmethod
+    def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+        """Collect and learn.
+
+        Args:
+            state: the state, of the shape that was given to ``compile``.
+            num_updates: 1 … ``capacity``.
+
+        Returns:
+            The state after the updates, and metrics of shape (seeds, updates). There are fewer updates than asked for if an
+            environment failed; the next call raises its error.
+
+        Raises:
+            EnvError: an environment failed in the first update.
+        """
+
+    @abc.abstractmethod
+    def inspect_before(self, state: TrainState) -> Any:
+        """Prepare the inspection of the next update. Returns what ``inspect_after`` needs; the training stays the same bit for
+        bit."""
+
+    @abc.abstractmethod
+    def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
+        """The histograms of the single update that led to ``state``, for each seed. ``seen`` is what ``inspect_before`` returned.
+        The list is empty if the update was cut short."""
+
+    def evaluate(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
+        """Play ``eval_episodes`` episodes with the most probable actions, on environment seeds that follow from ``seed`` and
+        ``stream`` alone. Only for settings with ``eval_episodes``."""
+        assert self._evaluator is not None, "eval_episodes = 0"
+        return self._evaluator(policy, seed, stream)
+
+    def player(self, seed: int, stream: int) -> Player:
+        """One environment to draw: its episodes are the first ones of an evaluation with ``seed`` in ``stream``. The caller
+        closes it.
+
+        Raises:
+            EnvError: the environment cannot be drawn.
+        """
+        return make_player(self.env, self.config, seed, stream)
+
+    def send_warnings_to(self, warn: Callable[[str], None]) -> None:  # noqa: B027 (JAX environments have no workers)
+        """Have ``warn`` receive the warnings about environments, for example of lost workers."""
+
+    def is_computing(self) -> bool:
+        """Whether this process computes now. False while it may wait for environments, which need no CPU time of this process."""
+        return True
+
+    def describe(self) -> str:
+        """How environments are stepped, in words; empty if there is only one way. Called after ``compile``."""
+        return ""
+
+    def fault(self) -> str:
+        """Which environment returned NaN or infinity, in words; empty if that is unknown."""
+        return ""
+
+    def close(self) -> None:
+        """End the environments and their processes."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+
+
+def copy_of(state: State) -> State:
+    """A copy of the arrays in ``state``, which stays valid when a backend uses up ``state``."""
+    return jax.tree.map(jnp.copy, state)
