@@ -94,9 +94,9 @@ linear_recurrence.defvjp(_forward, _backward)
 class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
-    ``u = W x``; the recurrence reads ``norm(u)``; the output is ``u`` plus a gated linear unit of what is read from the state. A subclass writes
-    ``create`` and ``coefficients``. A subclass whose output or stored state is not ``h`` itself also writes ``read``, or ``pack``, ``unpack``
-    and ``init``.
+    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of ``read(h)``. A subclass writes ``create``
+    and ``coefficients``. If the gated linear unit does not read ``h`` itself, it also writes ``read``. If ``h`` is not stored as it is, it also
+    writes ``pack``, ``unpack`` and ``init``.
 
     Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
     """

@@ -37,7 +37,7 @@ class LRU(LinearRecurrence):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, size: int) -> LRU:
-        """As ``MinGRU.create``, with ``λ`` uniform on its ring (lemma 3.2)."""
+        """Make a cell with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2). The arguments are those of ``MinGRU.create``."""
         key_projections, key_radius, key_phase, key_write, key_reader = jax.random.split(key, 5)
         square = jax.random.uniform(key_radius, (size,), minval=MIN_RADIUS**2, maxval=MAX_RADIUS**2)
         return cls(
