@@ -64,14 +64,11 @@ def printable(text: str) -> str:
     """Escape control characters in ``text``, which could move the cursor or hide words. Newlines and tabs are kept."""
     if text.isprintable():
         return text
-    return "".join(_escaped(c) if c not in "\n\t" and unicodedata.category(c) in _CONTROL else c for c in text)
+    controls = {c for c in text if c not in "\n\t" and unicodedata.category(c) in _CONTROL}
+    return "".join(c.encode("unicode_escape").decode() if c in controls else c for c in text)
 
 
 _CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def is_plain(text: str) -> bool:

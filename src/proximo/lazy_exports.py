@@ -34,7 +34,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
     def get(name: str) -> Any:
         if name == "__all__":
-            return names()
+            return sorted(modules())
         if name.startswith("__") or name not in modules():
             from proximo.other_libraries import ATTRIBUTES
 
@@ -45,7 +45,4 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
             importlib.import_module(f"{package}.{name}") if module == package else getattr(importlib.import_module(module), name)
         )
 
-    def names() -> list[str]:
-        return sorted(modules())
-
-    return get, names
+    return get, lambda: sorted(modules())

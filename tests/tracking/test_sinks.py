@@ -190,7 +190,7 @@ def test_events_of_a_resume_sort_last_after_clock_change(tmp_path, monkeypatch):
 def test_flush_syncs_rows_and_creates_no_empty_files(tmp_path, monkeypatch):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
-    sink = JsonLines(tmp_path / "metrics.jsonl", tmp_path / "histograms.jsonl")
+    sink = JsonLines(tmp_path / "metrics.jsonl")
     sink.write(1, {"a": 1.0})
     sink.flush()
     assert synced == [str(tmp_path / "metrics.jsonl"), str(tmp_path)]

@@ -201,7 +201,7 @@ def test_sink_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypat
 
 def journal(run_dir, *steps):
     """Rows of a training: one at each step, and a second one, of an evaluation, at every tenth."""
-    sink = JsonLines(run_dir / "metrics.jsonl", run_dir / "histograms.jsonl")
+    sink = JsonLines(run_dir / "metrics.jsonl")
     for step in steps:
         for values in ({"a": step + 0.5}, {"eval/b": float("nan")})[: 2 if step % 10 == 0 else 1]:
             sink.write(step, values)
@@ -229,7 +229,7 @@ def test_resume_writes_missed_rows_and_skips_written_ones(tmp_path):
 def test_sink_added_at_a_resume_receives_all_earlier_rows(tmp_path):
     list(journal(tmp_path, 5, 10, 15))
     made = {"histograms/x": Histogram.of(np.arange(3.0))}
-    JsonLines(tmp_path / "metrics.jsonl", tmp_path / "histograms.jsonl").write_histograms(7, made)
+    JsonLines(tmp_path / "metrics.jsonl").write_histograms(7, made)
     background(tmp_path, resumed_at=10).close()
     assert [step for step, _ in Kept.rows] == [5, 10, 10]
     assert Kept.histograms == [(7, ["histograms/x"])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -27,6 +26,7 @@ from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
 from proximo.spaces import from_any
 from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
 ONNX, NUMPY, RUNTIME, METADATA, README = "policy.onnx", "policy.npz", "proximo_policy.py", "metadata.json", "README.md"
@@ -205,15 +205,8 @@ def _metadata(policy_function: PolicyFunction, program: Program, run: str, batch
             for name, x in initial_memory(policy_function).items()
         ],
         "settings": to_mapping(policy.config),
-        "versions": {"proximo": __version__, **{name: _version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}},
+        "versions": {"proximo": __version__, **{name: version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}},
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _check_folder(folder: Path) -> None:

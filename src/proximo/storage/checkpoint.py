@@ -53,13 +53,9 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _name(path: tuple[Any, ...]) -> str:
     """``learner.policy.layers.0.weight``. A dictionary key that contains a dot is quoted, so that no two leaves share a name."""
-    parts = [str(next(getattr(key, a) for a in ("name", "idx", "key") if hasattr(key, a))) for key in path]
+    parts = [jax.tree_util.keystr((key,), simple=True) for key in path]
     return ".".join(part if re.fullmatch(r'[^."]+', part) else json.dumps(part) for part in parts) or "value"
 
 
@@ -72,18 +68,18 @@ def flatten(tree: Any) -> dict[str, Any]:
 def _encode(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, str]]:
     """The arrays as safetensors can store them, their description, and the implementations of the random keys."""
     leaves = flatten(state)
-    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
+    keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
     data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
     stored, described = {}, {}
     for name, leaf in leaves.items():
         array = np.asarray(data[name], order="C")
-        described[name] = {"dtype": "key" if name in keys else array.dtype.name, "shape": list(leaf.shape)}
-        if array.dtype.name not in _NATIVE:
+        dtype = array.dtype.name
+        if dtype not in _NATIVE:
             if array.dtype.itemsize > 2 or array.dtype.kind == "S":
                 raise TypeError(f"{name} has the type {array.dtype}, which a checkpoint cannot store.")
             array = array.view(f"uint{8 * array.dtype.itemsize}")
-        described[name]["stored"] = array.dtype.name
         stored[name] = array
+        described[name] = {"dtype": "key" if name in keys else dtype, "shape": list(leaf.shape), "stored": array.dtype.name}
     return stored, described, keys
 
 

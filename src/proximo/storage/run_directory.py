@@ -130,22 +130,17 @@ def seed_run_dirs(path: Path) -> list[Path]:
     return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
 
 
-def is_group(path: Path) -> bool:
-    """Whether ``path`` contains the runs of several seeds."""
-    return bool(seed_run_dirs(path))
-
-
 def _is_run(path: Path) -> bool:
     try:
-        return (path / "config.yaml").is_file() or is_group(path)
+        return (path / "config.yaml").is_file() or bool(seed_run_dirs(path))
     except OSError:  # a name that is too long
         return False
 
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    if is_group(path):
-        return max(_started(seed_run) for seed_run in seed_run_dirs(path))
+    if seed_runs := seed_run_dirs(path):
+        return max(map(_started, seed_runs))
     try:
         return str(read_json((path / "system.json").read_bytes())["started"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -274,13 +269,11 @@ def in_use(run_dir: Path) -> bool:
     another user), that file decides."""
     if not (run_dir / ".lock.json").exists():
         return False
-    lock = filelock.FileLock(run_dir / ".lock", timeout=0)
     try:
-        lock.acquire()
+        with filelock.FileLock(run_dir / ".lock", timeout=0):
+            return False
     except (filelock.Timeout, OSError):
         return True
-    lock.release()
-    return False
 
 
 def render_config(config: Config) -> str:
@@ -323,20 +316,17 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
 
 def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
     """``config`` with the objects ``custom`` in settings that are custom already. Raises ``ConfigError`` for any other setting."""
+    trained_with = custom_settings(config)
     for name, value in custom.items():
-        if name in custom_settings(config) and not may_replace(config, name, value):
+        if name not in trained_with:
+            was = f"{name} is {LEAVES[name].value_in(config)}" if name in LEAVES else f"there is no setting {name!r}"
             raise ConfigError(
-                f"{name} = {Custom(value) if not isinstance(value, str) else value}: this run was trained with {custom_settings(config)[name]} and continues with it: "
+                f"{name} = {value!r}: this run has no custom object there, {was}{nearest(name, trained_with)}. Other settings stay as they were."
+            )
+        if not may_replace(config, name, value):
+            raise ConfigError(
+                f"{name} = {value if isinstance(value, str) else Custom(value)}: this run was trained with {trained_with[name]} and continues with it: "
                 "leave it out."
-            )
-        if name not in custom_settings(config):
-            was = (
-                f"{name} is {getattr(getattr(config, LEAVES[name].group), name)}"
-                if name in LEAVES
-                else f"there is no setting {name!r}"
-            )
-            raise ConfigError(
-                f"{name} = {value!r}: this run has no custom object there, {was}{nearest(name, custom_settings(config))}. Other settings stay as they were."
             )
     return override(config, custom)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from proximo.jax_setup import cores
 from proximo.serialization import read_json
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
@@ -22,7 +23,8 @@ _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 _EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of ``package``, or ``not installed``."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -42,16 +44,16 @@ def system_info() -> dict[str, Any]:
     """Python, platform, CPUs, environment variables, versions and devices, as JSON can store them."""
     import jax  # only here, because commands that only find runs need no JAX
 
-    devices, cpu_count = jax.devices(), os.cpu_count()
+    devices = jax.devices()
     variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "cpu_count": cpu_count,
-        "cpu_affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpu_count,
+        "cpu_count": os.cpu_count(),
+        "cpu_affinity": cores(),
         "environment": variables,
-        "versions": {package: _version(package) for package in (*_PACKAGES, *_JAX_EXTRAS, *_GYMNASIUM_PACKAGES)},
+        "versions": {package: version(package) for package in (*_PACKAGES, *_JAX_EXTRAS, *_GYMNASIUM_PACKAGES)},
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
     }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat
 
-from proximo.storage.atomic_files import Attempts, write_atomic
+from proximo.storage.atomic_files import Attempts, plain, write_atomic
 from proximo.storage.run_directory import METRICS
 from proximo.tracking.sinks import Sink, TrackedRun, read_rows
 
@@ -49,16 +48,9 @@ class CsvTable(Sink):
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         self._columns |= dict.fromkeys(name for row in rows for name in row)
-        header = io.StringIO()
-        csv.writer(header, lineterminator="\n").writerow(self._columns)
-        write_atomic(self._path, header.getvalue() + self._text(rows))
+        write_atomic(self._path, self._text([{name: name for name in self._columns}, *rows]))
 
     def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([_cell(row.get(name)) for name in self._columns] for row in rows)
+        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(plain, rows))
         return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

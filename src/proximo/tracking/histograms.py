@@ -67,13 +67,12 @@ class Histogram:
 
     def as_json(self) -> dict[str, Any]:
         """The histogram as ``from_json`` reads it."""
-        named = {"low": self.low, "high": self.high, "counts": self.counts.tolist()}
-        return {**named, "total": self.total, "squares": self.squares}
+        return {**vars(self), "counts": self.counts.tolist()}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Histogram:
         """The inverse of ``as_json``."""
-        return cls(row["low"], row["high"], np.asarray(row["counts"]), row["total"], row["squares"])
+        return cls(**{**row, "counts": np.asarray(row["counts"])})
 
 
 def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
@@ -84,9 +83,9 @@ def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
             and ``observations`` (as it returned them; dicts and tuples part by part) are T N ....
     """
     valid = np.asarray(rows["valid"])
-    arrays = {name: np.asarray(rows[name]) for name in ("returns", "advantages", "ratios")}
+    arrays = {name: rows[name] for name in ("returns", "advantages", "ratios")}
     arrays |= _components(np.asarray(rows["actions"])) | _parts(rows["observations"])
-    made = {f"histograms/{name}": Histogram.of(x[valid]) for name, x in arrays.items()}
+    made = {f"histograms/{name}": Histogram.of(np.asarray(x)[valid]) for name, x in arrays.items()}
     return {name: histogram for name, histogram in made.items() if histogram is not None}
 
 
@@ -98,10 +97,10 @@ def _components(actions: np.ndarray) -> dict[str, np.ndarray]:
     return {f"actions/{i}": flat[..., i] for i in range(count)}
 
 
-def _parts(observations: Any) -> dict[str, np.ndarray]:
-    parts: dict[str, np.ndarray] = {}
+def _parts(observations: Any) -> dict[str, Any]:
+    parts = {}
     for path, leaf in jax.tree.leaves_with_path(observations):
-        names = [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
+        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
         if not set(names) & set(ADDED):
-            parts["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = np.asarray(leaf)
+            parts["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = leaf
     return parts

@@ -16,6 +16,7 @@ from typing import Any, SupportsFloat
 from proximo.errors import CheckpointError
 from proximo.serialization import read_json
 from proximo.storage.atomic_files import AppendedFile, plain, write_atomic
+from proximo.storage.run_directory import HISTOGRAMS
 from proximo.tracking.histograms import Histogram
 
 
@@ -114,15 +115,13 @@ def truncate_after(path: Path, step: float) -> None:
 
 
 class JsonLines(Sink):
-    """Appends each row to ``path`` as one JSON object, and histograms to the file ``histograms``. NaN and infinity become null."""
+    """Appends each row to ``path`` as one JSON object, and histograms to ``histograms.jsonl`` beside it. NaN and infinity become null."""
 
-    def __init__(self, path: Path, histograms: Path | None = None, warned: Callable[[str], None] = lambda message: None):
-        self._rows = AppendedFile(path, warned)
-        self._histograms = AppendedFile(histograms, warned) if histograms is not None else None
-        # The first new row would be lost in an incomplete last line.
-        for file in (path, histograms):
-            if file is not None:
-                truncate_after(file, math.inf)
+    def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
+        paths = path, path.with_name(HISTOGRAMS)
+        self._rows, self._histograms = self._files = [AppendedFile(path, warned) for path in paths]
+        for path in paths:
+            truncate_after(path, math.inf)  # the first new row would be lost in an incomplete last line
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Append the row."""
@@ -130,20 +129,17 @@ class JsonLines(Sink):
 
     def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         """Append a row of histograms: counts in equal bins from ``low`` to ``high``."""
-        if self._histograms is not None:
-            self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
+        self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
 
     def flush(self) -> None:
         """Return when the disk has all rows, so that a power failure cannot lose rows from before a checkpoint."""
-        self._rows.sync()
-        if self._histograms is not None:
-            self._histograms.sync()
+        for file in self._files:
+            file.sync()
 
     def close(self) -> None:
         """Write the rows that are still in memory."""
-        self._rows.close()
-        if self._histograms is not None:
-            self._histograms.close()
+        for file in self._files:
+            file.close()
 
     @staticmethod
     def _append(file: AppendedFile, row: Mapping[str, Any]) -> None:
@@ -171,14 +167,12 @@ class TensorBoard(Sink):
 
     def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
         """Add each histogram with its own bins."""
-        messages = {
-            name: {
-                "min": h.low, "max": h.high, "num": h.count, "sum": h.total, "sum_squares": h.squares,
-                "bucket_limit": h.edges[1:].tolist(), "bucket": h.counts.tolist(),
-            }
-            for name, h in histograms.items()
-        }  # fmt: skip
-        self._add_values(step, [{"tag": name, "histo": histogram} for name, histogram in messages.items()])
+
+        def histo(h: Histogram) -> dict[str, Any]:
+            ends = {"min": h.low, "max": h.high, "bucket_limit": h.edges[1:].tolist(), "bucket": h.counts.tolist()}
+            return {**ends, "num": h.count, "sum": h.total, "sum_squares": h.squares}
+
+        self._add_values(step, [{"tag": name, "histo": histo(h)} for name, h in histograms.items()])
 
     def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
         """Add the GIF as an image, as tensorboardX's ``add_video`` does, which needs moviepy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -69,7 +70,7 @@ class Sinks:
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
         self._warned = run.warned
         # metrics.jsonl comes first, because the others read missed rows from it.
-        self._sinks: list[Sink] = [JsonLines(run.run_dir / METRICS, run.run_dir / HISTOGRAMS, run.warned)]
+        self._sinks: list[Sink] = [JsonLines(run.run_dir / METRICS, run.warned)]
         if tensorboard:
             self._sinks.append(TensorBoard(run.run_dir, None if run.resumed_at is None else run.resumed_at + 1, run.warned))
         self._sinks += [_open(name, run) for name in tracker_names(track)]
@@ -221,10 +222,8 @@ class _Record:
         self._seen: dict[str, tuple[int, int]] = {}
         """The same for the rows of this session."""
         if not fresh:
-            try:
+            with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
                 self._last = {kind: (int(step), int(count)) for kind, (step, count) in read_json(path.read_bytes()).items()}
-            except (OSError, ValueError, TypeError, AttributeError):
-                self._last = {}
 
     def forget(self) -> None:
         """Treat every row as new."""
@@ -240,7 +239,6 @@ class _Record:
         """Record that the sink has the row."""
         self._last[kind] = self._seen[kind]
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        temporary.write_text(
-            json.dumps(self._last)
-        )  # without fsync: a power failure may repeat a row, and each row is written faster
+        # Without fsync, each row is written faster. A power failure may repeat a row.
+        temporary.write_text(json.dumps(self._last))
         os.replace(temporary, self._path)

@@ -23,7 +23,6 @@ from proximo.tracking.sinks import Sink, TrackedRun
 AXIS = "environment_steps"
 START_SECONDS = 30
 FILE = "wandb.json"
-_SEED = re.compile(r"seed-\d+")
 _REPORTED: set[Path] = set()
 """Groups of seeds whose offline tracking was reported."""
 _LOCK = threading.Lock()
@@ -61,15 +60,15 @@ class WeightsAndBiases(Sink):
         if mode is None and not has_key():
             mode = "offline"
             self._warn_offline(run, "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)")
-        alone, env = not _SEED.fullmatch(run.run_dir.name), settings["env"]["id"]
-        name = run.run_dir if alone else run.run_dir.parent
+        env, group = settings["env"]["id"], _group(run)
+        name = f"{env}/{(group or run.run_dir).name}"
         options: dict[str, Any] = {
             "id": self._id,
             "resume": "allow" if mode in (None, "online") else None,
             "dir": str(run.run_dir),
             "project": os.environ.get("WANDB_PROJECT") or "proximo",
-            "name": f"{env}/{name.name}" + ("" if alone else f"/{run.run_dir.name}"),
-            "group": None if alone else f"{env}/{name.name}",
+            "name": f"{name}/{run.run_dir.name}" if group else name,
+            "group": name if group else None,
             "config": settings,
             "reinit": "create_new",
         }
@@ -88,14 +87,13 @@ class WeightsAndBiases(Sink):
     @staticmethod
     def _warn_offline(run: TrackedRun, why: str) -> None:
         """Warn once for all seeds of a group, whose runs begin at the same time."""
-        seed = _SEED.fullmatch(run.run_dir.name) is not None
-        place = run.run_dir.parent if seed else run.run_dir
-        folder = place / "seed-*" if seed else place
-        if seed:
+        group = _group(run)
+        if group:
             with _LOCK:
-                if place in _REPORTED:
+                if group in _REPORTED:
                     return
-                _REPORTED.add(place)
+                _REPORTED.add(group)
+        place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
         run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
@@ -135,6 +133,11 @@ class WeightsAndBiases(Sink):
         kept = {"id": self._id, "url": url, "videos": sorted(self._videos)}
         with contextlib.suppress(OSError):
             write_atomic(self._file, json.dumps(kept) + "\n")
+
+
+def _group(run: TrackedRun) -> Path | None:
+    """The folder of the group of seeds that ``run`` belongs to; None for a single run."""
+    return run.run_dir.parent if re.fullmatch(r"seed-\d+", run.run_dir.name) else None
 
 
 def _read(path: Path) -> dict[str, Any]:
