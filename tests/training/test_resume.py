@@ -332,9 +332,3 @@ def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):
     checkpoint.save(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
     starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter())
     assert [(start.resumed_at, start.saved) for start in starts] == [(0, None)] * 2
-
-
-def test_arrays_of_a_checkpoint_are_not_kept_until_its_seed_starts(whole, tmp_path):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    (start,) = resuming.starts([run_dir], [Config()], "last", False, Reporter())
-    assert (start.step, start.saved.step, start.saved.files) == (TOTAL, TOTAL, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from proximo.backends import Backend
@@ -51,8 +50,7 @@ def _checkpoint_to_resume(run_dir: Path, which: run_directory.Which, reporter: R
     saved, warnings = retention.find(run_dir, which)
     for warning in warnings:
         reporter.warned(warning)
-    # Many seeds would fill the memory: ``restore`` reads the arrays when the seed starts.
-    return dataclasses.replace(saved, files={})
+    return saved
 
 
 def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoint | None:
@@ -80,7 +78,7 @@ def is_complete(start: SeedStart) -> bool:
 
 def restore(backend: Backend, seed_run: StoredSeedRun, saved: Checkpoint, reporter: Reporter) -> TrainState:
     """The state of a checkpoint. Its evaluations and the state of its callbacks go to ``seed_run``."""
-    state = checkpoint.load(saved.path).restore(backend.template())
+    state = saved.restore(backend.template())
     seed_run.best, seed_run.last_evaluation = saved.best, saved.evaluation
     if warning := seed_run.listeners.restore(saved.info.get("callbacks", [])):
         reporter.warned(f"{seed_run.run_dir}: {warning}")
