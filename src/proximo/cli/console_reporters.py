@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -98,16 +99,16 @@ class ConsoleReporter:
             os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
 
 
-class LiveDisplay(ConsoleReporter):
+class LiveDisplay(ConsoleReporter, abc.ABC):
     """Redraws ``display()`` in place. A subclass starts ``_live``; it ends with this context."""
 
     def __init__(self, console: Console, answer: int | None = None):
         super().__init__(console, answer)
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self.display)
 
+    @abc.abstractmethod
     def display(self) -> RenderableType:
         """What the terminal shows now."""
-        raise NotImplementedError
 
     def __enter__(self) -> LiveDisplay:
         return self

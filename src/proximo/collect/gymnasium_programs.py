@@ -29,7 +29,7 @@ from proximo.types import BurnIn, Memory, Metrics, Observation, Previous, Rollou
 Leaves = tuple[Any, ...]
 """The arrays of an observation or of noise."""
 LARGE = 2**14
-"""An array of more numbers is an argument of its own, which takes about 2 µs: copying it out of the vector takes longer."""
+"""A larger array is a separate argument, which takes about 2 µs. Copying it out of the vector takes longer."""
 MAX_EXACT = 2**24
 
 

@@ -133,7 +133,7 @@ class GymnasiumTrainer:
 
 
 class _Thread:
-    """Runs a function in a thread of its own."""
+    """Runs a function in a separate thread."""
 
     def __init__(self, function: Callable[[], Any]):
         self._result: Any = None
