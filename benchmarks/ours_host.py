@@ -98,7 +98,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         shares = {name: seconds / whole for name, seconds in spent.items()}
         named = sum(seconds for name, seconds in spent.items() if name != "rest")
         shares["rest"] = max(0.0, 1.0 - named / whole)  # what lies between two updates too
-    workers = program.trainer.collector.open().num_workers
+    workers = program.trainer.collector.environments.open().num_workers
     healthy = bool(state.healthy)
     program.close()
     if not healthy:
