@@ -114,7 +114,9 @@ class PPOConfig:
         "clip",
         "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function",
     )
-    dual_clip: float = _setting(0.0, "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off", low=0)
+    dual_clip: float = _setting(
+        0.0, "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off", low=0
+    )
     kl_coef: float = _setting(
         1.0,
         "kl_penalty: initial weight β of the divergence; it is halved or doubled after an update that misses kl_target by a factor of 1.5",
@@ -168,7 +170,8 @@ class NetworkConfig:
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)
     memory_heads: int = _setting(4, "gtrxl: number of attention heads", low=1, high=256)
     memory_gate: Literal["gru", "identity"] = _setting(
-        "gru", "gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: by addition"
+        "gru",
+        "gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: by addition",
     )
     reset_memory: bool = _setting(
         True, "start every episode with an empty memory; false: carry the memory over to the next episode"

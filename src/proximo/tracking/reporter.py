@@ -17,11 +17,11 @@ EPISODE_WINDOW = 100
 class Reporter:
     """Receives the events of a training. This class ignores all of them: override the methods that you need.
 
-        class PrintEvaluations(proximo.tracking.reporter.Reporter):
-            def evaluated(self, steps, summaries):
-                print(steps, [summary["return_mean"] for summary in summaries])
+    class PrintEvaluations(proximo.tracking.reporter.Reporter):
+        def evaluated(self, steps, summaries):
+            print(steps, [summary["return_mean"] for summary in summaries])
 
-        proximo.train("CartPole-v1", reporter=PrintEvaluations())
+    proximo.train("CartPole-v1", reporter=PrintEvaluations())
     """
 
     owns_process = False
