@@ -61,7 +61,7 @@ class EnvConfig:
     )
     max_restarts: int = _setting(100, "lost workers that are restarted before training stops", low=0, high=10**6)
     env_settings: dict[str, Any] = _setting(
-        {}, "arguments of the environment itself, as key=value,key=value; they are added to those of the preset"
+        {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
     )
 
 
