@@ -74,7 +74,9 @@ class PPOConfig:
     num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
     num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
     learning_rate: ScheduleText = _setting(
-        ScheduleText("3e-4"), "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)", low=0
+        ScheduleText("3e-4"),
+        "learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)",
+        low=0,
     )
     gamma: float = _setting(0.99, "discount factor γ", low=0, high=1)
     gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1)

@@ -83,7 +83,7 @@ class PPO:
         preset: whether to start from the preset of the id, if it has one.
         seed: seed of parameters, environments and actions, 0 or more.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
-            ``proximo train --help`` lists them.
+            ``proximo train --help-all`` lists them.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
