@@ -15,13 +15,15 @@ EPISODE_WINDOW = 100
 
 
 class Reporter:
-    """Receives the events of a training. This class ignores all of them: override the methods that you need.
+    """Receives the events of a training.
 
-    class PrintEvaluations(proximo.tracking.reporter.Reporter):
-        def evaluated(self, steps, summaries):
-            print(steps, [summary["return_mean"] for summary in summaries])
+        class PrintEvaluations(proximo.tracking.reporter.Reporter):
+            def evaluated(self, steps, summaries):
+                print(steps, [summary["return_mean"] for summary in summaries])
 
-    proximo.train("CartPole-v1", reporter=PrintEvaluations())
+        proximo.train("CartPole-v1", reporter=PrintEvaluations())
+
+    This class ignores all events. Override the methods that you need.
     """
 
     owns_process = False
