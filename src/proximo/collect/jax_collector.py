@@ -50,6 +50,9 @@ class JaxCollector:
         Args:
             key: random key of the training.
             hyperparameters: from ``proximo.ppo.make_hyperparameters``; None: those of the settings.
+
+        Returns:
+            The training state.
         """
         learner, key_collector = fresh_learner(
             key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)

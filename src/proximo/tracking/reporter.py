@@ -51,7 +51,11 @@ class Reporter:
         """A program is being compiled."""
 
     def compiled(self, how: str) -> None:
-        """All programs are compiled. ``how`` describes in words how environments are stepped."""
+        """All programs are compiled.
+
+        Args:
+            how: how environments are stepped, described in words.
+        """
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         """Some updates are finished.
@@ -74,19 +78,35 @@ class Reporter:
         """
 
     def warned(self, message: str) -> None:
-        """A problem that does not stop the training."""
+        """There is a problem, but the training continues.
+
+        Args:
+            message: a sentence about it.
+        """
 
     def stopping(self) -> None:
         """The user interrupted the training. It stops after the current call of the compiled program."""
 
     def stopped(self, message: str) -> None:
-        """The training stops early."""
+        """The training stops early.
+
+        Args:
+            message: where it stopped, and how to continue.
+        """
 
     def left(self, message: str) -> None:
-        """The process ends at once with ``message``, because a call that cannot be stopped is still running."""
+        """The process ends at once, because a call that cannot be stopped is still running.
+
+        Args:
+            message: what was saved, and how to continue.
+        """
 
     def finished(self, results: list[Any]) -> None:
-        """The training is finished; one ``Result`` for each seed."""
+        """The training is finished.
+
+        Args:
+            results: one ``Result`` for each seed.
+        """
 
 
 class Warner(Reporter):

@@ -48,7 +48,11 @@ class TuneResult:
     """Number of the signal that ended the study early; None if none did."""
 
     def summary(self) -> dict[str, Any]:
-        """Return the result as a mapping, as ``proximo tune --json`` prints it."""
+        """Summarize the result for JSON.
+
+        Returns:
+            What ``proximo tune --json`` prints.
+        """
         return summary(self.folder, self.plan, self.trials)
 
 
