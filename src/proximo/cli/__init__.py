@@ -84,7 +84,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
-        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains a command. Start with: proximo train CartPole-v1",
+        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="proximo COMMAND [...]",
     )
