@@ -93,8 +93,8 @@ def test_public_names_are_in_the_reference(site):
 
 
 def test_lines_of_source_are_those_of_the_source():
-    start, lines = sources.lines_of("math/losses.py", "clipped_surrogate")
-    text = (sources.SOURCE / "math" / "losses.py").read_text().splitlines()
+    start, lines = sources.lines_of("math/loss_terms.py", "clipped_surrogate")
+    text = (sources.SOURCE / "math" / "loss_terms.py").read_text().splitlines()
     assert lines[0] == text[start - 1].strip()
     assert lines[0].startswith("def clipped_surrogate(")
     assert lines[-1].strip().startswith("return -jnp.minimum")
@@ -105,7 +105,7 @@ def test_statements_are_found_by_what_they_assign():
     _, lines = sources.lines_of("ppo/loss.py", "loss", ["policy_loss", "total"])
     assert lines[0].strip().startswith("policy_loss, objective_metrics = ")
     assert any(line.strip().startswith("total = ") for line in lines)
-    for path, function, names in (("math/losses.py", "clipped", None), ("math/losses.py", "value_loss", ["ratio"])):
+    for path, function, names in (("math/loss_terms.py", "clipped", None), ("math/loss_terms.py", "value_loss", ["ratio"])):
         with pytest.raises(Exception, match=r"has no|assigns no"):
             sources.lines_of(path, function, names)
 

@@ -14,7 +14,7 @@ from proximo.collect.learning import check_policy, fresh_learner, fresh_policy, 
 from proximo.collect.policy_step import Acting, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.math.losses import masked_mean
+from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState, inspection, make_hyperparameters
 from proximo.ppo.minibatches import run_burn_in

@@ -17,7 +17,7 @@ from proximo.networks.custom.conformance import check_alike, check_conformance, 
 from proximo.ppo import memory_diagnostics
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
-from proximo.ppo.rollout_processing import health
+from proximo.ppo.nonfinite import find_nonfinite
 from proximo.spaces import from_any, zeros
 from proximo.types import Hyperparameters, Metrics, Rollout
 
@@ -97,7 +97,7 @@ def learn(
         source of NaN or infinity. The learner is returned as it is: ``kept`` drops one with NaN.
     """
     learned, metrics = ppo.update(state, rollout)
-    bad = health(rollout, metrics, learned)
+    bad = find_nonfinite(rollout, metrics, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     diagnosed = {}

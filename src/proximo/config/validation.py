@@ -7,14 +7,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from proximo.config import LEAVES, MAX_SEED, Config, custom_settings
+from proximo.config.custom import choices
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
+BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 ONLY_WITH = {
-    "memory_size": OUR_MEMORIES,
-    "memory_layers": OUR_MEMORIES,
+    "memory_size": BUILT_IN_MEMORIES,
+    "memory_layers": BUILT_IN_MEMORIES,
     "memory_horizon": ("gru", "lstm"),
     "memory_window": ("gtrxl",),
     "memory_heads": ("gtrxl",),
@@ -161,10 +162,10 @@ def _validate_memory(config: Config, changed: Mapping[str, str]) -> None:
     """Check the settings of a memory, or of one kind of memory."""
     ppo, network = config.ppo, config.network
     for name in (*NEED_MEMORY, *ONLY_WITH):
-        memories = ONLY_WITH.get(name, OUR_MEMORIES)
+        memories = ONLY_WITH.get(name, BUILT_IN_MEMORIES)
         if name not in changed or (network.remembers if name in NEED_MEMORY else network.memory in memories):
             continue
-        if network.memory == "none" and memories is OUR_MEMORIES:
+        if network.memory == "none" and memories is BUILT_IN_MEMORIES:
             raise ConfigError(f"{name} = {changed[name]} needs a memory, but memory = none: set memory, for example to gru.")
         raise ConfigError(f"{name} = {changed[name]} needs memory = {' or '.join(memories)}, not {network.memory}.")
     if 0 < network.memory_horizon < 3:

@@ -37,7 +37,7 @@ class Beta(Distribution):
     All weight lies within the bounds, while a Gaussian that is clipped to them is biased.
 
     Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning using
-    the Beta distribution", section 4.
+    the Beta distribution".
     """
 
     alpha: Float[Array, "*batch n"]

@@ -214,7 +214,7 @@ class VaryingHead(GaussianHead):
 class BetaHead(ActorHead[Box]):
     """A Beta distribution for each component of a bounded Box, with both shapes ``1 + softplus(·)``: one peak, and no weight outside the bounds.
 
-    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017, section 4 (``distributions.Beta``).
+    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017 (``distributions.Beta``).
     """
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from proximo.math.losses import probability_ratio
+from proximo.math.loss_terms import probability_ratio
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import join_sequences, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import clip_rewards, compute_advantages, scale_rewards

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.math import losses
+from proximo.math.loss_terms import approximate_kl
+from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, stack_memory, unroll
 from proximo.ppo.rollout_processing import refresh_memory
@@ -52,7 +53,7 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
         memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]
     return {
         "staleness": _distance(*memories),
-        "use": losses.masked_mean(losses.approximate_kl(log_ratio), valid),
+        "use": masked_mean(approximate_kl(log_ratio), valid),
     }
 
 

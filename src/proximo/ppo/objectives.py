@@ -13,52 +13,11 @@ from jaxtyping import Array, Float
 
 from proximo.config.custom import Custom, is_custom, resolve
 from proximo.custom_code import custom_code_errors
-from proximo.distributions import Distribution
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import loss_terms
 from proximo.networks import ActorCritic
-from proximo.ppo.minibatches import Batch
-from proximo.types import Hyperparameters, Metrics
-
-
-class Minibatch(Batch):
-    """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
-
-    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory`` and ``burn_in_steps``, and
-    ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that acted).
-
-    Attributes:
-        distribution: L S: distribution of actions, by the current parameters.
-        log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
-        new_value: L S: value by the current parameters.
-        clip_eps: current clip range ε.
-        kl_coef: current weight β of the KL penalty; None with another objective.
-        hyperparameters: values of all numeric settings; None for those that are off.
-    """
-
-    distribution: Distribution
-    log_ratio: Float[Array, "L S"]
-    new_value: Float[Array, "L S"]
-    clip_eps: Float[Array, ""]
-    kl_coef: Float[Array, ""] | None
-    hyperparameters: Hyperparameters
-
-    @property
-    def ratio(self) -> Float[Array, "L S"]:
-        """``π(a|s) / π_old(a|s)``."""
-        return losses.probability_ratio(self.log_ratio)
-
-    def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean over the valid steps.
-
-        Args:
-            x: one number for each step.
-
-        Returns:
-            The mean; 0 if no step is valid.
-        """
-        return losses.masked_mean(x, self.valid)
-
+from proximo.ppo.minibatches import Minibatch
+from proximo.types import Metrics
 
 Objective = Callable[[ActorCritic, Minibatch], tuple[Float[Array, ""], Metrics]]
 
@@ -68,10 +27,10 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], M
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
-    surrogate = losses.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
+    surrogate = loss_terms.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
     dual_clip = minibatch.hyperparameters.dual_clip
     if dual_clip is not None:
-        surrogate = losses.dual_clipped(surrogate, minibatch.advantage, dual_clip)
+        surrogate = loss_terms.dual_clipped(surrogate, minibatch.advantage, dual_clip)
     return minibatch.mean(surrogate), {}
 
 
@@ -84,7 +43,7 @@ def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, 
     Source: Schulman et al. 2017, equation 8.
     """
     assert minibatch.kl_coef is not None
-    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * losses.approximate_kl(minibatch.log_ratio)
+    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * loss_terms.approximate_kl(minibatch.log_ratio)
     return minibatch.mean(penalized), {}
 
 

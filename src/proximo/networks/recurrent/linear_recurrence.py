@@ -3,8 +3,7 @@
 ``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are computed for all steps before the
 recurrence, which contains no matrix product. On an accelerator the recurrence is an associative scan, whose depth is logarithmic in time
 (Blelloch 1990, "Prefix sums and their applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
-(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057,
-section 2.2).
+(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057).
 """
 
 from __future__ import annotations

@@ -18,15 +18,17 @@ class MemoryCell(eqx.Module):
 
     To add a cell ``mycell``:
 
-    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, size)`` (a classmethod), ``init``, ``step`` and
-       ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``) is for gates that depend on the
-       state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is for a state that is linear in
-       the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``, and ``unroll`` as
-       ``jax.lax.scan`` of it.
+    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, config)`` (a classmethod, ``config`` are the network
+       settings), ``init``, ``step`` and ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``)
+       is for gates that depend on the state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is
+       for a state that is linear in the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``,
+       and ``unroll`` as ``jax.lax.scan`` of it.
     2. Register it in ``recurrent/__init__.py``: ``CELLS["mycell"] = MyCell``.
-    3. Add the word to the ``memory`` setting in ``config/schema.py``, and to the list of memories in ``config/validation.py``.
-    4. Add it to ``MEMORIES`` in ``tests/helpers.py``. ``tests/networks/test_step_equals_unroll.py`` then checks ``scan(step) == unroll`` with
-       resets and padding steps. Test one step against the formulas of its paper, as ``tests/networks/test_gated_scan.py`` does.
+    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has also goes into ``ONLY_WITH`` in
+       ``config/validation.py``.
+
+    The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps, resets and gradients, checkpoints,
+    exports. Also test one step against the formulas of the paper, as ``tests/networks/test_gated_scan.py`` does.
 
     A memory outside of proximo needs none of this: pass its class as the ``memory`` setting (docs/custom-networks.md).
     """
