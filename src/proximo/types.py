@@ -92,6 +92,8 @@ class Rollout(eqx.Module):
 class Schedule(eqx.Module):
     """How a hyperparameter changes with the progress of the training; ``math.schedules.scheduled`` evaluates it.
 
+    It holds the numbers of a ``ScheduleText`` (the setting, such as ``linear(1e-3, 0)``) as arrays, which are traced and vmapped.
+
     Attributes:
         initial: value at the start.
         final: value at the end.
@@ -199,12 +201,7 @@ class TrainState(eqx.Module):
 
 
 def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
-    """Add to a 64-bit counter, because int32 overflows at 2.1e9 steps.
-
-    Args:
-        steps: the counter as low and high word.
-        count: what is added, below 2^32.
-    """
+    """Add ``count``, below 2^32, to a counter of two words (low, high): int32 overflows at 2.1e9 steps."""
     low = steps[0] + jnp.uint32(count)
     carry = (low < steps[0]).astype(jnp.uint32)
     return jnp.stack([low, steps[1] + carry])

@@ -1,5 +1,7 @@
 """The terms of PPO's loss for each step; ``ppo/loss.py`` takes their means and adds them up.
 
+The value loss is ``value_loss``, or ``clipped_value_loss`` with ``clip_value_eps``; ``ppo/loss.py`` chooses in ``value_loss_per_step``.
+
 Arrays of steps have any shape, written ``*steps``; all in one call have the same.
 """
 

@@ -286,9 +286,6 @@ def make_policy(
         normalize_observation: Whether to normalize floating-point observations by running statistics.
         clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
 
-    Returns:
-        The policy.
-
     Raises:
         EnvError: A space or an action mask is not supported.
         ConfigError: A custom network does not fit.

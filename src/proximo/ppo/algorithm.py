@@ -34,21 +34,23 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     Returns:
         The learner after the update, and metrics of the update (scalars, see docs/metrics.md).
     """
-    static, optimizer = state.static, Optimizer(state)
+    static = state.static
     key, shuffle_key = jax.random.split(state.key)
     reward_scale, rollout = scale_rewards(state, clip_rewards(static, rollout))
     batch = prepare_batch(state, rollout)
+    optimizer = Optimizer(state)
 
     def learn_epoch(carry: Carry, epoch_key: Key[Array, ""]) -> tuple[Carry, Metrics]:
         """One pass over the rollout, in minibatches of random sequences."""
-        current = batch
-        if static.refresh_memory or static.recompute_advantage:
-            current = prepare_batch(state, rollout, optimizer.policy(carry[0]))
+        learned, _ = carry
+        renewed = static.refresh_memory or static.recompute_advantage
+        epoch_batch = prepare_batch(state, rollout, optimizer.policy(learned)) if renewed else batch
         minibatches = minibatch_indices(epoch_key, batch.valid.shape[1], static.num_minibatches)
-        return jax.lax.scan(partial(gradient_step, state, optimizer, current), carry, minibatches)
+        return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
 
+    start = (optimizer.start, jnp.array(True))
     epoch_keys = jax.random.split(shuffle_key, static.num_epochs)
-    (learned, _), step_metrics = jax.lax.scan(learn_epoch, (optimizer.start, jnp.array(True)), epoch_keys)
+    (learned, _), step_metrics = jax.lax.scan(learn_epoch, start, epoch_keys)
 
     new_state = dataclasses.replace(
         state,

@@ -18,16 +18,13 @@ from proximo.types import Hyperparameters
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
-    """Make the state of a learner before its first update.
+    """The state of a learner before its first update.
 
     Args:
         key: random key; updates draw their shuffles from it.
         policy: the initial policy.
         config: the settings.
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
-
-    Returns:
-        The state that ``update`` takes.
 
     Raises:
         ConfigError: if ``weight_decay`` is set and the policy has no weight matrix.

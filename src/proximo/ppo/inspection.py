@@ -17,11 +17,7 @@ from proximo.types import Rollout
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
-    """What ``ppo.update(state, rollout)`` learns from in its first epoch.
-
-    Args:
-        state: the learner before the update.
-        rollout: ``T N`` transitions.
+    """What ``ppo.update(state, rollout)`` learns from in its first epoch, for the learner before the update.
 
     Returns:
         With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled

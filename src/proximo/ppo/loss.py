@@ -1,6 +1,6 @@
 """PPO's loss on one minibatch, with its metrics.
 
-To change the value loss, edit ``value_loss_per_step``. The formulas of all terms are in ``math/loss_terms.py``.
+To change the value loss, edit ``value_loss_per_step``. ``math/loss_terms.py`` has the formulas of all terms.
 """
 
 from __future__ import annotations

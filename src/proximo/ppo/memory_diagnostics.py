@@ -25,12 +25,7 @@ def is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
 
 
 def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
-    """Diagnose the memory of a policy that has learned from ``rollout``.
-
-    Args:
-        policy: the policy after the update.
-        rollout: ``T N`` transitions, collected before the update.
-        length: steps of each sequence.
+    """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from and its sequence length.
 
     Returns:
         ``staleness``: distance of the stored memories from those by the parameters of ``policy``, relative to the size of the latter.
@@ -51,10 +46,7 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
         memories = [(r.memory, r.last_memory) for r in (rollout, fresh)]
     else:
         memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]
-    return {
-        "staleness": _distance(*memories),
-        "use": masked_mean(approximate_kl(log_ratio), valid),
-    }
+    return {"staleness": _distance(*memories), "use": masked_mean(approximate_kl(log_ratio), valid)}
 
 
 def not_measured() -> Metrics:

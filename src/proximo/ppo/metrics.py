@@ -1,7 +1,7 @@
 """The metrics of an update, from those of its gradient steps.
 
-To add a metric: return it from ``loss`` (its mean over the gradient steps is reported) or from ``summarize`` (one number for each update,
-also listed in ``RESERVED``). Metrics of episodes are in ``collect/episode_tally.py``. Explain each one in docs/metrics.md: a test compares.
+To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
+Metrics of episodes are added in ``collect`` (``jax_collector.py``, ``episode_tally.py``). Each one needs a row in docs/metrics.md.
 """
 
 from __future__ import annotations

@@ -93,13 +93,9 @@ class Minibatch(Batch):
 
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
-    """Cut time into contiguous sequences: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
+    """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
 
     A plain ``reshape(L, -1)`` would return strided sequences, whose steps do not follow each other.
-
-    Args:
-        x: one entry for each transition.
-        length: ``L``, a divisor of ``T``.
     """
     steps, envs, *rest = x.shape
     sequences = x.reshape((steps // length, length, envs, *rest))

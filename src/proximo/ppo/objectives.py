@@ -51,11 +51,7 @@ OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 
 
 def resolve_objective(setting: str, value: str | Custom) -> Objective:
-    """Find the function that a setting names.
-
-    Args:
-        setting: ``"objective"`` or ``"extra_loss"``, for messages.
-        value: a word of ``OBJECTIVES``, or custom code.
+    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code.
 
     Raises:
         ConfigError: if custom code is not found, is not a function, or cannot be hashed.

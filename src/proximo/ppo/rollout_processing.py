@@ -31,12 +31,8 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
     The statistics include this rollout before its rewards are scaled. The discount is ``gamma``. The running return restarts from 0
     with each episode.
 
-    Args:
-        state: the learner; without ``normalize_reward`` its ``reward_scale`` is None, and rewards stay as they are.
-        rollout: ``T N`` transitions with unscaled rewards.
-
     Returns:
-        The new statistics, and the rollout with scaled rewards.
+        The new statistics, and the rollout with scaled rewards; without ``normalize_reward`` None and the rollout as it is.
     """
     scale = state.reward_scale
     if scale is None:
@@ -50,16 +46,11 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
 
 
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
-    """Compute the advantages and targets of a rollout, and split it into sequences.
+    """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
 
-    Args:
-        state: the learner, for its settings.
-        rollout: ``T N`` transitions with scaled rewards.
-        policy: before each epoch, the current policy. It recomputes memories (``refresh_memory``) and values
-            (``recompute_advantage``). Without it they stay as they were collected.
-
-    Returns:
-        All sequences. ``value`` is that of the policy that acted, because the value clip is centered on it, like the clip of the ratio.
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values (``recompute_advantage``).
+    Without it they stay as they were collected. ``value`` is that of the policy that acted, because the value clip is centered on it,
+    like the clip of the ratio.
     """
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
@@ -73,14 +64,8 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
     """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
-    steps = {
-        "reward": rollout.reward,
-        "value": rollout.value,
-        "bootstrap_value": rollout.bootstrap_value,
-        "terminated": rollout.terminated,
-        "truncated": rollout.truncated,
-        "valid": rollout.valid,
-    }
+    names = ("reward", "value", "bootstrap_value", "terminated", "truncated", "valid")
+    steps = {name: getattr(rollout, name) for name in names}
 
     def advantages_of_env(steps: dict[str, Array], last_value: Float[Array, ""]) -> Float[Array, " T"]:
         return generalized_advantages(**steps, last_value=last_value, gamma=h.gamma, gae_lambda=h.gae_lambda)

@@ -59,15 +59,12 @@ class GatedCell(MemoryCell):
     @staticmethod
     @abc.abstractmethod
     def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Any) -> Any:
-        """The new state, unit by unit.
+        """The state after a step, unit by unit.
 
         Args:
             x: Projected inputs.
             h: Projected hidden state.
             state: The state before the step: an array ``[*batch, H]``, or a tuple of such whose first is the hidden state.
-
-        Returns:
-            The state after the step.
         """
 
     @property

@@ -62,30 +62,11 @@ class MemoryCell(eqx.Module):
     def unroll(
         self, state: PyTree, x: Float[Array, "T N features"], episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[PyTree, Float[Array, "T N out"]]:
-        """``T`` steps of each environment.
-
-        Args:
-            state: The state before the first step.
-            x: Features.
-            episode_start: Whether to reset the state before each step.
-            valid: False on padding steps.
-
-        Returns:
-            The state after the last step, and the outputs of all steps.
-        """
+        """``step`` for ``T`` steps: the state after the last one, and the outputs of all."""
 
 
 def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
-    """``jnp.where`` for pytrees whose leaves have the leading axes of ``condition``.
-
-    Args:
-        condition: Where to take ``this``.
-        this: A pytree of arrays ``[*batch, ...]``.
-        other: A pytree with the same structure and shapes.
-
-    Returns:
-        ``this`` where ``condition`` is true, else ``other``.
-    """
+    """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
