@@ -207,7 +207,7 @@ def test_endless_episode_counts_once_with_its_partial_return():
 def test_lost_environment_repeats_its_episode():
     played = _Played(np.array([1, 1]), 100)
     steps = [
-        buffer_of(np.ones((1, 2)), lost=[(0, 0)], padding=[(0, 0)]),
+        buffer_of(np.ones((1, 2)), lost=[(0, 0)], invalid=[(0, 0)]),
         buffer_of(np.ones((1, 2)), terminated=[(0, 1)]),
         buffer_of(np.ones((1, 2)), terminated=[(0, 0)]),
     ]

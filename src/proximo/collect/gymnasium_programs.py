@@ -56,7 +56,7 @@ class GymnasiumPrograms:
         self.observes_previous = bool(policy.observed_previous)
         """Whether the policy observes the previous action or reward."""
         self.reads_flags = self.is_recurrent or self.observes_previous
-        """Whether the policy depends on ``episode_start`` and ``padding``."""
+        """Whether the policy depends on ``episode_start`` and ``valid``."""
         self._noise = jax.tree.structure(jax.eval_shape(lambda key: policy.actor.noise(key, (1,)), jax.random.key(0)))
         env_action, self.action = jax.eval_shape(self._example_action, policy)
         self.columns = StepColumns.of(env_action.shape, self.action.shape)
@@ -133,14 +133,14 @@ class GymnasiumPrograms:
         noise: Leaves,
         memory: Memory,
         episode_start: Array | None,
-        padding: Array | None,
+        valid: Array | None,
         previous: PreviousSteps | None,
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """A step of a group of ``n`` environments: the packed step, and the memory after it. The flags are None if nothing
         depends on them."""
         policy = self._unpack(packed)
         episode_start = jnp.zeros(observation[0].shape[0], bool) if episode_start is None else episode_start
-        valid = jnp.ones_like(episode_start) if padding is None else ~padding
+        valid = jnp.ones_like(episode_start) if valid is None else valid
         observed, noises = self._observed(policy, observation, episode_start, previous), jax.tree.unflatten(self._noise, noise)
         memory, action, log_prob, value = policy.act(memory, observed, episode_start, valid, noises)
         columns = (policy.to_space(action), action, log_prob, value)
@@ -180,7 +180,7 @@ class GymnasiumPrograms:
             terminated=given.terminated,
             truncated=given.truncated,
             bootstrap_value=given.bootstrap_value,
-            valid=~given.padding[:-1],
+            valid=given.valid[:-1],
             memory=given.memory,
             last_observation=last_observation,
             last_episode_start=episode_start[-1],

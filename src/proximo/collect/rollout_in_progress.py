@@ -72,7 +72,7 @@ class _Group:
     final: tuple[np.ndarray, ...]
     noise: tuple[np.ndarray, ...]
     episode_start: np.ndarray
-    padding: np.ndarray
+    valid: np.ndarray
     truncated: np.ndarray
     action: np.ndarray
     packed: np.ndarray
@@ -84,7 +84,7 @@ class _Group:
         def views(arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
             return tuple(np.asarray(array)[:, part] for array in arrays)
 
-        flags = views((buffer.episode_start, buffer.padding, buffer.truncated, buffer.action, packed))
+        flags = views((buffer.episode_start, buffer.valid, buffer.truncated, buffer.action, packed))
         final = tuple(array[part] for array in buffer.final_observation)
         return cls(part, len(columns), views(buffer.observation), final, views(noise), *flags)
 
@@ -175,7 +175,7 @@ class RolloutInProgress:
         burn_in_steps = BurnInSteps(
             tuple(leaf[late].copy() for leaf in buffer.observation),
             buffer.episode_start[late].copy(),
-            ~buffer.padding[late],
+            buffer.valid[late].copy(),
             jax.tree.map(lambda x: x[late], self.previous),
         )
         return RolloutEnd(self.memory, last_step, burn_in_steps, [memories[-1] for memories in self.stored])
@@ -213,7 +213,7 @@ class RolloutInProgress:
         """The arguments of ``programs.act`` in step ``t``."""
         group = self.groups[g]
         observation, noise = tuple([leaf[t] for leaf in group.observation]), tuple([leaf[t] for leaf in group.noise])
-        flags = (group.episode_start[t], group.padding[t]) if self.programs.reads_flags else (None, None)
+        flags = (group.episode_start[t], group.valid[t]) if self.programs.reads_flags else (None, None)
         return self.policy, observation, noise, self.memory[g], *flags, self._previous_of(t, group.part)
 
     def _final(self, t: int, g: int) -> tuple[Any, ...]:
@@ -235,10 +235,10 @@ class RolloutInProgress:
         if self.previous is None:
             return
         self.previous.packed[t + 1, part], self.previous.reward[t + 1, part] = self.packed[t, part], self.buffer.reward[t, part]
-        invalid = self.buffer.padding[t, part]
-        if invalid.any():
+        valid = self.buffer.valid[t, part]
+        if not valid.all():
             for stored in self.previous:
-                stored[t + 1, part][invalid] = stored[t, part][invalid]
+                stored[t + 1, part][~valid] = stored[t, part][~valid]
 
     def _restore_memory(self, t: int, g: int) -> None:
         """Undo the memory update of step ``t`` for environments that were lost in it.

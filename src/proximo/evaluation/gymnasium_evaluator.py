@@ -61,7 +61,7 @@ class GymnasiumEvaluator:
         carried, last_step, t = Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs)), None, 0
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
-            flags = buffer.episode_start[0].copy(), buffer.padding[0].copy()
+            flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
             memory_before = carried.memory
             carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
             buffer.clear()
@@ -71,7 +71,7 @@ class GymnasiumEvaluator:
             if buffer.lost[0].any():  # an invalid step, which leaves the memory unchanged
                 carried = carried._replace(memory=select(jnp.array(buffer.lost[0]), memory_before, carried.memory))
             played.add(buffer)
-            last_step = sampled, buffer.reward[0].copy(), buffer.padding[0].copy()
+            last_step = sampled, buffer.reward[0].copy(), buffer.valid[0].copy()
             buffer.begin_after(buffer)
             t += 1
         return dataclasses.replace(played.episodes(), **self._origins(vector_env, source, played))
@@ -83,20 +83,20 @@ class GymnasiumEvaluator:
         last_step: tuple[Array, Array, Array] | None,
         observation: tuple[Any, ...],
         episode_start: Array,
-        padding: Array,
+        valid: Array,
         key: Key[Array, ""] | None,
         t: int,
     ) -> tuple[Carried, Array, Array]:
-        """Act in step ``t``. ``last_step``: the sampled action, the reward and the padding of the last step, which becomes the
+        """Act in step ``t``. ``last_step``: the sampled action, the reward and the validity of the last step, which becomes the
         previous one here. Returns what is carried, the sampled action, and the action as the environment takes it."""
         key = None if key is None else jax.random.fold_in(key, t)
         memory, previous = carried
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             if last_step is not None:
-                action, reward, invalid = last_step
-                previous = select(invalid, previous, policy.previous_step(action, reward))
+                action, reward, was_valid = last_step
+                previous = select(was_valid, policy.previous_step(action, reward), previous)
             observed = policy.with_previous_step(unflatten(self.env.observation_space, observation), episode_start, previous)
-            memory, action, _, _ = policy.step(memory, observed, episode_start, ~padding, key)
+            memory, action, _, _ = policy.step(memory, observed, episode_start, valid, key)
             return Carried(memory, previous), action, policy.to_space(action)
 
     def _origins(self, vector_env: VectorEnvironment, source: int, played: _Played) -> dict[str, list[int | None]]:
