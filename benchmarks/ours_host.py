@@ -76,7 +76,11 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
 
     def update(state):
         state, metrics = program.advance(state, 1)
-        return state, int(program.trainer.last_rollout.valid[:-1].sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
+        return (
+            state,
+            int(program.trainer.last_rollout.valid[:-1].sum()),
+            {name: float(row[0, -1]) for name, row in metrics.items()},
+        )
 
     for _ in range(WARM_UP):
         state, _, _ = update(state)

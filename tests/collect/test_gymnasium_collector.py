@@ -251,9 +251,7 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
     for t in range(16):
         before = memory
         observation = jnp.array(rollout.observation[0][t])
-        memory, _, _, _ = policy.step(
-            memory, observation, jnp.array(rollout.episode_start[t]), jnp.array(rollout.valid[t]), None
-        )
+        memory, _, _, _ = policy.step(memory, observation, jnp.array(rollout.episode_start[t]), jnp.array(rollout.valid[t]), None)
         here = rollout.truncated[t]
         if here.any():
             final = next(left)

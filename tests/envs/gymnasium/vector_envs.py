@@ -85,6 +85,5 @@ def lanes(buffer):
 def copied(buffer):
     """Copy the arrays of a rollout buffer."""
     return {
-        name: np.copy(getattr(buffer, name))
-        for name in ("episode_start", "action", "reward", "terminated", "truncated", "valid")
+        name: np.copy(getattr(buffer, name)) for name in ("episode_start", "action", "reward", "terminated", "truncated", "valid")
     } | {f"observation{k}": leaf.copy() for k, leaf in enumerate(buffer.observation)}
