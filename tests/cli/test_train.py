@@ -38,7 +38,7 @@ def mistake(capsys, tmp_path, *words):
         (["CartPole-v1", "--frame-stack", "0"], "frame_stack = '0': expected at least 1"),
         (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium environments: it has no effect on gymnax:CartPole-v1, a JAX environment"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
-        (["proximo:PocMemry"], "proximo has no task 'PocMemry' (did you mean 'PocMemory'?)"),
+        (["proximo:PocMemry"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         (["nowhere:Env"], "no library or module 'nowhere' is on Python's path"),
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),

@@ -9,18 +9,17 @@ from typing import Any
 
 from proximo.custom_code import check_module, custom_code_errors, is_users_function
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.jax import EXTRAS
+from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
 
-def find(module_name: str, class_name: str, forms: str) -> Any:
+def find(module_name: str, class_name: str) -> Any:
     """Find the class of an environment, or a function that makes one.
 
     Args:
         module_name: a module on Python's path.
         class_name: name of a class or a function in it.
-        forms: the accepted forms of an id, for messages.
 
     Raises:
         EnvError: The module or the class does not exist, or is not an environment.
@@ -33,7 +32,7 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
     if not found:
         raise EnvError(
             f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
-            f"(expected {forms}{nearest(module_name, ('gymnax', 'proximo', 'envpool', 'ale', *EXTRAS))})."
+            f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
         )
     with custom_code_errors(f"Importing {module_name}"):
         module = importlib.import_module(module_name)

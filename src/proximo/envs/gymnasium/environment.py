@@ -53,7 +53,7 @@ class GymnasiumEnvironment:
 
     def check(self, num_envs: int, options: VectorOptions) -> None:
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
-        if self._uses_vector_env(options):
+        if self.uses_vector_env(options):
             given = {
                 "num_workers": options.num_workers > 0,
                 "overlap": options.num_groups > 1,
@@ -71,7 +71,7 @@ class GymnasiumEnvironment:
             multiple = f", and a multiple of {groups} with overlap" if groups > 1 else ""
             raise ConfigError(f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}.")
 
-    def _uses_vector_env(self, options: VectorOptions) -> bool:
+    def uses_vector_env(self, options: VectorOptions) -> bool:
         """Whether the environment's own vector environment is used instead of single environments."""
         return self.make_vector is not None and (self.make is None or not options.single_environments)
 
@@ -90,7 +90,7 @@ class GymnasiumEnvironment:
         """
         self.check(num_envs, options)
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
-        if self.make_vector is not None and self._uses_vector_env(options):
+        if self.make_vector is not None and self.uses_vector_env(options):
             with reports_waiting(options.warn, num_envs, self.id):
                 return VectorEnvAdapter(self.make_vector, layout, self.spec)
         assert self.make is not None

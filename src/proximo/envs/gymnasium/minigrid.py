@@ -15,7 +15,8 @@ from proximo.envs.gymnasium.construction import construction_errors, from_factor
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
-from proximo.errors import ConfigError, EnvError, lacking, nearest
+from proximo.envs.libraries import check_known
+from proximo.errors import ConfigError, EnvError, nearest
 
 TILE = 28
 """Pixels of a cell, along each side."""
@@ -53,11 +54,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
         ConfigError: A setting does not exist or has an invalid value.
     """
     env_id = f"minigrid:{name}"
-    known = names()
-    if not known:
-        raise lacking(env_id, "minigrid")
-    if name not in known:
-        raise EnvError(f"MiniGrid has no task {name!r}{nearest(name, known)}; `proximo envs minigrid` lists them.")
+    check_known(env_id, names())
     make = partial(make_env, name, _settings(settings, env_id, name))
     with construction_errors(env_id):
         return from_factory(make, env_id, preprocessing)
