@@ -66,7 +66,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     import jax
 
     from proximo.backends.gymnasium_backend import GymnasiumBackend
-    from proximo.collect.program_cache import environment
+    from proximo.collect.environment import environment
 
     started = time.perf_counter()
     program = GymnasiumBackend(config, environment(config))
@@ -120,8 +120,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of the environments alone, with random actions that were drawn beforehand."""
     import numpy as np
 
-    from proximo.collect.lazy_vector_environment import vector_options
-    from proximo.collect.program_cache import environment
+    from proximo.collect.environment import environment, vector_options
     from proximo.envs.gymnasium.actions import random_actions
 
     env = environment(config)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import odd_envs
+from proximo.collect.learning import fresh_policy
 from proximo.config import override
 from proximo.config.loading import make_config
 from proximo.envs.level_seeds import JaxLevels, LevelRange
@@ -27,11 +28,11 @@ from proximo.evaluation.policy import Carried, Policy
 from proximo.spaces import Box
 
 import toys
-from helpers import shaken, small_collector
+from helpers import shaken, small_collector, small_config
 
 
 def policy_for(env, **settings):
-    return small_collector(env, **settings).init_policy(jax.random.key(0))
+    return fresh_policy(jax.random.key(0), env, small_config(**settings))
 
 
 def play(env, episodes, deterministic=True, seed=0, stream=SELECTION_STREAM, **limit):
@@ -257,7 +258,7 @@ def by_hand(policy, lengths, num_envs=1):
 @pytest.mark.parametrize(("steps", "episodes", "num_envs"), [(1, 6, 1), (4, 3, 1), (1, 6, 2)])
 def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episodes, num_envs):
     collector = small_collector(Echo(steps), num_envs=num_envs, num_minibatches=1, **OBSERVING)
-    network = shaken(collector.init_policy(jax.random.key(0)))
+    network = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
     policy = Policy(network, collector.env, collector.config, step=0)
     evaluated = make_evaluator(collector.env, collector.config, episodes)(network, 0, EVALUATION_STREAM)
     expected = by_hand(policy, [steps] * (episodes // num_envs), num_envs)
@@ -268,7 +269,7 @@ def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episo
 def test_rewards_after_an_episode_end_are_not_observed():
     """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
-    policy = shaken(collector.init_policy(jax.random.key(0)))
+    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
     evaluator, carried = JaxEvaluator(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
     (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
     assert len(set(played["length"].tolist())) > 2
@@ -294,7 +295,7 @@ class Echo(toys.RandomEnds):
 @pytest.mark.parametrize("reset_memory", [True, False])
 def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory):
     collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
-    policy = shaken(collector.init_policy(jax.random.key(0)))
+    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
     returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
     assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
     assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

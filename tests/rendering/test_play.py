@@ -8,8 +8,8 @@ import pytest
 
 import proximo
 from proximo.backends import make_backend
+from proximo.collect.environment import environment
 from proximo.collect.learning import fresh_policy
-from proximo.collect.program_cache import environment
 from proximo.config.loading import make_config
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM

@@ -36,6 +36,8 @@ class Backend(abc.ABC):
     of one seed. Compiled functions are reused by later backends of this process.
     """
 
+    can_stack: bool
+    """Whether it can train several seeds together."""
     donates: bool
     """Whether ``advance`` uses up the state that it is given. A caller that still needs the state makes a copy."""
 

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment, vector_options
-from proximo.collect.learning import fresh_policy, without_running_return
+from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.collect.rollout_in_progress import RolloutEnd, RolloutInProgress, Timing
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.networks import ActorCritic
-from proximo.ppo import LearnerState, make_hyperparameters
+from proximo.ppo import make_hyperparameters
 from proximo.types import GymnasiumCollectorState, Hyperparameters, TrainState
 
 
@@ -40,18 +40,10 @@ class GymnasiumCollector:
         self._end: RolloutEnd | None = None
         """What the last rollout has passed on; None: the environments have to be reset."""
 
-    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
-        """A fresh policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
-        return fresh_policy(key, self.env, self.config)
-
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
         learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
         return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
-
-    def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
-        """The state of a trained ``learner`` with new episodes, whose seeds follow from ``key``."""
-        return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""

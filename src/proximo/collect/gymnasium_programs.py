@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
-from proximo.collect.learning import fresh_learner, fresh_policy, kept, learn
+from proximo.collect.learning import fresh_learner, fresh_policy, learn
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
@@ -67,7 +67,7 @@ class GymnasiumPrograms:
         """``fresh_learner`` in one program: operation by operation it takes three times as long, and 70 MB."""
 
         def compiled(function: Any) -> CompiledFunction:
-            return CompiledFunction(function, config.run.matmul_precision)
+            return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
 
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
@@ -157,8 +157,7 @@ class GymnasiumPrograms:
         self, state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: GymnasiumRollout
     ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
         """Learn from a rollout. From the first NaN or infinity on the state stays as it was before it."""
-        learned, healthy, metrics = learn(state, healthy, self._rollout(rollout))
-        return kept(healthy, learned, state), healthy, metrics
+        return learn(state, healthy, self._rollout(rollout))
 
     def _inspect(self, before: ppo.LearnerState, learned: ActorCritic, rollout: GymnasiumRollout) -> dict[str, Any]:
         """The quantities of a rollout and of the policy that has learned from it, for histograms."""

@@ -1,22 +1,21 @@
-"""Collects and learns on JAX environments: environments, policy and learner in one compiled program."""
+"""Collects rollouts of JAX environments: environments and policy in one pure function."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
 
 from proximo.collect import jax_vector
-from proximo.collect.learning import check_policy, fresh_learner, fresh_policy, kept, learn, without_running_return
-from proximo.collect.policy_step import Acting, policy_step
+from proximo.collect.learning import fresh_learner, without_running_return
+from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.math.losses import masked_mean
 from proximo.networks import ActorCritic
-from proximo.ppo import LearnerState, inspection, make_hyperparameters
+from proximo.ppo import LearnerState
 from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, EpisodeStatistics, Hyperparameters, JaxCollectorState, Metrics, Observation, Rollout, TrainState
 
@@ -24,7 +23,7 @@ NO_LIMIT = 2**32 - 1
 
 
 class JaxCollector:
-    """Trains on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+    """Steps a JAX environment by a policy. Its methods are pure functions, to be jitted and vmapped.
 
     Args:
         config: the settings.
@@ -40,15 +39,9 @@ class JaxCollector:
         self.limit = config.env.max_episode_steps or NO_LIMIT
         self.reports_success = jax_vector.reports_success(self.env)
 
-    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
-        """A fresh policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
-        return fresh_policy(key, self.env, self.config)
-
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        learner, key_collector = fresh_learner(
-            key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
-        )
+        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
     def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
@@ -149,7 +142,7 @@ class JaxCollector:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
         ``Rollout`` and the arguments of ``_episode_metrics``."""
         always = jnp.ones_like(state.episode_start)
-        before = Acting(state.env_state, state.observation, state.memory, state.previous)
+        before = StepState(state.env_state, state.observation, state.memory, state.previous)
         after, step = policy_step(self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params)
         length, episode_return = state.episode.length + 1, state.episode.episode_return + step.reward
         over_time = (length >= state.step_limit) & ~step.terminated
@@ -199,71 +192,6 @@ class JaxCollector:
             previous=after.previous,
         )
         return state, (fields, finished)
-
-    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
-        collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
-        learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
-        return TrainState(learner, collector, healthy), {**metrics, **episodes}
-
-    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict]:
-        """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            _, rollout, _ = self.collect(state.learner.policy, state.collector)
-            return rollout, inspection.learned_from(state.learner, rollout)
-
-    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
-        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return inspection.ratios(before.learner, after.learner.policy, rollout)
-
-    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        """``num_updates <= capacity`` updates. Returns the state and their metrics, the first entries of arrays of shape
-        (capacity,).
-
-        The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
-        its bits.
-        """
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return self._advance(state, num_updates, capacity)
-
-    def _advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
-        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
-
-        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            state, buffers = carry
-            state, metrics = self.update(state)
-            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
-
-        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
-
-
-def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
-    """A whole training as one pure function, to be jitted, and vmapped over keys and hyperparameters.
-
-    Args:
-        config: the settings.
-        env: a JAX environment.
-        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all seeds at
-            once.
-
-    Returns:
-        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals a
-        run of the command line up to rounding, because a larger program may be fused differently.
-
-    Raises:
-        EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
-    """
-    collector = JaxCollector(config, env, seeds_axis)
-    check_policy(env, config)
-    total = config.total_updates
-
-    def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return collector.advance(collector.init(key, hyperparameters), jnp.int32(total), total)
-
-    return train
 
 
 def _episode_metrics(

@@ -12,8 +12,8 @@ from proximo.networks import ActorCritic
 from proximo.types import Memory, Observation, Previous
 
 
-class Acting(NamedTuple):
-    """What a policy and its environments carry from step to step."""
+class StepState(NamedTuple):
+    """What the environments and the policy pass on from step to step."""
 
     env_state: PyTree
     """N ...."""
@@ -44,13 +44,13 @@ class Transition(NamedTuple):
 def policy_step(
     env: JaxEnvironment,
     policy: ActorCritic,
-    before: Acting,
+    before: StepState,
     episode_start: Bool[Array, " N"],
     valid: Bool[Array, " N"],
     noise: PyTree | None,
     keys: Key[Array, " N"],
     params: PyTree,
-) -> tuple[Acting, Transition]:
+) -> tuple[StepState, Transition]:
     """Act and step.
 
     Args:
@@ -71,5 +71,5 @@ def policy_step(
     env_state, observation, reward, terminated, truncated, success = jax_vector.step(
         env, keys, before.env_state, policy.to_space(action), before.observation, params
     )
-    after = Acting(env_state, observation, memory, policy.previous_step(action, reward))
+    after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
     return after, Transition(observed, action, log_prob, value, reward, terminated, truncated, success)

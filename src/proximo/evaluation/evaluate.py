@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import MAX_SEED, Config, override
-from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs import Environment
 from proximo.envs.level_seeds import PARTS, LevelRange
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
@@ -24,14 +24,11 @@ from proximo.spaces import from_any
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
-GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
-"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
-steps all of them as arrays, as for CartPole."""
-MAX_TOGETHER = 100_000
+MAX_NUM_ENVS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
 
     played: dict[str, Any]
@@ -96,14 +93,14 @@ def evaluate_policy(
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
-) -> Evaluation:
+) -> EvaluationResult:
     """``evaluate`` in each of ``modes``, on the same environment seeds."""
     prepare_jax()
     _check(episodes, seed, num_envs)
     env, config = evaluation_environment(policy, levels, env_settings or {})
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
-    with contextlib.closing(make_evaluator(env, config, episodes, num_envs or _num_envs(env, config))) as evaluator:
+    with contextlib.closing(make_evaluator(env, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             played[mode] = dataclasses.replace(result, warnings=warnings)
@@ -116,25 +113,17 @@ def evaluate_policy(
         "seed": seed,
         "step": policy.step,
     }
-    return Evaluation(facts, played)
+    return EvaluationResult(facts, played)
 
 
 def _check(episodes: int, seed: int, num_envs: int) -> None:
     for name, value, low, high in (
         ("episodes", episodes, 1, MAX_EPISODES),
         ("seed", seed, 0, MAX_SEED),
-        ("num_envs", num_envs, 0, MAX_TOGETHER),
+        ("num_envs", num_envs, 0, MAX_NUM_ENVS),
     ):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
             raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
-
-
-def _num_envs(env: Environment, config: Config) -> int:
-    """Environments at a time; 0: what ``make_evaluator`` chooses."""
-    if not isinstance(env, GymnasiumEnvironment) or not config.network.reset_memory:
-        return 0
-    as_arrays = env.make is not None and env.make_vector is not None
-    return max(ARRAYS_TOGETHER if as_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
 
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:

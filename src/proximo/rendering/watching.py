@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import MAX_SEED, Config, override
 from proximo.config.loading import make_config
 from proximo.envs import Environment
