@@ -63,7 +63,7 @@ def mistake(capsys, tmp_path, *words):
         (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
-        (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected a pair (state, observation)"),
+        (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
         (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset does not accept a seed ("),
         (["broken_envs:UnseededWrapper"], "UnseededWrapper.reset() got an unexpected keyword argument 'seed'): define reset(self, *, seed"),

@@ -35,8 +35,12 @@ def policy_for(env, **settings):
     return fresh_policy(jax.random.key(0), env, small_config(**settings))
 
 
+def evaluator_of(env, episodes, num_envs=512, **limits):
+    return JaxEvaluator(env, small_config(**limits), episodes, num_envs)
+
+
 def play(env, episodes, deterministic=True, seed=0, stream=SELECTION_STREAM, **limit):
-    return JaxEvaluator(env, episodes, **limit)(policy_for(env), seed, stream, deterministic)
+    return evaluator_of(env, episodes, **limit)(policy_for(env), seed, stream, deterministic)
 
 
 def test_every_episode_is_whole_and_counts_once():
@@ -70,7 +74,7 @@ def test_time_limit_truncates_and_does_not_count_as_unfinished():
 
 
 def test_episode_that_never_ends_is_reported():
-    result = play(odd_envs.Endless(), 3, max_steps=30)
+    result = play(odd_envs.Endless(), 3, eval_max_steps=30)
     assert result.unfinished == 3
     assert set(result.length) == {30}
 
@@ -124,7 +128,7 @@ def test_the_memory_begins_empty_and_is_carried():
             return real_act(policy, memory, observation, episode_start, valid, noise)
 
     spy = Spy(**{field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)})
-    jax.block_until_ready(JaxEvaluator(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
+    jax.block_until_ready(evaluator_of(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
     jax.effects_barrier()
     assert seen[0] == (0.0, True)
     assert len(seen) >= 3
@@ -270,7 +274,7 @@ def test_rewards_after_an_episode_end_are_not_observed():
     """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
     policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
-    evaluator, carried = JaxEvaluator(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
+    evaluator, carried = evaluator_of(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
     (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
     assert len(set(played["length"].tolist())) > 2
     np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode

@@ -37,7 +37,6 @@ class JaxCollector:
     def __init__(self, config: Config, env: Environment, seeds_axis: bool = False):
         self.config, self.env, self.seeds_axis = config, jax_vector.check_env(env, config.env.id), seeds_axis
         self.limit = config.env.max_episode_steps or NO_LIMIT
-        self.reports_success = jax_vector.reports_success(self.env)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
@@ -113,10 +112,8 @@ class JaxCollector:
         # By the parameters that act now, so that sequences with burn-in are read as they were acted on.
         state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
-        memory, last = (
-            jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory),
-            jax.tree.map(lambda m: m[-1], memory),
-        )
+        last = jax.tree.map(lambda m: m[-1], memory)
+        memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
         fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
         last_value = policy.value(state.memory, last_observation, state.episode_start)
@@ -133,17 +130,16 @@ class JaxCollector:
         if burn_in:
             late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
-        metrics = _episode_metrics(**finished)
-        if not self.reports_success:
-            del metrics["rollout/success_rate"]
-        return dataclasses.replace(state, key=key), rollout, metrics
+        return dataclasses.replace(state, key=key), rollout, _episode_metrics(*finished)
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
         ``Rollout`` and the arguments of ``_episode_metrics``."""
         always = jnp.ones_like(state.episode_start)
         before = StepState(state.env_state, state.observation, state.memory, state.previous)
-        after, step = policy_step(self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params)
+        after, step, success = policy_step(
+            self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
+        )
         length, episode_return = state.episode.length + 1, state.episode.episode_return + step.reward
         over_time = (length >= state.step_limit) & ~step.terminated
         truncated = step.truncated | over_time
@@ -155,24 +151,10 @@ class JaxCollector:
             jnp.zeros_like(step.value),
             self.seeds_axis,
         )
-        fields = {
-            "observation": step.observation,
-            "episode_start": state.episode_start,
-            "action": step.action,
-            "log_prob": step.log_prob,
-            "value": step.value,
-            "reward": step.reward,
-            "terminated": step.terminated,
-            "truncated": truncated,
-            "bootstrap_value": bootstrap_value,
-        }
+        flags = {"episode_start": state.episode_start, "truncated": truncated}
+        fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
         # In a staggered start first episodes are not counted: the ones that finish would be the short ones.
-        finished = {
-            "whole": done & ~state.episode.partial,
-            "episode_return": episode_return,
-            "length": length,
-            "success": step.success,
-        }
+        finished = done & ~state.episode.partial, episode_return, length, success
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -195,12 +177,17 @@ class JaxCollector:
 
 
 def _episode_metrics(
-    whole: Bool[Array, "T N"], episode_return: Float[Array, "T N"], length: UInt32[Array, "T N"], success: Bool[Array, "T N"]
+    finished: Bool[Array, "T N"],
+    episode_return: Float[Array, "T N"],
+    length: UInt32[Array, "T N"],
+    success: Bool[Array, "T N"] | None,
 ) -> Metrics:
     """Means over the episodes that finished, 0 if none did."""
-    return {
-        "rollout/episodes": jnp.sum(whole).astype(jnp.float32),
-        "rollout/return_mean": masked_mean(episode_return, whole),
-        "rollout/length_mean": masked_mean(length.astype(jnp.float32), whole),
-        "rollout/success_rate": masked_mean((success & whole).astype(jnp.float32), whole),
+    metrics = {
+        "rollout/episodes": jnp.sum(finished).astype(jnp.float32),
+        "rollout/return_mean": masked_mean(episode_return, finished),
+        "rollout/length_mean": masked_mean(length.astype(jnp.float32), finished),
     }
+    if success is not None:
+        metrics["rollout/success_rate"] = masked_mean((success & finished).astype(jnp.float32), finished)
+    return metrics

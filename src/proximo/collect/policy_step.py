@@ -26,19 +26,17 @@ class StepState(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One step of ``N`` environments."""
+    """One step of ``N`` environments, with fields of ``Rollout``."""
 
     observation: Observation
     """N ...: as the policy has read it."""
     action: Shaped[Array, "N ..."]
-    """As it was sampled."""
     log_prob: Float[Array, " N"]
     value: Float[Array, " N"]
     reward: Float[Array, " N"]
     terminated: Bool[Array, " N"]
     truncated: Bool[Array, " N"]
     """By the environment itself."""
-    success: Bool[Array, " N"]
 
 
 def policy_step(
@@ -50,13 +48,13 @@ def policy_step(
     noise: PyTree | None,
     keys: Key[Array, " N"],
     params: PyTree,
-) -> tuple[StepState, Transition]:
+) -> tuple[StepState, Transition, Bool[Array, " N"] | None]:
     """Act and step.
 
     Args:
         env: the environment.
         policy: the policy.
-        before: what is carried.
+        before: what the last step has passed on.
         episode_start: whether an episode begins with this observation; the memory is reset there.
         valid: where it is false, the memory stays as it was.
         noise: random numbers of the actions (``policy.actor.noise``); None: the most probable actions.
@@ -64,7 +62,8 @@ def policy_step(
         params: parameters of the environment.
 
     Returns:
-        What is carried after the step, and the step. Environments whose episode ended are not reset.
+        What is passed on, the step, and whether each environment reported a success (None if it never does). Environments whose episode ended are not
+        reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
@@ -72,4 +71,4 @@ def policy_step(
         env, keys, before.env_state, policy.to_space(action), before.observation, params
     )
     after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
-    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated, success)
+    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated), success

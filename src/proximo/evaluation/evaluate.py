@@ -144,13 +144,18 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[s
     return tuple(found)
 
 
+def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, by name, that play ``levels`` (None: those of the training) with ``env_settings``."""
+    changes: dict[str, Any] = {} if levels is None else {"levels": levels}
+    return {**changes, "env_settings": env_settings} if env_settings else changes
+
+
 def evaluation_environment(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
     """The environment of an evaluation, and the settings with its changes. Raises ``ConfigError`` if its spaces are not those of
     the policy."""
     if levels is None and not env_settings:
         return policy.env, policy.config
-    changes = {} if levels is None else {"levels": levels}
-    config = override(policy.config, {**changes, "env_settings": env_settings} if env_settings else changes)
+    config = override(policy.config, environment_settings(levels, env_settings))
     env = environment(config)
     for role, ours, theirs in (
         ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),

@@ -7,7 +7,7 @@ from typing import Protocol
 from proximo.collect.program_cache import reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.evaluation.episodes import MAX_STEPS, Episodes
+from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.evaluation.jax_evaluator import JAX_TOGETHER, JaxEvaluator
 from proximo.networks import ActorCritic
@@ -52,7 +52,7 @@ def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: in
             steps_arrays = env.make is not None and env.make_vector is not None
             num_envs = max(ARRAYS_TOGETHER if steps_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
         return GymnasiumEvaluator(env, config, episodes, num_envs or config.env.num_envs)
-    max_steps = config.run.eval_max_steps or MAX_STEPS
     num_envs = num_envs or (JAX_TOGETHER if config.network.reset_memory else config.env.num_envs)
-    settings = (episodes, config.env.max_episode_steps, config.run.matmul_precision, max_steps, num_envs)
-    return reuse(("evaluator", id(env), *settings), lambda: JaxEvaluator(env, *settings))
+    limits = config.env.max_episode_steps, config.run.eval_max_steps
+    key = "evaluator", id(env), *limits, config.run.matmul_precision, episodes, num_envs
+    return reuse(key, lambda: JaxEvaluator(env, config, episodes, num_envs))

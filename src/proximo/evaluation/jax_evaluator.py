@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int32, Key, PyTree
 
 from proximo.collect import jax_vector
 from proximo.collect.policy_step import StepState, policy_step
+from proximo.config import Config
 from proximo.envs import JaxEnvironment
 from proximo.envs.level_seeds import JaxLevels
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
@@ -38,28 +39,19 @@ class JaxEvaluator:
 
     Args:
         env: the environment.
+        config: the settings, of which time limits and precision are used.
         episodes: number of episodes.
-        max_episode_steps: time limit of the training; 0: none.
-        matmul_precision: precision of matrix products.
-        max_steps: the most steps of an episode of the evaluation.
         num_envs: environments that play at a time.
     """
 
-    def __init__(
-        self,
-        env: JaxEnvironment,
-        episodes: int,
-        max_episode_steps: int = 0,
-        matmul_precision: str = "default",
-        max_steps: int = MAX_STEPS,
-        num_envs: int = JAX_TOGETHER,
-    ):
-        self.env, self.episodes = env, episodes
+    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER):
+        self.env, self.episodes, self.num_envs = env, episodes, min(episodes, num_envs)
+        max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps
         """No episode is longer than ``limit``: at ``limit`` the training truncates it too."""
-        self.num_envs = min(episodes, num_envs)
-        self._play = jax.jit(jax.default_matmul_precision(matmul_precision)(self._play_chunk), static_argnums=3)
+        with_precision = jax.default_matmul_precision(config.run.matmul_precision)
+        self._play = jax.jit(with_precision(self._play_chunk), static_argnums=3)
 
     def close(self) -> None:
         """Nothing has to end."""
@@ -97,14 +89,14 @@ class JaxEvaluator:
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             episode_start = jnp.broadcast_to(t == 0, (num_envs,))
             noise = None if deterministic else policy.actor.noise(key_act, (num_envs,))
-            after, step = policy_step(
+            after, step, success = policy_step(
                 env, policy, now.state, episode_start, ~now.done, noise, jax.random.split(key_step, num_envs), params
             )
             return t + 1, _RunningEpisodes(
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return + jnp.where(now.done, 0.0, step.reward),
                 now.length + ~now.done,
-                jnp.where(now.done, now.success, step.success),
+                now.success if success is None else jnp.where(now.done, now.success, success),
                 now.done | ((step.terminated | step.truncated) & ~now.done),
             )
 

@@ -53,10 +53,10 @@ class JaxPlayer:
         self._state, self._observation, *rest = self._programs.step(
             self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
         )
-        reward, terminated, truncated, success = (np.asarray(x).item() for x in rest)
+        reward, terminated, truncated, success = (x if x is None else np.asarray(x).item() for x in rest)
         self._time += 1
         is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
-        return Step(self._observation, reward, terminated, is_truncated, success if self._programs.reports_success else None)
+        return Step(self._observation, reward, terminated, is_truncated, success)
 
     def picture(self) -> Draw:
         env_id, state, params = self.config.env.id, self._state, self.env.default_params
@@ -81,7 +81,6 @@ class _PlayerPrograms:
 
     def __init__(self, env: JaxEnvironment, matmul_precision: str):
         self.env = env  # the key of the cache holds its id, which must not go to another object
-        self.reports_success = jax_vector.reports_success(env)
         with_precision = jax.default_matmul_precision(matmul_precision)
         self.reset, self.step = jax.jit(with_precision(self._reset)), jax.jit(with_precision(self._step))
         self.action_key = jax.jit(lambda chunk, time: jax.random.split(jax.random.fold_in(chunk, time))[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,13 @@ from proximo.config.loading import make_config
 from proximo.envs import Environment
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import evaluation_environment
+from proximo.evaluation.evaluate import environment_settings, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.frames import videos
-from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, episodes_of, random_agent
+from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, RandomAgent, make_player, play
 from proximo.rendering.player import fps_of
-from proximo.rendering.video import recorder
+from proximo.rendering.recorder import videos
+from proximo.rendering.video import recording
 from proximo.storage import run_directory
 
 MAX_EPISODES = 10_000
@@ -62,9 +63,15 @@ class Subject:
 
     def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
         """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
-        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000)."""
+        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000).
+
+        That holds for environments that are evaluated one by one; with sampled actions it holds for the first episode. With
+        ``window`` an environment that is able to shows itself.
+        """
         limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
-        return episodes_of(self.env, self.config, self.agent, episodes, seed, EVALUATION_STREAM, limit, window)
+        player = make_player(self.env, self.config, seed, EVALUATION_STREAM, window)
+        with contextlib.closing(player):
+            yield from play(player, self.agent, episodes, limit)
 
 
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
@@ -75,16 +82,11 @@ def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) 
         VideoError: it cannot be written. There is no file then.
     """
     subject = Subject(policy.env, policy.config, PolicyAgent(policy), "greedy", step=policy.step)
-    file = recorder(path, subject.fps)
-    try:
+    with recording(path, subject.fps) as recorder:
         for step in subject.play(1, seed, max_steps):
             frame = step.draw()
             assert frame is not None
-            file.add(frame)
-        file.close()
-    except BaseException:
-        file.drop()
-        raise
+            recorder.add(frame)
 
 
 def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
@@ -105,19 +107,17 @@ def trained(
     """The policy of ``run``; of a group of seeds that of the first. Raises ``CheckpointError`` if there is none."""
     prepare_jax()
     try:
-        path, which = run_directory.resolve(run, runs_dir)
+        run_dir, which, seeds = _find_run(run, runs_dir)
     except CheckpointError as error:
-        if not _may_be_environment(run) or _environment_or_none(run) is None:
+        if not _is_environment(run):
             raise
         raise CheckpointError(
             f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
             f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
-    seed_runs = run_directory.seed_run_dirs(path)
-    run_dir = seed_runs[0] if seed_runs else path
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
     env, config = evaluation_environment(policy, levels, env_settings or {})
-    acts, seeds = "greedy" if deterministic else "sampled", tuple(seed_run.name for seed_run in seed_runs)
+    acts = "greedy" if deterministic else "sampled"
     return Subject(env, config, PolicyAgent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
 
 
@@ -126,10 +126,9 @@ def untrained(
 ) -> Subject:
     """Random actions in the environment with this id, or in the environment of a run. Raises ``EnvError`` if it is neither."""
     prepare_jax()
-    changes = {} if levels is None else {"levels": levels}
-    settings = {**changes, "env_settings": env_settings} if env_settings else changes
+    settings = environment_settings(levels, env_settings or {})
     try:
-        path, _ = run_directory.resolve(name, runs_dir)
+        run_dir, _, _ = _find_run(name, runs_dir)
     except CheckpointError as error:
         if not _may_be_environment(name):
             raise
@@ -140,12 +139,17 @@ def untrained(
             if not str(unknown).startswith("Unknown environment"):
                 raise
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
-        return Subject(env, config, random_agent(env, seed), "random")
-    seed_runs = run_directory.seed_run_dirs(path)
-    run_dir = seed_runs[0] if seed_runs else path
+        return Subject(env, config, RandomAgent(env, seed), "random")
     config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)
-    return Subject(env, config, random_agent(env, seed), "random", run_dir)
+    return Subject(env, config, RandomAgent(env, seed), "random", run_dir)
+
+
+def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_directory.Which, tuple[str, ...]]:
+    """The run that is meant, which of its checkpoints, and the seeds of a group, whose first run it is."""
+    path, which = run_directory.resolve(text, runs_dir)
+    seed_runs = run_directory.seed_run_dirs(path)
+    return (seed_runs[0] if seed_runs else path), which, tuple(seed_run.name for seed_run in seed_runs)
 
 
 def _may_be_environment(text: str) -> bool:
@@ -153,8 +157,11 @@ def _may_be_environment(text: str) -> bool:
     return bool(text) and "@" not in text and text != "last" and not Path(text).exists()
 
 
-def _environment_or_none(env_id: str) -> Any:
+def _is_environment(text: str) -> bool:
+    if not _may_be_environment(text):
+        return False
     try:
-        return environment(make_config(env_id))
+        environment(make_config(text))
     except (EnvError, ConfigError):
-        return None
+        return False
+    return True

@@ -14,10 +14,10 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.frames import videos
 from proximo.rendering.gif import gif_of
 from proximo.rendering.play import PolicyAgent, play
 from proximo.rendering.player import Player, can_draw, fps_of, no_renderer
+from proximo.rendering.recorder import videos
 from proximo.rendering.video import Mp4
 from proximo.training.seed_run import SeedRun
 

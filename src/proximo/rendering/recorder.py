@@ -1,9 +1,9 @@
-"""What both formats of a clip share: the size of frames, the name of an unfinished file, and worded errors."""
+"""``Recorder``: writes frames into a file. ``gif.py`` and ``video.py`` implement it."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +17,35 @@ MIN_PIXELS = 400
 
 class VideoError(ProximoError):
     """A video cannot be written."""
+
+
+class Recorder(abc.ABC):
+    """Writes frames into a file, one by one. Frames that differ in size from the first one are resized to it."""
+
+    def __init__(self, path: Path, fps: float):
+        self.path, self.fps = path, fps
+        self._size: tuple[int, int] | None = None
+        """(height, width), known after the first frame."""
+
+    def add(self, frame: np.ndarray) -> np.ndarray:
+        """Append a frame, uint8 [height, width, 3], and return it as it was written."""
+        frame = fitted(frame, self._size)
+        self._size = (frame.shape[0], frame.shape[1])
+        with worded_errors(self.path):
+            self._write(frame)
+        return frame
+
+    @abc.abstractmethod
+    def _write(self, frame: np.ndarray) -> None:
+        """Append a frame of the size of the file."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Complete the file, which gets its name only now. Without a frame there is no file."""
+
+    @abc.abstractmethod
+    def drop(self) -> None:
+        """Leave no file."""
 
 
 def videos(run_dir: Path) -> Path:
@@ -47,11 +76,6 @@ def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray
     from PIL import Image
 
     return np.array(Image.fromarray(frame).resize((size[1], size[0])))
-
-
-def unfinished(path: Path) -> Path:
-    """The name of the file ``path`` until it is complete."""
-    return path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
 
 
 @contextlib.contextmanager
