@@ -12,16 +12,8 @@ __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False) -> Backend:
-    """The backend that trains on ``env``.
-
-    Args:
-        config: the settings.
-        env: the environment.
-        stacked: whether to train several seeds together. Gymnasium environments ignore it (``backend.stacked`` is then false).
-
-    Raises:
-        EnvError: a JAX environment breaks its protocol.
-    """
+    """The backend that trains on ``env``: with ``stacked`` several seeds together, if it is able to (``backend.stacked``). Raises
+    ``EnvError`` if a JAX environment breaks its protocol."""
     return _backend_of(env)(config, env, stacked)  # pyright: ignore[reportArgumentType]
 
 

@@ -14,11 +14,7 @@ class CompiledFunction:
     """A function, compiled for the shapes of its arguments when they first come.
 
     A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than a
-    small network.
-
-    Args:
-        function: a pure function of arrays.
-        donate: indices of the arguments that a call uses up.
+    small network. It uses up the arguments with the indices ``donate``.
     """
 
     def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()):

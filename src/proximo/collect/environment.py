@@ -18,9 +18,7 @@ def environment(config: Config) -> Environment:
     """The environment of ``config``. A JAX environment is the same object for the same settings and class, so that compiled
     functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another one.
 
-    Raises:
-        ConfigError: a setting has no effect on this environment.
-        EnvError: the environment cannot be made.
+    Raises ``ConfigError`` for a setting that has no effect on this environment, and ``EnvError`` if it cannot be made.
     """
     env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
     check_settings(config, env)

@@ -60,12 +60,7 @@ class GymnasiumCollector:
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
     ) -> tuple[GymnasiumCollectorState, GymnasiumRollout, dict[str, float]]:
-        """``num_steps`` steps of all environments.
-
-        Args:
-            policy: the policy that acts.
-            state: the key of the noise, and of the seeds if the environments are reset.
-            timing: adds the seconds of environments and policy.
+        """``num_steps`` steps of all environments. ``timing`` adds the seconds of environments and policy.
 
         Returns:
             The next state, the rollout, and metrics of the episodes that finished in it. The rollout lies in a rollout buffer,

@@ -47,11 +47,8 @@ class GymnasiumTrainer:
         return TrainState(without_running_return(state.learner), state.collector, state.healthy)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-        """Collect and learn once. From the first NaN or infinity on the learner stays as it was before it.
-
-        Raises:
-            EnvError: an environment failed in the rollout of this update.
-        """
+        """Collect and learn once. From the first NaN or infinity on the learner stays as it was before it. Raises ``EnvError`` if an
+        environment failed in the rollout of this update."""
         if self._failure is not None:
             raise self._failure
         self.last_rollout = None

@@ -18,7 +18,7 @@ class JaxTrainer:
     """Collects and learns on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
 
     Args:
-        collector: collects the rollouts. With ``seeds_axis`` the methods run under ``jax.vmap(..., axis_name="seeds")``.
+        collector: collects the rollouts. With its ``seeds_axis`` the methods run under ``jax.vmap(..., axis_name="seeds")``.
     """
 
     def __init__(self, collector: JaxCollector):
@@ -31,10 +31,13 @@ class JaxTrainer:
         return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        """``num_updates <= capacity`` updates.
+        """Take ``num_updates`` updates.
 
-        The number is traced: one program serves every number, so that how a run is divided into calls never changes its bits
-        (docs/decisions/0004-traced-trip-count.md).
+        Args:
+            state: the state; its policy, environments and counters continue.
+            num_updates: at most ``capacity``. The number is traced: one program serves every number, so that how a run is divided into
+                calls never changes its bits (docs/decisions/0004-traced-trip-count.md).
+            capacity: size of the arrays of metrics.
 
         Returns:
             The state, and the metrics as arrays of shape (capacity,), whose first ``num_updates`` entries are filled.

@@ -23,10 +23,7 @@ SEEDS_AXIS = "seeds"
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
 
-    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
-
-    Raises:
-        ConfigError: ``seeds_axis`` outside of ``jax.vmap(..., axis_name="seeds")``.
+    With one answer for all seeds ``lax.cond`` stays a branch under vmap. Raises ``ConfigError`` outside of that vmap.
     """
     answer = jnp.any(condition)
     if not seeds_axis:
@@ -89,14 +86,10 @@ def _example_action(env: JaxEnvironment) -> Array:
 
 
 def check_env(env: Environment, env_id: str) -> JaxEnvironment:
-    """Check that ``env`` follows the protocol of JAX environments: reset and step are traced, and shapes and types are compared
-    with the spaces.
+    """Check that ``env`` follows the protocol of JAX environments, and return it.
 
-    Returns:
-        ``env``.
-
-    Raises:
-        EnvError: the protocol is broken, or ``env`` is a Gymnasium environment or a name.
+    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the protocol is broken, or
+    ``env`` is a Gymnasium environment or a name.
     """
     if isinstance(env, str):
         raise EnvError(f"env = {env!r} is a name: expected the environment itself, as proximo.make_env({env!r}).")

@@ -14,13 +14,7 @@ from proximo.envs.gymnasium.waiting_messages import reports_waiting
 class LazyVectorEnvironment:
     """A vector environment that is made when it is first needed, and kept until ``close``.
 
-    Args:
-        env: the environment.
-        options: how it is stepped. Its warnings go to ``warn`` of this object, which may be set at any time.
-        num_envs: number of environments.
-        num_steps: steps of a rollout buffer.
-        num_buffers: number of rollout buffers.
-        purpose: what it is made for, for error messages.
+    Its warnings go to ``warn``, which may be set at any time. ``purpose`` says in error messages what it is made for.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The learner, for JAX and Gymnasium environments alike: its first state, and an update whose result is dropped if it has NaN or infinity."""
+"""The learner, for JAX and Gymnasium environments alike: its first state, and an update that is dropped if it has NaN or infinity."""
 
 from __future__ import annotations
 

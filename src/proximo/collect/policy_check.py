@@ -20,11 +20,7 @@ from proximo.types import Metrics
 
 def check_policy(env: Any, config: Config) -> None:
     """Check that a policy can be made for ``env``, and that custom networks and losses pass the conformance checks. Only these
-    are compiled and computed.
-
-    Raises:
-        EnvError: the spaces of ``env`` are not supported.
-        ConfigError: custom code does not pass.
+    are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
     """
     custom = custom_settings(config).keys()
 

@@ -62,8 +62,8 @@ def policy_step(
         params: parameters of the environment.
 
     Returns:
-        What is passed on, the step, and whether each environment reported a success (None if it never does). Environments whose episode ended are not
-        reset.
+        What is passed on, the step, and which environments report a success (None if they never do). Environments whose episode
+        ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)

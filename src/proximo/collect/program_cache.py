@@ -1,4 +1,4 @@
-"""The program cache: compiled functions, and their environments, that later trainings and evaluations in this process use again."""
+"""The program cache: compiled functions and environments that later trainings and evaluations in this process use again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _kept: OrderedDict[Hashable, Any] = OrderedDict()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
-    """What ``make()`` returned for ``key`` in the present precision of JAX. It is called if that is not among the last ``MAX_KEPT``
+    """What ``make()`` returned for ``key`` in JAX's present precision. It is called if that is not among the last ``MAX_KEPT``
     objects."""
     key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
     if key not in _kept:

@@ -90,16 +90,9 @@ class _Group:
 
 
 class RolloutInProgress:
-    """Collects one rollout into a rollout buffer of the vector environment.
+    """Collects one rollout into the rollout buffer ``index`` of the vector environment, whose groups step at their own pace.
 
-    Args:
-        vector_env: steps the environments. Its groups step at their own pace.
-        index: index of the rollout buffer.
-        programs: compiled functions.
-        policy: the policy that acts.
-        noise: random numbers for all actions, T N ....
-        start: what the rollout before has passed on.
-        timing: adds the seconds of environments and policy.
+    ``noise`` has the random numbers of all actions, T N .... ``timing`` adds the seconds of environments and policy.
     """
 
     def __init__(

@@ -120,11 +120,7 @@ def twin(env_id: str) -> str | None:
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """Describe the spaces of a JAX environment.
-
-    Returns:
-        ``observation`` and ``action`` in words, or ``error``: why the environment cannot be trained.
-    """
+    """The spaces of a JAX environment in words, ``{observation, action}``, or ``{error}``: why the environment cannot be trained."""
     from proximo.envs.jax.gymnax import DOWNLOADS
 
     if env_id.partition(":")[2] in DOWNLOADS:

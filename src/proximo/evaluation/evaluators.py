@@ -21,14 +21,8 @@ class Evaluator(Protocol):
     """Plays a fixed number of episodes with any policy of its settings. The first call compiles."""
 
     def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
-        """Play.
-
-        Args:
-            policy: the policy.
-            seed: seed of the environments.
-            stream: stream of random keys (``SELECTION_STREAM``, …). Seed and stream give the same episodes to every policy.
-            deterministic: take the most probable actions; otherwise sample.
-        """
+        """Play with the most probable actions, or with sampled ones. ``seed`` and ``stream`` (``SELECTION_STREAM``, …) give the same
+        episodes to every policy."""
         ...
 
     def close(self) -> None:
@@ -40,12 +34,8 @@ def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: in
     """The evaluator for policies of ``config``. For JAX environments it is one that this process has compiled already, if it
     fits.
 
-    Args:
-        env: the environment.
-        config: the settings.
-        episodes: number of episodes.
-        num_envs: environments that play at a time. None: as many as in the training. 0: as many as are fast, if the memory is
-            reset between episodes. JAX environments take None as 0.
+    ``num_envs`` environments play at a time. None: as many as in the training. 0: as many as are fast, if the memory is reset between
+    episodes. JAX environments take None as 0.
     """
     if isinstance(env, GymnasiumEnvironment):
         if num_envs == 0 and config.network.reset_memory:

@@ -27,15 +27,8 @@ from proximo.networks.recurrent import select
 
 
 class GymnasiumEvaluator:
-    """Plays on environments of its own (see ``Evaluator``). Every environment plays the same number of episodes (or one less), so
-    that short ones are not favored. The environments are made with the first call, and kept until ``close``.
-
-    Args:
-        env: the environment.
-        config: the settings.
-        episodes: number of episodes.
-        num_envs: environments that play at a time.
-    """
+    """Plays on environments of its own (see ``Evaluator``), ``num_envs`` at a time. They are made with the first call, and kept
+    until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int):
         self.env, self.config = env, config

@@ -35,14 +35,7 @@ class _RunningEpisodes(NamedTuple):
 
 class JaxEvaluator:
     """Plays one episode after each reset of an environment, so that short episodes are not favored (see ``Evaluator``). A memory
-    that is not reset is carried to the next episodes.
-
-    Args:
-        env: the environment.
-        config: the settings, of which time limits and precision are used.
-        episodes: number of episodes.
-        num_envs: environments that play at a time.
-    """
+    that is not reset is carried to the next episodes. Of ``config``, time limits and precision are used."""
 
     def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER):
         self.env, self.episodes, self.num_envs = env, episodes, min(episodes, num_envs)

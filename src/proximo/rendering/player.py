@@ -84,15 +84,8 @@ def no_renderer(env_id: str) -> EnvError:
 
 
 def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
-    """The first image in an observation.
-
-    Args:
-        space: the observation space.
-        observation: the observation [1, ...]; None for a black image.
-
-    Returns:
-        uint8 [height, width, 3], of a frame stack the newest frame. None if the observation has no image.
-    """
+    """The first image in an observation [1, ...], or a black one without an observation: uint8 [height, width, 3], of a frame stack
+    the newest frame. None if observations have no image."""
     for leaf in leaves(space):
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:

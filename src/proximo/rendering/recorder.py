@@ -54,16 +54,8 @@ def videos(run_dir: Path) -> Path:
 
 
 def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
-    """``frame`` in the size of its file.
-
-    Args:
-        frame: uint8 [height, width, 3].
-        size: (height, width) of the file. By default the size of ``frame``, enlarged if it is small, with even sides, because h264
-            requires these.
-
-    Returns:
-        uint8 [height, width, 3], contiguous.
-    """
+    """``frame`` in the ``size`` (height, width) of its file, contiguous. By default this is the size of ``frame``, enlarged if it is
+    small, with even sides, because h264 requires these."""
     height, width = frame.shape[:2]
     if size is None:
         factor = max(1, MIN_PIXELS // max(height, width))

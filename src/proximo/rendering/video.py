@@ -84,15 +84,8 @@ class Mp4(Recorder):
 
 
 def make_recorder(path: Path, fps: float) -> Recorder:
-    """A recorder that writes ``path``, in the format that its suffix names.
-
-    Args:
-        path: a file that ends in ``.mp4`` or ``.gif``; its folder is created.
-        fps: frames per second.
-
-    Raises:
-        VideoError: the suffix is unknown, the folder cannot be created, or there is no ffmpeg for an MP4.
-    """
+    """A recorder for a file that ends in ``.mp4`` or ``.gif``; its folder is created. Raises ``VideoError`` if the ending is
+    unknown, the folder cannot be created, or there is no ffmpeg for an MP4."""
     if path.suffix.lower() not in FORMATS:
         raise VideoError(f"{path}: expected a name that ends in {' or '.join(FORMATS)}.")
     with worded_errors(path):

@@ -75,12 +75,8 @@ class Subject:
 
 
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
-    """Write an episode of ``policy``, with the most probable actions, as an mp4.
-
-    Raises:
-        EnvError: it cannot be drawn. There is no file then.
-        VideoError: it cannot be written. There is no file then.
-    """
+    """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
+    cannot be drawn, or ``VideoError``."""
     subject = Subject(policy.env, policy.config, PolicyAgent(policy), "greedy", step=policy.step)
     with recording(path, subject.fps) as recorder:
         for step in subject.play(1, seed, max_steps):

@@ -21,17 +21,7 @@ RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a game.
-
-    Args:
-        name: name of the game in ALE (``pong``, ``space_invaders``).
-        settings: arguments of ``AtariVectorEnv``.
-        preprocessing: wrappers; only ``life_loss`` is supported.
-
-    Raises:
-        EnvError: ale-py is not installed or does not have the game.
-        ConfigError: ``AtariVectorEnv`` does not have one of the settings.
-    """
+    """Make a game by its name in ALE (``pong``, ``space_invaders``); ``settings`` are arguments of ``AtariVectorEnv``."""
     env_id = f"ale:{name}"
     try:
         from ale_py import ALEInterface, LoggerMode, roms

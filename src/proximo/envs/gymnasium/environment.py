@@ -76,17 +76,9 @@ class GymnasiumEnvironment:
         return self.make_vector is not None and (self.make is None or not options.single_environments)
 
     def open(self, num_envs: int, num_steps: int, options: VectorOptions, num_buffers: int = 2) -> VectorEnvironment:
-        """Make ``num_envs`` environments.
+        """Make ``num_envs`` environments N, with ``num_buffers`` rollout buffers of ``num_steps`` steps T.
 
-        Args:
-            num_envs: number of environments N.
-            num_steps: steps T of a rollout buffer.
-            options: how they are stepped.
-            num_buffers: number of rollout buffers.
-
-        Raises:
-            ConfigError: The environments cannot be stepped with these options.
-            EnvError: An environment cannot be made.
+        Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)

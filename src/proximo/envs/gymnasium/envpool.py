@@ -56,12 +56,7 @@ def _library(env_id: str) -> Any:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task; ``settings`` are fields of its configuration.
-
-    Raises:
-        EnvError: EnvPool is not installed or does not have the task.
-        ConfigError: The task does not have one of the settings.
-    """
+    """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
     check_known(env_id, _library(env_id).list_all_envs())
     with custom_code_errors(f"Making {env_id}"):

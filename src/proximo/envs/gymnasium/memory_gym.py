@@ -20,12 +20,7 @@ DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task of Memory Gym; ``settings`` are its reset parameters.
-
-    Raises:
-        EnvError: Memory Gym is not installed or does not have the task.
-        ConfigError: The task does not have one of the reset parameters.
-    """
+    """Make a task of Memory Gym; ``settings`` are its reset parameters."""
     env_id = f"memory-gym:{name}"
     check_known(env_id, names())
     make = partial(make_env, name, _parameters(name, settings, env_id))

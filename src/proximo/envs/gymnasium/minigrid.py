@@ -47,12 +47,7 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``.
-
-    Raises:
-        EnvError: MiniGrid is not installed or does not have the task.
-        ConfigError: A setting does not exist or has an invalid value.
-    """
+    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
     make = partial(make_env, name, _settings(settings, env_id, name))

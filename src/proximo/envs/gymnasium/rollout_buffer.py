@@ -36,7 +36,7 @@ class RolloutBuffer:
     life_lost: np.ndarray
     """T N bool: a life was lost. The learner treats this as a termination; the episode continues."""
     valid: np.ndarray
-    """T+1 N bool: False on padding, steps that ignore their action because they are autoreset steps or were lost with a worker."""
+    """T+1 N bool: False on padding: autoreset steps and steps lost with a worker, which ignore their action."""
     lost: np.ndarray
     """T N bool: the environment was lost in this step, and a new one follows. ``valid`` is False too."""
     success: np.ndarray

@@ -39,11 +39,6 @@ class VectorEnvAdapter:
       true final observation.
     - Same-step autoreset: the true final observation is in ``info["final_obs"]``.
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
-
-    Args:
-        make: makes a ``VectorEnv`` of a given number of environments.
-        layout: sizes of the rollout buffers.
-        spec: what stepping needs to know about the environments.
     """
 
     description = "in their own vector environment"

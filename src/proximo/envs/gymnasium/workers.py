@@ -35,14 +35,7 @@ class WorkerVectorEnvironment:
     A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as invalid and ``lost``,
     and ``options.warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
 
-    Args:
-        make: makes one environment; it is pickled by cloudpickle.
-        layout: sizes of the rollout buffers.
-        spec: what stepping needs to know about the environments.
-        options: how they are stepped; ``num_workers`` is at least 1 and a multiple of ``num_groups``.
-
-    Raises:
-        EnvError: ``make`` cannot be pickled, or the environments cannot be made.
+    Raises ``EnvError`` if ``make`` cannot be pickled, or the environments cannot be made.
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):

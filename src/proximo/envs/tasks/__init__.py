@@ -18,15 +18,6 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """Make a task.
-
-    Args:
-        name: ``PocMemory`` or ``RepeatPrevious``.
-        settings: fields of the parameters of the task.
-
-    Raises:
-        EnvError: No task has this name.
-        ConfigError: The task does not have one of the settings.
-    """
+    """Make a task; ``settings`` are fields of its parameters."""
     check_known(f"proximo:{name}", TASKS)
     return TASKS[name](settings)
