@@ -15,7 +15,6 @@ from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.collect.rollout_in_progress import RolloutEnd, RolloutInProgress, Timing
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.types import GymnasiumCollectorState, Hyperparameters, TrainState
@@ -53,7 +52,7 @@ class GymnasiumCollector:
         """Make the environments and compile everything."""
         vector_env, policy = self.environments.open(), state.learner.policy
         packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
-        start = self._no_rollout(vector_env, policy)
+        start = RolloutEnd.empty(policy, vector_env, self.programs)
         rollout = RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
         self.programs.learn.program(0, state.learner, state.healthy, rollout)
 
@@ -86,8 +85,4 @@ class GymnasiumCollector:
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.key)).tolist()).generate_state(1)
         vector_env = self.environments.reset(0, int(seed[0]))
         self.episodes.begin(bool(self.config.env.stagger_steps))
-        return self._no_rollout(vector_env, policy)
-
-    def _no_rollout(self, vector_env: VectorEnvironment, policy: ActorCritic) -> RolloutEnd:
-        memory = [policy.init_memory(len(columns)) for columns in vector_env.groups]
-        return RolloutEnd.empty(memory, vector_env.buffers[0], self.programs)
+        return RolloutEnd.empty(policy, vector_env, self.programs)

@@ -111,9 +111,7 @@ class GymnasiumPrograms:
         raw = unflatten(self.space, observation)
         if previous is None:
             return raw
-        exists = ~jnp.isnan(previous.packed[..., 0])[
-            ..., None
-        ]  # NaN before the first step: no action was taken, not even action 0
+        exists = ~jnp.isnan(previous.packed[..., :1])  # NaN before the first step: no action was taken, not even action 0
         action = jnp.where(exists, policy.actor.features(self._sampled(previous.packed)), 0.0)
         return policy.with_previous_step(raw, episode_start, Previous(action, previous.reward.astype(float)))
 

@@ -75,8 +75,6 @@ def evaluate(
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
     """
-    prepare_jax()
-    _check(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     mode: Mode = "greedy" if deterministic else "sampled"
     return evaluate_policy(
@@ -104,16 +102,10 @@ def evaluate_policy(
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             played[mode] = dataclasses.replace(result, warnings=warnings)
-    trained, evaluated = policy.config.env, config.env
-    changed = {name: value for name, value in evaluated.env_settings.items() if trained.env_settings.get(name) != value}
-    facts = {
-        "env": evaluated.id,
-        "env_settings": changed,
-        "levels": evaluated.levels or None,
-        "seed": seed,
-        "step": policy.step,
-    }
-    return EvaluationResult(facts, played)
+    trained = policy.config.env.env_settings
+    changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
+    where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
+    return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
 def _check(episodes: int, seed: int, num_envs: int) -> None:
@@ -157,10 +149,8 @@ def evaluation_environment(policy: Policy, levels: str | None, env_settings: dic
         return policy.env, policy.config
     config = override(policy.config, environment_settings(levels, env_settings))
     env = environment(config)
-    for role, ours, theirs in (
-        ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),
-        ("action", from_any(env.action_space, "action"), from_any(policy.env.action_space, "action")),
-    ):
+    for role in ("observation", "action"):
+        ours, theirs = (from_any(getattr(one, f"{role}_space"), role) for one in (env, policy.env))
         if ours != theirs:
             raise ConfigError(f"env_settings: the {role} space is {ours} with them, where the policy was trained with {theirs}.")
     return env, config
