@@ -91,9 +91,7 @@ def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:
             whole = np.zeros(leaf.shape, np.uint8) if observation is None else np.asarray(leaf.of(observation))[0]
             whole = whole.transpose(axes)
-            while whole.ndim > 3:
-                whole = whole[:, :, -1]
-            if whole.ndim == 3 and whole.shape[2] != 3:
+            while whole.ndim > 3 or (whole.ndim == 3 and whole.shape[2] != 3):
                 whole = whole[:, :, -1]
             return np.array(whole if whole.ndim == 3 else np.repeat(whole[..., None], 3, axis=2))
     return None
