@@ -50,13 +50,13 @@ class JaxPlayer:
         return self._programs.action_key(self._chunk, np.int32(self._time))
 
     def step(self, action: np.ndarray) -> Step:
-        self._state, self._observation, *rest = self._programs.step(
+        self._state, self._observation, *rest, success = self._programs.step(
             self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
         )
-        reward, terminated, truncated, success = (x if x is None else np.asarray(x).item() for x in rest)
+        reward, terminated, truncated = (np.asarray(x).item() for x in rest)
         self._time += 1
         is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
-        return Step(self._observation, reward, terminated, is_truncated, success)
+        return Step(self._observation, reward, terminated, is_truncated, None if success is None else bool(success[0]))
 
     def picture(self) -> Draw:
         env_id, state, params = self.config.env.id, self._state, self.env.default_params
