@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,11 +58,7 @@ class JaxBackend(Backend):
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():
             keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
-            state = self._programs.start(keys)
-            # The compiled function has the hyperparameters of the settings that it was compiled for.
-            ours, theirs = make_hyperparameters(self.config.ppo), state.learner.hyperparameters
-            ours = jax.tree.map(lambda x, like: jnp.full(like.shape, x, like.dtype), ours, theirs)
-            return jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, ours))
+            return jax.block_until_ready(self._programs.start(keys, make_hyperparameters(self.config.ppo)))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(state.learner, state.collector.key)

@@ -47,10 +47,10 @@ class JaxCollector:
         """The state of a trained ``learner`` with new episodes, whose random numbers follow from ``key``."""
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
-    def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
+    def init_seeds(self, keys: Key[Array, " K"], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can deadlock
         XLA's CPU runtime on few cores."""
-        return jax.lax.map(self.init, keys)
+        return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
         num_envs, stagger = self.config.env.num_envs, self.config.env.stagger_steps
