@@ -83,6 +83,7 @@ class Stepper:
         """
         limit = self.spec.max_episode_steps or NO_LIMIT
         self.seeds, self.steps = list(seeds), 0
+        buffer.valid[row, self.columns.start : self.columns.stop] = True
         for k, env in enumerate(self.envs):
             self.limits[k] = min(limit, first_limits[k]) if first_limits else limit
             try:

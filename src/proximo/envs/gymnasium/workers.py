@@ -74,7 +74,6 @@ class WorkerVectorEnvironment:
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
-        self.buffers[buffer].valid[0] = True
         seeds = environment_seeds(self.groups[-1].stop, seed)
         limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
         for _, _, process, setup in self._workers():
