@@ -13,7 +13,7 @@ from proximo.collect.learning import fresh_policy
 from proximo.config.loading import make_config
 from proximo.errors import EnvError
 from proximo.evaluation.policy import Policy
-from proximo.rendering.play import PolicyAgent, RandomAgent
+from proximo.rendering.play import policy_agent, random_agent
 from proximo.rendering.watching import Subject
 
 from helpers import shaken
@@ -31,7 +31,7 @@ def made(env_id, **settings):
 
 
 def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):
-    agent = agent or PolicyAgent(policy, deterministic)
+    agent = agent or policy_agent(policy, deterministic)
     return list(Subject(policy.env, policy.config, agent, "greedy").play(episodes, seed, max_steps))
 
 
@@ -146,12 +146,12 @@ def test_jax_frames_can_be_drawn_after_the_episode():
 
 
 def watched(policy):
-    return Subject(policy.env, policy.config, PolicyAgent(policy), "greedy").play(1, 0, 1000)
+    return Subject(policy.env, policy.config, policy_agent(policy), "greedy").play(1, 0, 1000)
 
 
 def test_random_agent_differs_from_the_policy_and_repeats_by_seed():
     policy = made("proximo:PocMemory")
-    first, again, other = (ends(steps(policy, 6, agent=RandomAgent(policy.env, seed))) for seed in (0, 0, 1))
+    first, again, other = (ends(steps(policy, 6, agent=random_agent(policy.env, seed))) for seed in (0, 0, 1))
     assert first == again != other
     assert first != ends(steps(policy, 6))
 
@@ -161,7 +161,7 @@ def test_only_allowed_actions_are_taken(env_id, monkeypatch):
     """These environments raise at any other one."""
     policy = made(env_id)
     monkeypatch.setattr(type(policy.env.make()), "render", lambda self: np.zeros((20, 20, 3), np.uint8))
-    for agent in (PolicyAgent(policy), PolicyAgent(policy, deterministic=False), RandomAgent(policy.env, 0)):
+    for agent in (policy_agent(policy), policy_agent(policy, deterministic=False), random_agent(policy.env, 0)):
         assert len(steps(policy, 3, agent=agent)) > 15
 
 

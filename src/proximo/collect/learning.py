@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key, PyTree
@@ -40,11 +40,9 @@ def fresh_learner(
 def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
     """``learner`` for new episodes in all environments: the running returns that scale rewards are reset to 0, and their
     statistics stay."""
-    scale = learner.reward_scale
-    if scale is None:
+    if learner.reward_scale is None:
         return learner
-    scale = dataclasses.replace(scale, running_return=jnp.zeros_like(scale.running_return))
-    return dataclasses.replace(learner, reward_scale=scale)
+    return eqx.tree_at(lambda state: state.reward_scale.running_return, learner, replace_fn=jnp.zeros_like)
 
 
 def learn(

@@ -94,7 +94,9 @@ def evaluate_policy(
 ) -> EvaluationResult:
     """``evaluate`` in each of ``modes``, on the same environment seeds."""
     prepare_jax()
-    _check(episodes, seed, num_envs)
+    check_number("episodes", episodes, 1, MAX_EPISODES)
+    check_number("seed", seed, 0, MAX_SEED)
+    check_number("num_envs", num_envs, 0, MAX_NUM_ENVS)
     env, config = evaluation_environment(policy, levels, env_settings or {})
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
@@ -108,14 +110,10 @@ def evaluate_policy(
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
-def _check(episodes: int, seed: int, num_envs: int) -> None:
-    for name, value, low, high in (
-        ("episodes", episodes, 1, MAX_EPISODES),
-        ("seed", seed, 0, MAX_SEED),
-        ("num_envs", num_envs, 0, MAX_NUM_ENVS),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-            raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
+def check_number(name: str, value: Any, low: int, high: int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is an integer of ``low`` … ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.actions import allowed_actions
-from proximo.evaluation.policy import Carried, Policy
+from proximo.evaluation.policy import Policy
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
 from proximo.rendering.jax_player import JaxPlayer
 from proximo.rendering.player import Draw, Observed, Player
@@ -38,38 +38,31 @@ Agent = Callable[[Observed, bool, float, Callable[[], Key[Array, ""]]], np.ndarr
 leading axis of 1, the reward is that of the last action, and ``key()`` returns the key to sample by."""
 
 
-class PolicyAgent:
-    """Acts by a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with ``reset_memory: false``."""
+def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
+    """Acts by a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
+    ``reset_memory: false``."""
+    memory = policy.init_memory()
 
-    def __init__(self, policy: Policy, deterministic: bool = True):
-        self.policy, self.deterministic = policy, deterministic
-        self._memory: Carried = policy.init_memory()
-
-    def __call__(
-        self, observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
-        action, self._memory = self.policy.predict(
-            observation,
-            self._memory,
-            [episode_start],
-            deterministic=self.deterministic,
-            key=None if self.deterministic else key(),
-            reward=np.array([reward], np.float32),
+    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+        nonlocal memory
+        rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
+        action, memory = policy.predict(
+            observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards
         )
         return action
 
+    return act
 
-class RandomAgent:
+
+def random_agent(env: Environment, seed: int) -> Agent:
     """Takes every allowed action of ``env`` with the same probability."""
+    action_space, rng = from_any(env.action_space, "action"), np.random.default_rng(seed)
 
-    def __init__(self, env: Environment, seed: int):
-        self._action_space, self._rng = from_any(env.action_space, "action"), np.random.default_rng(seed)
-
-    def __call__(
-        self, observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
+    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        return allowed_actions(self._action_space, self._rng, None if mask is None else np.asarray(mask), 1)
+        return allowed_actions(action_space, rng, None if mask is None else np.asarray(mask), 1)
+
+    return act
 
 
 def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterator[PlayedStep]:

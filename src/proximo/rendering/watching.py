@@ -14,10 +14,10 @@ from proximo.config.loading import make_config
 from proximo.envs import Environment
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import environment_settings, evaluation_environment
+from proximo.evaluation.evaluate import check_number, environment_settings, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, RandomAgent, make_player, play
+from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
 from proximo.rendering.player import fps_of
 from proximo.rendering.recorder import videos
 from proximo.rendering.video import recording
@@ -77,7 +77,7 @@ class Subject:
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
     """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
     cannot be drawn, or ``VideoError``."""
-    subject = Subject(policy.env, policy.config, PolicyAgent(policy), "greedy", step=policy.step)
+    subject = Subject(policy.env, policy.config, policy_agent(policy), "greedy", step=policy.step)
     with recording(path, subject.fps) as recorder:
         for step in subject.play(1, seed, max_steps):
             frame = step.draw()
@@ -87,10 +87,8 @@ def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) 
 
 def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
     """Raise ``ConfigError`` for a number out of range."""
-    if not 1 <= episodes <= MAX_EPISODES:
-        raise ConfigError(f"episodes = {episodes}: expected 1 … {MAX_EPISODES}.")
-    if not 0 <= seed <= MAX_SEED:
-        raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
+    check_number("episodes", episodes, 1, MAX_EPISODES)
+    check_number("seed", seed, 0, MAX_SEED)
     if max_steps is not None and max_steps < 1:
         raise ConfigError(f"max_steps = {max_steps}: expected 1 or more.")
     if fps is not None and not 0 < fps <= 240:
@@ -114,7 +112,7 @@ def trained(
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
     env, config = evaluation_environment(policy, levels, env_settings or {})
     acts = "greedy" if deterministic else "sampled"
-    return Subject(env, config, PolicyAgent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
+    return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
 
 
 def untrained(
@@ -135,10 +133,10 @@ def untrained(
             if not str(unknown).startswith("Unknown environment"):
                 raise
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
-        return Subject(env, config, RandomAgent(env, seed), "random")
+        return Subject(env, config, random_agent(env, seed), "random")
     config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)
-    return Subject(env, config, RandomAgent(env, seed), "random", run_dir)
+    return Subject(env, config, random_agent(env, seed), "random", run_dir)
 
 
 def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_directory.Which, tuple[str, ...]]:
