@@ -76,7 +76,7 @@ def test_every_setting_is_on_its_page(site):
 def test_the_row_of_a_setting_has_default_range_and_meaning():
     table = "\n".join(settings._groups())
     assert (
-        '| <span id="num_envs"></span>`num_envs` | `8` | whole, 1 or more | number of environments stepped together. |' in table
+        '| <span id="num_envs"></span>`num_envs` | `8` | integer, 1 or more | number of environments stepped together. |' in table
     )
     assert "`gamma` | `0.99` | number, 0 … 1 | discount factor γ. |" in table
     assert "`memory` | `none` | `none`, `gru`, " in table

@@ -23,7 +23,7 @@ NO_LIMIT = 2**32 - 1
 
 
 class JaxCollector:
-    """Steps a JAX environment by a policy. Its methods are pure functions, to be jitted and vmapped.
+    """Steps a JAX environment by a policy. Its methods are pure functions of the training state, which you can jit and vmap.
 
     Args:
         config: the settings.
@@ -39,7 +39,15 @@ class JaxCollector:
         self.limit = config.env.max_episode_steps or NO_LIMIT
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """The state before the first step."""
+        """Return the state before the first step.
+
+        Args:
+            key: random key of the training.
+            hyperparameters: from ``proximo.ppo.make_hyperparameters``; None: those of the settings.
+
+        Returns:
+            The training state.
+        """
         learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
@@ -84,8 +92,15 @@ class JaxCollector:
         return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
-        """``num_steps`` steps of all environments. Returns the next state, the rollout, and metrics of the episodes that finished
-        in it."""
+        """Take ``num_steps`` steps of all environments.
+
+        Args:
+            policy: the policy that acts.
+            state: the collector's part of the training state.
+
+        Returns:
+            The next state, the rollout, and metrics ``rollout/…`` of the episodes that ended in it.
+        """
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in

@@ -15,7 +15,7 @@ from proximo.types import Metrics, Rollout, TrainState
 
 
 class JaxTrainer:
-    """Collects and learns on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+    """Collects and learns on a JAX environment. Its methods are pure functions of the training state, which you can jit and vmap.
 
     Args:
         collector: collects the rollouts. With its ``seeds_axis`` the methods run under ``jax.vmap(..., axis_name="seeds")``.
@@ -25,22 +25,31 @@ class JaxTrainer:
         self.collector = collector
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
+        """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
+
+        Args:
+            state: the training state.
+
+        Returns:
+            The next state, and metrics ``train/…`` and ``rollout/…``.
+        """
         collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
         learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
         return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        """Take ``num_updates`` updates.
+        """Run several updates in one call.
+
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its bits
+        (docs/decisions/0004-traced-trip-count.md).
 
         Args:
-            state: the state; its policy, environments and counters continue.
-            num_updates: at most ``capacity``. The number is traced: one program serves every number, so that how a run is divided into
-                calls never changes its bits (docs/decisions/0004-traced-trip-count.md).
-            capacity: size of the arrays of metrics.
+            state: the training state.
+            num_updates: number of updates, at most ``capacity``.
+            capacity: length of the arrays of metrics.
 
         Returns:
-            The state, and the metrics as arrays of shape (capacity,), whose first ``num_updates`` entries are filled.
+            The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
         """
         shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
         buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)

@@ -22,15 +22,18 @@ from proximo.types import Hyperparameters, Metrics
 
 
 class Minibatch(Batch):
-    """The sequences of a gradient step, and what the policy that learns computes for them.
+    """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
+
+    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory`` and ``burn_in_steps``, and
+    ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that acted).
 
     Attributes:
-        distribution: L S: of actions, by the current parameters.
+        distribution: L S: distribution of actions, by the current parameters.
         log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
-        new_value: L S: value by the current parameters; ``value`` is that of the policy that acted.
+        new_value: L S: value by the current parameters.
         clip_eps: current clip range ε.
         kl_coef: current weight β of the KL penalty; None with another objective.
-        hyperparameters: the numbers of all settings that may be scheduled or swept; None for those that are off.
+        hyperparameters: values of all numeric settings; None for those that are off.
     """
 
     distribution: Distribution
@@ -46,7 +49,14 @@ class Minibatch(Batch):
         return losses.probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean of ``x`` over the valid steps; 0 if there is none."""
+        """Mean over the valid steps.
+
+        Args:
+            x: one number for each step.
+
+        Returns:
+            The mean; 0 if no step is valid.
+        """
         return losses.masked_mean(x, self.valid)
 
 

@@ -59,7 +59,7 @@ class CallbackContext(NamedTuple):
 
 @dataclass(frozen=True)
 class Info:
-    """The progress of one seed, as hooks receive it."""
+    """The progress of one seed, the argument of a callback's methods."""
 
     seed: int
     """The seed."""
@@ -84,7 +84,7 @@ class Info:
         """A copy of the current policy, which later updates do not change.
 
         Raises:
-            ConfigError: training has continued since the hook was called.
+            ConfigError: training has continued since the callback was called.
         """
         context = self.context
         return Policy(copy_of(context.state().learner.policy), context.env, context.config, self.step)
@@ -99,7 +99,7 @@ class Info:
             The folder.
 
         Raises:
-            ConfigError: training has continued since the hook was called, or ``folder`` contains other files.
+            ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
         context = self.context
