@@ -63,7 +63,7 @@ def imported(module_name: str, setting: str) -> ModuleType:
 
     Args:
         module_name: Dotted name of the module.
-        setting: The setting as the error shows it, for example ``track = 'my_module:MySink'``.
+        setting: The setting as the error shows it, for example ``track = 'my_module:MyTracker'``.
 
     Returns:
         The module.

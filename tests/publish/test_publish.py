@@ -29,7 +29,7 @@ MIDDLE = 10 * BATCH
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    """A run with memory, two of its checkpoints kept; sinks and folders as one machine has them."""
+    """A run with memory, two of its checkpoints kept; trackers and folders as one machine has them."""
     folder = tmp_path_factory.mktemp("runs")
     return trained(
         folder, "r", "proximo:PocMemory", **GRU, total_steps=2 * MIDDLE, checkpoint_every=MIDDLE, keep_checkpoints=9, track="csv"
@@ -257,7 +257,7 @@ def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys)
 
 
 def asking_for(folder, env_id, **settings):
-    """``folder`` with the settings of a stranger who asks for another environment, and for a sink."""
+    """``folder`` with the settings of a stranger who asks for another environment, and for a tracker."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["env"] |= {"id": env_id, "env_settings": settings}
     config["run"]["track"] = "pathlib:Path"

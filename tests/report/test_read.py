@@ -48,7 +48,7 @@ def test_seconds_of_a_resumed_run_continue(tmp_path):
 
 def _row_seconds(run_dir):
     from proximo.report.read import _seconds
-    from proximo.tracking.sinks import read_rows
+    from proximo.tracking.json_lines import read_rows
 
     return _seconds(read_rows(run_dir / "metrics.jsonl"))
 

@@ -17,8 +17,8 @@ from commands import BATCH, SMALL, final_state, rows, train_words
 from disks import fill_disk_for, full_disk, wait_for_room
 from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.storage import checkpoint
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
 from proximo.training import saver
 from proximo.training.faults import first_fault
 

@@ -20,8 +20,8 @@ from proximo.evaluation import evaluate as evaluation
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint, retention, run_directory
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
 
 import toys
 from helpers import bits, compilations

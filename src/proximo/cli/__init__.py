@@ -184,9 +184,9 @@ def print_warnings(messages: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print ``value`` as one line of strict JSON."""
-    from proximo.storage.atomic_files import plain
+    from proximo.serialization import jsonable
 
-    print(json.dumps(plain(value), allow_nan=False))
+    print(json.dumps(jsonable(value), allow_nan=False))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

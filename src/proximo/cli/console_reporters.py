@@ -94,7 +94,7 @@ class ConsoleReporter:
     def stopped(self, message: str) -> None:
         self.print(message)
 
-    def left(self, message: str) -> None:
+    def exiting(self, message: str) -> None:
         if self.answer is not None:
             os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
 

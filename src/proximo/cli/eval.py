@@ -145,10 +145,11 @@ def _over_seeds(evaluations: dict[str, Any], mode: str) -> dict[str, Any]:
 
 
 def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
-    from proximo.storage.atomic_files import plain, write_atomic
+    from proximo.serialization import jsonable
+    from proximo.storage.atomic_files import write_atomic
 
     lines = [
-        json.dumps(plain({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
+        json.dumps(jsonable({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
         for name, evaluation in evaluations.items()
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()

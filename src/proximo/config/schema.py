@@ -232,7 +232,7 @@ class RunConfig:
     keep_checkpoints: int = _setting(3, "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     track: str = _setting(
-        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MySink; separate several by commas"
+        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas"
     )
     histograms: bool = _setting(
         False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"

@@ -191,7 +191,7 @@ def _validate_memory(config: Config, changed: Mapping[str, str]) -> None:
 
 
 def tracker_names(track: str) -> list[str]:
-    """The names of sinks in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
+    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
     names = [name.strip() for name in track.split(",") if name.strip()]
     if names in ([], ["none"]):
         return []
@@ -200,7 +200,7 @@ def tracker_names(track: str) -> list[str]:
             raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
             raise ConfigError(
-                f"track = {track!r}: there is no sink {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MySink, "
+                f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MyTracker, "
                 "several separated by commas, or none."
             )
     return names

@@ -24,8 +24,9 @@ from proximo.export.documentation import input_meaning, output_meaning, readme
 from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
+from proximo.serialization import jsonable
 from proximo.spaces import from_any
-from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.storage.atomic_files import sync_folder, write_synced
 from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
@@ -158,7 +159,7 @@ def _write_and_check(
     write_synced(folder / README, readme(metadata, policy_function, [*contents]).encode())
     files = [*contents, README]
     metadata["sha256"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
-    write_synced(folder / METADATA, (json.dumps(plain(metadata), indent=1) + "\n").encode())
+    write_synced(folder / METADATA, (json.dumps(jsonable(metadata), indent=1) + "\n").encode())
     return metadata
 
 

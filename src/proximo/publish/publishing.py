@@ -19,11 +19,12 @@ from proximo.evaluation.evaluate import evaluate_policy, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
+from proximo.serialization import jsonable
 from proximo.storage import checkpoint, run_directory
-from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.storage.atomic_files import sync_folder, write_synced
 from proximo.storage.run_directory import METRICS
 from proximo.storage.system_info import published
-from proximo.tracking.sinks import truncate_after
+from proximo.tracking.json_lines import truncate_after
 
 EPISODES = 100
 CLIP_STEPS = 1000
@@ -118,7 +119,7 @@ def push(
         if repository is not None:
             on_progress(f"uploading {len(files)} files")
             hub.upload(repository, made, f"{policy.config.env.id} at step {policy.step:,}")
-    return Published(str(to), plain(evaluation), files, tuple(warnings), url)
+    return Published(str(to), jsonable(evaluation), files, tuple(warnings), url)
 
 
 def _checkpoint(run_dir: Path, step: int) -> dict[str, bytes]:
@@ -150,7 +151,7 @@ def _fill(
     texts = {
         manifest.CONFIG: run_directory.render_config(config),
         manifest.SYSTEM: json.dumps(system, indent=2) + "\n",
-        manifest.EVALUATION: json.dumps(plain(evaluation), indent=1) + "\n",
+        manifest.EVALUATION: json.dumps(jsonable(evaluation), indent=1) + "\n",
         manifest.CARD: card.render(config, evaluation, system, context),
     }
     for name, content in {**{name: text.encode() for name, text in texts.items()}, **checkpoint_files}.items():

@@ -15,7 +15,7 @@ from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
 from proximo.serialization import read_json
 from proximo.storage.run_directory import FAILURE, METRICS, in_use, read_config, resolve, seed_run_dirs
-from proximo.tracking.sinks import read_rows
+from proximo.tracking.json_lines import read_rows
 
 EVALUATION = "eval/return_mean"
 ROW_BEGINS = b'{"step": '

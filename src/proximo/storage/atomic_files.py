@@ -1,14 +1,12 @@
-"""Files that survive a crash or a full disk, and values as JSON can store them."""
+"""Files that survive a crash or a full disk."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 MAX_WAITING_BYTES = 2**22
 """Each append copies the waiting records: copying 4 MiB takes a fraction of a millisecond."""
@@ -124,14 +122,3 @@ class AppendedFile:
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
         self._unsynced = False
-
-
-def plain(value: Any) -> Any:
-    """``value`` as strict JSON can store it: arrays become lists, array scalars numbers, NaN and infinity None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,8 +24,8 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, command, shown
-from proximo.serialization import read_json
-from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.serialization import jsonable, read_json
+from proximo.storage.atomic_files import sync_folder, write_synced
 
 FORMAT = "proximo-checkpoint"
 VERSION = 3
@@ -110,7 +110,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     arrays, leaves, keys = _encode(state)
     data = safetensors.numpy.save(arrays)
     content = {
-        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": plain(info), "leaves": leaves, "keys": keys,
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": leaves, "keys": keys,
         "files": {STATE: {"sha256": _hash(data), "size": len(data)}},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip

@@ -19,8 +19,8 @@ import filelock
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, is_plain, nearest, shown
-from proximo.serialization import dump_yaml, read_json, read_yaml
-from proximo.storage.atomic_files import plain, sync_folder, write_atomic
+from proximo.serialization import dump_yaml, jsonable, read_json, read_yaml
+from proximo.storage.atomic_files import sync_folder, write_atomic
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -287,7 +287,7 @@ def write_start_files(run_dir: Path, config: Config, command: str, system: Mappi
     run_dir.mkdir(exist_ok=True)
     write_atomic(run_dir / "config.yaml", render_config(config))
     write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
-    write_atomic(run_dir / "system.json", json.dumps({"started": started, **plain(system)}, indent=2) + "\n")
+    write_atomic(run_dir / "system.json", json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n")
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:

@@ -28,8 +28,8 @@ from proximo.signatures import answered
 from proximo.storage import retention, run_directory
 from proximo.storage.run_directory import METRICS
 from proximo.storage.save_run import save_run
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
 from proximo.training.agent_environment import (
     RUN_SETTINGS,
     check_agent_settings,

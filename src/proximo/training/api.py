@@ -24,8 +24,8 @@ from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
 from proximo.storage import run_directory
 from proximo.storage.system_info import system_differences, system_info
-from proximo.tracking import trackers
 from proximo.tracking.reporter import Reporter, Warner
+from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
 from proximo.training.callbacks import Listeners, check_callbacks
 from proximo.training.interrupts import Interrupts
@@ -73,7 +73,7 @@ def train(
     config = _settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
-    trackers.check(config.run.track)
+    check_trackers(config.run.track)
     prepare_jax()
     reporter = reporter or Warner()
     with _warns_if_slow(reporter, config.env.id):
@@ -175,7 +175,7 @@ def _resume(
     before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in before]
     config = configs[0]
-    trackers.check(config.run.track)
+    check_trackers(config.run.track)
     if config.ppo.total_steps != before[0].ppo.total_steps:
         reporter.warned(
             f"total_steps {before[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
@@ -215,7 +215,7 @@ def _train_seeds(
     failures: list[TrainingError] = []
     listeners = [Listeners(callbacks, copied=len(starts) > 1) for _ in starts]
     how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
-    on_exit = functools.partial(reporter.left, f"Stopped at once. {how_to_continue}")
+    on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
         for i in range(0, len(starts), size):
             if interrupts.requested is not None:

@@ -41,7 +41,7 @@ from proximo.errors import ConfigError, nearest
 from proximo.evaluation.policy import Policy
 from proximo.serialization import read_json
 from proximo.storage.save_run import save_run
-from proximo.tracking.reporter import Window
+from proximo.tracking.metrics_window import MetricsWindow
 from proximo.types import TrainState
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
@@ -173,7 +173,7 @@ class Listeners:
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.callbacks = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
-        self._updated = [(callback, Window()) for callback in self.callbacks if hasattr(callback, "on_update")]
+        self._updated = [(callback, MetricsWindow()) for callback in self.callbacks if hasattr(callback, "on_update")]
         """The callbacks that have ``on_update``, with the metrics since its last call."""
 
     @property

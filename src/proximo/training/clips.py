@@ -147,7 +147,7 @@ class _Clip:
         height, width = self._small[0].shape[:2]
         fps = self.fps / self._stride
         # The small version plays as fast as the file, but shows at least ten frames a second.
-        self.seed_run.sinks.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        self.seed_run.trackers.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
 
     def drop(self) -> None:
         self._file.drop()

@@ -118,7 +118,7 @@ class Training:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
         self.saver.start(update)
-        self.reporter.begun([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
+        self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
         try:
             # Nothing is lost if these are cut short.
@@ -146,7 +146,7 @@ class Training:
         if seen is not None:
             for i, histograms in enumerate(self._inspect(self.backend.inspect_after, state, seen) or []):
                 if self.seed_runs[i].is_active:
-                    self.seed_runs[i].sinks.write_histograms(after.step, histograms)
+                    self.seed_runs[i].trackers.write_histograms(after.step, histograms)
         recent = [seed_run.window.recent_return for _, seed_run in active(self.seed_runs)]
         returns = [x for x in recent if x is not None]
         recent_return = sum(returns) / len(returns) if returns else None
@@ -236,5 +236,5 @@ class Training:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:
             seed_run.close(hurry=True)
-        self.reporter.left(message)
+        self.reporter.exiting(message)
         os._exit(128 + (self.interrupts.requested or 0))

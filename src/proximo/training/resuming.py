@@ -10,8 +10,8 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS
+from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import truncate_after
 from proximo.training import clips
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
 from proximo.types import TrainState

@@ -11,10 +11,9 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.errors import TrainingError
-from proximo.storage.atomic_files import plain
-from proximo.tracking.reporter import Window
-from proximo.tracking.sinks import Sink
-from proximo.tracking.trackers import Sinks
+from proximo.serialization import jsonable
+from proximo.tracking.metrics_window import MetricsWindow
+from proximo.tracking.tracker import Tracker
 from proximo.training.callbacks import Listeners
 from proximo.training.progress import TimedCalls
 from proximo.types import TrainState
@@ -55,14 +54,14 @@ class SeedRun:
     Args:
         config: settings of this seed.
         listeners: its callbacks.
-        sinks: receive its rows, histograms and clips.
+        trackers: receive its rows, histograms and clips.
     """
 
     run_dir: Path | None = None
 
-    def __init__(self, config: Config, listeners: Listeners, sinks: Sink | Sinks):
-        self.config, self.listeners, self.sinks = config, listeners, sinks
-        self.window = Window()
+    def __init__(self, config: Config, listeners: Listeners, trackers: Tracker):
+        self.config, self.listeners, self.trackers = config, listeners, trackers
+        self.window = MetricsWindow()
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
@@ -98,15 +97,15 @@ class SeedRun:
 
     def write(self, step: int, row: dict[str, float]) -> None:
         """Write a row of metrics."""
-        self.sinks.write(step, row)
+        self.trackers.write(step, row)
 
     def save(self, step: int, state: TrainState) -> None:
         """Save a checkpoint."""
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""
-        self.sinks.end(hurry)
-        self.sinks.close()
+        self.trackers.end(hurry)
+        self.trackers.close()
 
 
 def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
@@ -114,11 +113,11 @@ def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
     return [(i, seed_run) for i, seed_run in enumerate(seed_runs) if seed_run.is_active]
 
 
-class InMemoryRows(Sink):
+class InMemoryRows(Tracker):
     """Appends the rows of a ``PPO`` to the list ``rows``."""
 
     def __init__(self, rows: list[dict[str, Any]]):
         self.rows = rows
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        self.rows.append({"step": step, **plain(values)})
+        self.rows.append({"step": step, **jsonable(values)})

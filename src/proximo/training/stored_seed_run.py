@@ -13,8 +13,9 @@ from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.run_directory import FAILURE, METRICS, RunLock
-from proximo.tracking.sinks import JsonLines, TrackedRun
-from proximo.tracking.trackers import Sinks
+from proximo.tracking.json_lines import JsonLines
+from proximo.tracking.run_trackers import RunTrackers
+from proximo.tracking.tracker import TrackedRun
 from proximo.training.callbacks import Listeners
 from proximo.training.progress import TimedCalls
 from proximo.training.seed_run import Result, SeedRun
@@ -44,7 +45,7 @@ class StoredSeedRun(SeedRun):
     Args:
         start: where its training starts.
         listeners: its callbacks.
-        warn: receives warnings of sinks that fail.
+        warn: receives warnings of trackers that fail.
     """
 
     run_dir: Path
@@ -58,7 +59,7 @@ class StoredSeedRun(SeedRun):
         """Rows that came after the run folder was renamed or removed."""
         (run_dir / FAILURE).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
-        super().__init__(config, listeners, Sinks(run, config.run.track, config.run.tensorboard))
+        super().__init__(config, listeners, RunTrackers(run, config.run.track, config.run.tensorboard))
 
     def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
@@ -106,7 +107,7 @@ class StoredSeedRun(SeedRun):
                 "If it was renamed, continue from its last checkpoint: use --resume with the new name."
             )
         if place == self.run_dir:
-            self.sinks.flush()  # a resume continues from this step, so every sink must have its rows
+            self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
         else:
             lines = JsonLines(place / METRICS)
             while self._unwritten:
@@ -153,13 +154,13 @@ def writable(run_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(starts: list[SeedStart], listeners: list[Listeners], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
-    """Context manager: the seed runs of ``starts`` with open sinks, which are closed at the end."""
+    """Context manager: the seed runs of ``starts`` with open trackers, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         seed_runs: list[StoredSeedRun] = []
         for start, listening in zip(starts, listeners, strict=True):
             with writable(start.run_dir):
                 seed_runs.append(StoredSeedRun(start, listening, warn))
             stack.callback(seed_runs[-1].close)
-        # Called before every `close`, so that the sinks of all seeds close at the same time.
-        stack.callback(lambda: [seed_run.sinks.end() for seed_run in seed_runs])
+        # Called before every `close`, so that the trackers of all seeds close at the same time.
+        stack.callback(lambda: [seed_run.trackers.end() for seed_run in seed_runs])
         yield seed_runs

@@ -122,7 +122,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.left(hurried)) as interrupts:
+    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.exiting(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -135,7 +135,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
             _finish(study)
             message = _stop_message(folder, study.trials)
             reporter.stopped(message)
-            reporter.left(message)
+            reporter.exiting(message)
             os._exit(128 + (interrupts.requested or 0))
         finally:
             best = _finish(study)
