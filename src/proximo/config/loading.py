@@ -96,6 +96,17 @@ def shortened(config: Config) -> Config:
     return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
 
 
+def resume_warnings(before: Config, after: Config) -> list[str]:
+    """What a resume with the settings ``after`` changes about a run that was saved with the settings ``before``."""
+    totals = before.ppo.total_steps, after.ppo.total_steps
+    if totals[0] == totals[1]:
+        return []
+    return [
+        f"total_steps {totals[0]} → {totals[1]}: schedules stretch over the new total, so this run differs from one that had the new total "
+        "from the start."
+    ]
+
+
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """The settings of a resumed run.
 

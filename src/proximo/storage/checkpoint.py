@@ -117,7 +117,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     meta = _render({**content, "sha256": _hash(_render(content))})
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
-        folder.mkdir(exist_ok=True)  # without parents: a removed run folder is not created again
+        folder.mkdir(exist_ok=True)  # without parents: a removed run directory is not created again
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_synced(temporary / STATE, data)

@@ -37,7 +37,7 @@ from proximo.training.agent_environment import (
     make_environment,
     replace_environment,
 )
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
@@ -192,7 +192,7 @@ class PPO:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env)
-        seed_run = SeedRun(config, Listeners(checked), InMemoryRows(self.history))
+        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
@@ -255,26 +255,10 @@ class PPO:
         key: Key[Array, ""] | None = None,
         reward: Any = None,
     ) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked observations.
+        """Choose the action for one observation, or for N stacked observations, with the current policy.
 
-        Equals ``agent.policy.predict``, except that ``key`` may be missing. Several threads may call it at once.
-
-        Args:
-            observation: an observation as the environment returns it, before normalization, or N of them stacked along a leading axis.
-            memory: what the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
-                episode begins in every environment and the policy resets its memory there.
-            episode_start: whether an episode begins with this observation: one flag, or N of them.
-            action_mask: which actions are allowed, in place of the observation's entry ``action_mask``.
-            deterministic: whether to choose the most probable action; otherwise the action is sampled.
-            key: a key such as ``jax.random.key(0)`` to sample with. By default each agent counts up keys that follow from ``seed``, so that
-                equal agents sample equal actions in equal sequences of calls.
-            reward: the reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
-
-        Returns:
-            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
-
-        Raises:
-            ConfigError: an argument is missing, or does not match the policy or the other arguments.
+        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: each agent counts up keys that
+        follow from ``seed``, so that equal agents sample equal actions in equal sequences of calls. Several threads may call it at once.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
@@ -309,15 +293,8 @@ class PPO:
         Raises:
             ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
         """
-        return evaluate(
-            self.policy,
-            episodes,
-            deterministic=deterministic,
-            seed=seed,
-            levels=levels,
-            env_settings=env_settings,
-            num_envs=num_envs,
-        )
+        conditions: dict[str, Any] = {"seed": seed, "levels": levels, "env_settings": env_settings, "num_envs": num_envs}
+        return evaluate(self.policy, episodes, deterministic=deterministic, **conditions)
 
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.

@@ -17,7 +17,7 @@ from proximo.checks import quick_check
 from proximo.collect.learning import check_policy
 from proximo.collect.program_cache import environment, reuse
 from proximo.config import Config, override
-from proximo.config.loading import changed_for_resume, make_config
+from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
@@ -27,7 +27,7 @@ from proximo.storage.system_info import system_differences, system_info
 from proximo.tracking.reporter import Reporter, Warner
 from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
@@ -176,13 +176,8 @@ def _resume(
     configs = [changed_for_resume(config, settings) for config in before]
     config = configs[0]
     check_trackers(config.run.track)
-    if config.ppo.total_steps != before[0].ppo.total_steps:
-        reporter.warned(
-            f"total_steps {before[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
-            "so this run differs from one that had the new total from the start."
-        )
-    for difference in system_differences(run_dirs[0]):
-        reporter.warned(difference)
+    for warning in (*resume_warnings(before[0], config), *system_differences(run_dirs[0])):
+        reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
             f"The seeds of {path} have different total_steps: resume each seed alone, or give --total-steps for all."
@@ -213,7 +208,7 @@ def _train_seeds(
     size = len(starts) if backend.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    listeners = [Listeners(callbacks, copied=len(starts) > 1) for _ in starts]
+    seed_callbacks = [SeedCallbacks(callbacks, copied=len(starts) > 1) for _ in starts]
     how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
@@ -223,7 +218,7 @@ def _train_seeds(
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
-            with opened(starts[i : i + size], listeners[i : i + size], reporter.warned) as seed_runs:
+            with opened(starts[i : i + size], seed_callbacks[i : i + size], reporter.warned) as seed_runs:
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
                     results += _train_group(training, seed_runs)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]

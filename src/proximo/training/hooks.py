@@ -7,9 +7,9 @@ from typing import Any
 
 from proximo.backends import Backend
 from proximo.errors import ConfigError
-from proximo.training.callbacks import CallbackContext, Evaluation, Info
-from proximo.training.progress import Snapshot
+from proximo.training.callbacks import Evaluation, Info
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot
 from proximo.types import TrainState
 
 
@@ -46,8 +46,8 @@ class Hooks:
             if evaluated and seed_run.last_evaluation is not None:
                 summary = {name: x for name, x in seed_run.last_evaluation.items() if name != "step"}
                 fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": index in improved}
-                stops = seed_run.listeners.call("on_evaluation", self._info(now, index, Evaluation, **fields))
-            stops |= seed_run.listeners.update(now.update, lambda metrics, index=index: self._info(now, index, metrics=metrics))
+                stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
+            stops |= seed_run.callbacks.update(now.update, lambda metrics, index=index: self._info(now, index, metrics=metrics))
             if stops:
                 stopped.append(index)
         return stopped
@@ -64,6 +64,5 @@ class Hooks:
             return self.backend.seed_state(now.state, index)
 
         config = seed_run.config
-        context = CallbackContext(config, self.backend.env, seed_run.last_evaluation, state)
-        total_steps = config.total_updates * config.batch_size
-        return kind(config.run.seed, seed_run.run_dir, now.step, total_steps, context=context, **fields)
+        fields |= {"config": config, "_env": self.backend.env, "_evaluation": seed_run.last_evaluation, "_state": state}
+        return kind(config.run.seed, seed_run.run_dir, now.step, config.total_updates * config.batch_size, **fields)

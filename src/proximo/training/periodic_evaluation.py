@@ -9,8 +9,8 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM
 from proximo.tracking.reporter import Reporter
-from proximo.training.progress import Snapshot
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot
 
 COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
 

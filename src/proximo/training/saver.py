@@ -10,8 +10,8 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.errors import CheckpointError, ProximoError, RunDirectoryError
 from proximo.tracking.reporter import Reporter
-from proximo.training.progress import Snapshot, TimedCalls
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot, TimedCalls
 
 RETRY_SECONDS, RETRY_PAUSE_SECONDS = 10.0, 0.2
 """How long saving is retried if a checkpoint cannot be written, and the pause between attempts."""
@@ -44,7 +44,7 @@ class Saver:
 
         Raises:
             CheckpointError: a checkpoint cannot be written. The other seeds are saved before it is raised.
-            RunDirectoryError: a run folder was renamed or removed.
+            RunDirectoryError: a run directory was renamed or removed.
         """
         if self._is_saved(snapshot):
             return

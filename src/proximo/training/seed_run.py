@@ -14,8 +14,8 @@ from proximo.errors import TrainingError
 from proximo.serialization import jsonable
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.tracker import Tracker
-from proximo.training.callbacks import Listeners
-from proximo.training.progress import TimedCalls
+from proximo.training.callbacks import SeedCallbacks
+from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
 
 
@@ -53,14 +53,14 @@ class SeedRun:
 
     Args:
         config: settings of this seed.
-        listeners: its callbacks.
+        callbacks: its callbacks.
         trackers: receive its rows, histograms and clips.
     """
 
     run_dir: Path | None = None
 
-    def __init__(self, config: Config, listeners: Listeners, trackers: Tracker):
-        self.config, self.listeners, self.trackers = config, listeners, trackers
+    def __init__(self, config: Config, callbacks: SeedCallbacks, trackers: Tracker):
+        self.config, self.callbacks, self.trackers = config, callbacks, trackers
         self.window = MetricsWindow()
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
@@ -71,8 +71,8 @@ class SeedRun:
         """Whether a callback has ended the seed."""
 
     @property
-    def place(self) -> Path | None:
-        """Current path of its run folder, also after a rename; None if it has none."""
+    def current_dir(self) -> Path | None:
+        """Current path of its run directory, also after a rename; None if it has none."""
         return self.run_dir
 
     @property
@@ -87,7 +87,7 @@ class SeedRun:
     def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
         self.window.add(metrics)
-        self.listeners.add(metrics)
+        self.callbacks.add(metrics)
 
     def write_window(self, step: int, calls: TimedCalls) -> None:
         """Write one row for the updates since the last row, if there are any."""

@@ -16,8 +16,8 @@ from proximo.collect.program_cache import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
-from proximo.training.faults import first_fault
-from proximo.training.progress import TimedCalls
+from proximo.training.non_finite import first_non_finite
+from proximo.training.timed_calls import Snapshot, TimedCalls
 from proximo.tune.trial import Select, TrialResult, Watch, boundaries
 from proximo.types import TrainState
 
@@ -91,17 +91,17 @@ class Batch:
 
     def _train_group(self, index: int, live: set[int], evaluations: int, select: Select) -> set[int]:
         """Train the slots of one group to the end. Returns the trials that continue."""
-        state, done = self._start(), 0
+        now = Snapshot(self._start(), 0, 0)
         results: dict[int, TrialResult] = {}
         for number, boundary in boundaries(self.configs[0], evaluations):
-            state = self._advance(state, done, boundary, index)
-            done, is_last = boundary, boundary == self.total_updates
+            now = self._advance(now, boundary, index)
+            is_last = boundary == self.total_updates
             final = is_last and index == len(self.groups) - 1
-            results = {trial: self._result(state, trial, final) for trial in sorted(live)}
+            results = {trial: self._result(now.state, trial, final) for trial in sorted(live)}
             live = set(select(index * evaluations + number, results))
             if is_last or not live:
                 break
-            state = self._narrowed(state, live, done)
+            now = now._replace(state=self._narrowed(now.state, live, boundary))
         self._returns.update({trial: result.returns for trial, result in results.items()})
         return live
 
@@ -115,17 +115,16 @@ class Batch:
         self._call(self.backend.compile, state)
         return state
 
-    def _advance(self, state: TrainState, done: int, boundary: int, group: int) -> TrainState:
+    def _advance(self, now: Snapshot, boundary: int, group: int) -> Snapshot:
         """Train to ``boundary``, unless NaN or infinity ends every trial before."""
-        while done < boundary and len(self._failures) < len(self.configs):
-            state, metrics, updates, _ = self.timed.advance(state, self.timed.num_updates(done, boundary))
-            done += updates
+        while now.update < boundary and len(self._failures) < len(self.configs):
+            now, metrics, _ = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
             for slot, (trial, seed) in enumerate(self.slots):
-                _, source = first_fault(metrics, slot)
+                _, source = first_non_finite(metrics, slot)
                 if source and trial not in self._failures:
                     self._failures[trial] = f"NaN or infinity in the {source} (seed {seed})"
-            self.watch.advanced((group + done / self.total_updates) / len(self.groups))
-        return state
+            self.watch.advanced((group + now.update / self.total_updates) / len(self.groups))
+        return now
 
     def _result(self, state: TrainState, trial: int, final: bool) -> TrialResult:
         if trial in self._failures:

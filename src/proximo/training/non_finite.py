@@ -19,7 +19,7 @@ _HINTS = {
 """The likely cause and the fix, by the first source of NaN or infinity."""
 
 
-def first_fault(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
+def first_non_finite(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
     """The first NaN or infinity of one seed.
 
     Args:
@@ -37,7 +37,7 @@ def first_fault(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
     return update, BAD_SOURCES[int(bad[:, update].argmax())]
 
 
-def fault_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
+def non_finite_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
     """The message for NaN or infinity in the update that follows ``step``.
 
     Args:
