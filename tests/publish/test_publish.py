@@ -21,7 +21,7 @@ from proximo.cli import main
 from proximo.config import from_mapping
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, run_directory
+from proximo.storage import checkpoint, run_lookup
 from proximo.storage import system_info as system_module
 
 MIDDLE = 10 * BATCH
@@ -146,7 +146,7 @@ def test_pulling_again_reuses_the_run_and_never_overwrites_another(published, ru
     assert pull(other.place, runs_dir=str(tmp_path), name="other").name == "other"
     with pytest.raises(ConfigError, match="expected a plain name"):
         pull(other.place, runs_dir=str(tmp_path), name="../up")
-    newest, _ = run_directory.resolve("last", tmp_path)
+    newest, _ = run_lookup.find_run("last", tmp_path)
     assert newest.name == "other", "what came last, whenever it was trained"
 
 

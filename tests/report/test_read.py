@@ -8,7 +8,7 @@ import pytest
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.errors import CheckpointError
 from proximo.report.read import read_run, read_runs
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_lock import RunLock
 
 
 def test_metrics_are_read_with_their_steps_and_seconds(tmp_path):

@@ -43,10 +43,11 @@ def run(arguments: list[str]) -> int:
     if options.episodes_file is not None and (options.episodes_file.is_dir() or not options.episodes_file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {options.episodes_file}: expected a file in a folder that exists.")
 
-    from proximo.storage import retention, run_directory
+    from proximo.storage import retention, run_lookup
+    from proximo.storage.named_folders import seed_run_dirs
 
-    path, which = run_directory.resolve(options.run, Path(options.runs_dir))
-    seed_runs = run_directory.seed_run_dirs(path)
+    path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
+    seed_runs = seed_run_dirs(path)
     evaluations = {str(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
     if options.episodes_file is not None:
         _write_lines(options.episodes_file, evaluations)

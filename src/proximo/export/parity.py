@@ -33,7 +33,7 @@ from proximo.spaces import (
     from_any,
     tree,
 )
-from proximo.storage.checkpoint import flatten
+from proximo.storage.checkpoint_format import flatten
 from proximo.types import Previous
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 100, 4, 1e-5, 0.1

@@ -13,7 +13,7 @@ from typing import Any
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import jsonable, read_json
 from proximo.storage.atomic_files import write_synced
-from proximo.storage.checkpoint import META, STATE
+from proximo.storage.checkpoint_format import META, STATE
 from proximo.storage.run_directory import METRICS, PUBLISHED
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"

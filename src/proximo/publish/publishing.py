@@ -20,8 +20,9 @@ from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
 from proximo.serialization import jsonable
-from proximo.storage import checkpoint, run_directory
+from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
 from proximo.storage.system_info import published
 from proximo.tracking.json_lines import truncate_after
@@ -84,7 +85,7 @@ def push(
         EnvError: The library of the Hub is not installed.
         HubError: The Hub cannot be reached or refuses.
     """
-    path, which = run_directory.resolve(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir))
     policy = load_policy(f"{path}@{which}", runs_dir)
     repository, url = hub.parse(str(to)), None
     if repository is not None:
@@ -166,7 +167,7 @@ def _fill(
 def _name(run_dir: Path) -> str:
     """The name of the run after it is pulled. A seed of several also has the name of their parent."""
     path = run_dir.resolve()
-    name = f"{path.parent.name}-{path.name}" if path in run_directory.seed_run_dirs(path.parent) else path.name
+    name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
 
 

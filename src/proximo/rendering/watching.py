@@ -20,7 +20,8 @@ from proximo.rendering.frames import videos
 from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, episodes_of, random_agent
 from proximo.rendering.player import fps_of
 from proximo.rendering.video import recorder
-from proximo.storage import run_directory
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
 MAX_STEPS = 10_000
@@ -105,7 +106,7 @@ def trained(
     """The policy of ``run``; of a group of seeds that of the first. Raises ``CheckpointError`` if there is none."""
     prepare_jax()
     try:
-        path, which = run_directory.resolve(run, runs_dir)
+        path, which = run_lookup.find_run(run, runs_dir)
     except CheckpointError as error:
         if not _may_be_environment(run) or _environment_or_none(run) is None:
             raise
@@ -113,7 +114,7 @@ def trained(
             f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
             f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
-    seed_runs = run_directory.seed_run_dirs(path)
+    seed_runs = seed_run_dirs(path)
     run_dir = seed_runs[0] if seed_runs else path
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
     env, config = evaluation_environment(policy, levels, env_settings or {})
@@ -129,7 +130,7 @@ def untrained(
     changes = {} if levels is None else {"levels": levels}
     settings = {**changes, "env_settings": env_settings} if env_settings else changes
     try:
-        path, _ = run_directory.resolve(name, runs_dir)
+        path, _ = run_lookup.find_run(name, runs_dir)
     except CheckpointError as error:
         if not _may_be_environment(name):
             raise
@@ -141,7 +142,7 @@ def untrained(
                 raise
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
         return Subject(env, config, random_agent(env, seed), "random")
-    seed_runs = run_directory.seed_run_dirs(path)
+    seed_runs = seed_run_dirs(path)
     run_dir = seed_runs[0] if seed_runs else path
     config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)

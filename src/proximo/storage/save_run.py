@@ -13,6 +13,7 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lock import RunLock
 from proximo.storage.system_info import system_info
 from proximo.types import TrainState
 
@@ -51,7 +52,7 @@ def save_run(
         raise ConfigError(f"{folder} contains something else: choose an empty folder, or one that was saved before.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with run_directory.RunLock(folder):
+        with RunLock(folder):
             for derived in ("checkpoints", "export", "videos"):  # derived from what was saved before
                 shutil.rmtree(folder / derived, ignore_errors=True)
             for ending in ("html", "png", "csv"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.jax_setup import cores
-from proximo.serialization import read_json
+from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
 # Extras whose environments are part of the compiled program. Runs from before these were recorded did not use them.
@@ -61,12 +61,11 @@ def system_info() -> dict[str, Any]:
 
 def published(run_dir: Path) -> dict[str, Any]:
     """The recorded system of a run for publication, without variables that may name folders of this machine. Empty if there is no record."""
-    try:
-        recorded = read_json((run_dir / "system.json").read_bytes())
-        variables = {name: text for name, text in recorded["environment"].items() if name in _EXACT_VARIABLES}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    recorded = json_object(run_dir / "system.json")
+    variables = recorded.get("environment")
+    if not isinstance(variables, dict):
         return {}
-    return {**recorded, "environment": variables}
+    return {**recorded, "environment": {name: text for name, text in variables.items() if name in _EXACT_VARIABLES}}
 
 
 def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,8 +83,8 @@ def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
 def system_differences(run_dir: Path) -> list[str]:
     """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run."""
     try:
-        recorded = _exactness(read_json((run_dir / "system.json").read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        recorded = _exactness(json_object(run_dir / "system.json"))
+    except (KeyError, TypeError, AttributeError):
         return [
             f"{run_dir / 'system.json'} is missing or damaged, so this system cannot be compared with that of the run: the resumed run may differ in its last bits."
         ]

@@ -25,8 +25,9 @@ from proximo.evaluation.evaluate import evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import retention, run_directory
+from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
@@ -293,8 +294,15 @@ class PPO:
         Raises:
             ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
         """
-        conditions: dict[str, Any] = {"seed": seed, "levels": levels, "env_settings": env_settings, "num_envs": num_envs}
-        return evaluate(self.policy, episodes, deterministic=deterministic, **conditions)
+        return evaluate(
+            self.policy,
+            episodes,
+            deterministic=deterministic,
+            seed=seed,
+            levels=levels,
+            env_settings=env_settings,
+            num_envs=num_envs,
+        )
 
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
@@ -340,9 +348,9 @@ class PPO:
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: run_directory.Which) -> None:
+    def _restore(self, run_dir: Path, which: Which) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
-        saved, self.warnings = retention.find(run_dir, which)
+        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
         with contextlib.closing(make_backend(self.config, self._env)) as backend:
             state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
@@ -369,7 +377,7 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: 
         EnvError: the agent was trained on an object, and ``env`` is missing.
     """
     prepare_jax()
-    path, which = run_directory.resolve_one(str(run), Path(runs_dir))
+    path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     defaults = Config().run
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_SETTINGS})
     made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)

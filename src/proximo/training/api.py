@@ -22,7 +22,9 @@ from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import run_directory
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import system_differences, system_info
 from proximo.tracking.reporter import Reporter, Warner
 from proximo.tracking.run_trackers import check_trackers
@@ -161,17 +163,17 @@ def resume(
     """
     reporter = reporter or Warner()
     prepare_jax()
-    path, which = run_directory.resolve(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir))
     path = path.absolute()  # an environment may change the working folder
     # Before anything is read, because another process may still write.
-    with locked(run_directory.seed_run_dirs(path) or [path]):
+    with locked(seed_run_dirs(path) or [path]):
         return _resume(path, which, settings, reporter, check_callbacks(callbacks))
 
 
 def _resume(
-    path: Path, which: run_directory.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
 ) -> list[Result]:
-    run_dirs = resuming.without_failed(run_directory.seed_run_dirs(path), reporter) or [path]
+    run_dirs = resuming.without_failed(seed_run_dirs(path), reporter) or [path]
     before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in before]
     config = configs[0]
@@ -190,7 +192,7 @@ def _resume(
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
-    together = len(run_directory.seed_run_dirs(path)) or len(run_directory.seed_run_dirs(path.parent))
+    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent))
     if stacks_seeds(config, env) and together > len(left):
         reporter.warned(
             f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."

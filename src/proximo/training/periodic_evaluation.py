@@ -1,4 +1,4 @@
-"""The evaluations of a training, which select its best checkpoint."""
+"""The evaluations of a training. Each decides whether its checkpoint is the best so far, which ``storage.retention`` then keeps."""
 
 from __future__ import annotations
 

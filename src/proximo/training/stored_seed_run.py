@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
-from proximo.storage.run_directory import FAILURE, METRICS, RunLock
+from proximo.storage.run_directory import FAILURE, METRICS
+from proximo.storage.run_lock import RunLock, current_path
 from proximo.tracking.json_lines import JsonLines
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun
@@ -85,7 +86,7 @@ class StoredSeedRun(SeedRun):
 
     @property
     def current_dir(self) -> Path | None:
-        return run_directory.current_path(self.run_dir, self._stat)
+        return current_path(self.run_dir, self._stat)
 
     def write(self, step: int, row: dict[str, float]) -> None:
         if self.current_dir == self.run_dir:

@@ -18,11 +18,12 @@ from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.run_directory import RunLock
+from proximo.storage.named_folders import find_folder
+from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.run_summary import run_summary
 from proximo.tune.pictures import draw_pictures
-from proximo.tune.plan import StudyPlan, find_study, read_plan
+from proximo.tune.plan import STUDIES, StudyPlan, read_plan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of
 from proximo.tune.result import PRESET, summary, write_tables
@@ -93,7 +94,7 @@ def resume(
     Other arguments and errors are those of ``tune``.
     """
     reporter = reporter or Reporter()
-    folder = find_study(str(study), Path(tune_dir)).absolute()
+    folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})
