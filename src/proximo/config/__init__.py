@@ -6,6 +6,7 @@ from proximo.config.mapping import custom_settings as custom_settings
 from proximo.config.mapping import from_mapping as from_mapping
 from proximo.config.mapping import may_replace as may_replace
 from proximo.config.mapping import override as override
+from proximo.config.mapping import text_of as text_of
 from proximo.config.mapping import to_mapping as to_mapping
 from proximo.config.mapping import unknown as unknown
 from proximo.config.schema import GYMNASIUM_ONLY as GYMNASIUM_ONLY

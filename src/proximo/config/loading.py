@@ -13,11 +13,11 @@ from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
 from proximo.signatures import answered
 
-# Settings that a resumed run may change.
 RESUMABLE = {
     "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
     "num_workers", "step_timeout", "reset_timeout", "max_restarts", "track", "histograms", "video_every",
 }  # fmt: skip
+"""Settings that a resumed run may change."""
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
 
@@ -81,10 +81,8 @@ def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, A
     networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
     # The values are not checked yet: an object is custom code.
     removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
-    memory = requested.get("memory")
-    if memory is not None:
-        removed |= {name for name, memories in ONLY_WITH.items() if memory not in memories}
-    if memory == "none":
+    removed |= {name for name, (other, values) in ONLY_WITH.items() if other in requested and requested[other] not in values}
+    if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
 

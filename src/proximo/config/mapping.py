@@ -28,6 +28,13 @@ LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
 """All settings by name, in the order of the tree."""
 
 
+def text_of(value: Any) -> str:
+    """The value of a setting as a user writes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def custom_settings(config: Config) -> dict[str, str | Custom]:
     """The settings of ``config`` whose value is custom code, or its name."""
     values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}

@@ -3,8 +3,9 @@
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
-To add a setting, declare it here. A setting of ``PPOConfig`` also gets a field of the same name in ``types.Hyperparameters`` if it is traced,
-or in ``ppo.state.StaticSettings`` if another value needs another compilation.
+To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
+``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
+value needs another compilation. ``validation`` checks settings against each other, and ``docs/metrics.md`` explains every metric.
 """
 
 from __future__ import annotations
