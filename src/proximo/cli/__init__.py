@@ -55,6 +55,23 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
 
+    def add_episode_flags(self) -> None:
+        """Add the flags that choose the episodes of a trained policy."""
+        seed_help = "seed of the environments, distinct from training's (default 0)"
+        self.add_argument("--seed", type=int, default=0, metavar="N", help=seed_help)
+        self.add_argument(
+            "--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)"
+        )
+        settings_help = "parameters of the environment to change"
+        self.add_argument("--env-settings", type=_env_settings, default={}, metavar="KEY=VALUE,...", help=settings_help)
+
+
+def _env_settings(text: str) -> dict[str, Any]:
+    from proximo.config import LEAVES
+    from proximo.config.coercion import coerce
+
+    return coerce(LEAVES["env_settings"], text)
+
 
 def first_clause(text: str, ends: str = ";:\n") -> str:
     """The first clause of a help text, for places without room for all of it."""

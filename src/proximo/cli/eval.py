@@ -23,11 +23,7 @@ def make_parser() -> Parser:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the environments, distinct from training's (default 0)"
-    )
-    parser.add_argument("--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)")
-    parser.add_argument("--env-settings", default="", metavar="KEY=VALUE,...", help="parameters of the environment to change")
+    parser.add_episode_flags()
     parser.add_argument(
         "--num-envs", type=int, default=0, metavar="N", help="environments stepped together (default 0: chosen for speed)"
     )
@@ -70,8 +66,6 @@ def run(arguments: list[str]) -> int:
 
 def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
     """Evaluate one run. Warnings go to standard error."""
-    from proximo.config import LEAVES
-    from proximo.config.coercion import coerce
     from proximo.evaluation.evaluate import Mode, evaluate_policy
     from proximo.evaluation.policy import load_policy
 
@@ -84,7 +78,7 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
             modes,
             seed=options.seed,
             levels=options.levels,
-            env_settings=coerce(LEAVES["env_settings"], options.env_settings),
+            env_settings=options.env_settings,
             num_envs=options.num_envs,
         )
     print_warnings(dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))))
