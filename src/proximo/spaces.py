@@ -150,15 +150,8 @@ _SUPPORTED = {
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
-    """Apply a function to each leaf of a space.
-
-    Args:
-        function: Called with each part that is neither a ``Dict`` nor a ``Tuple``.
-        space: The space.
-
-    Returns:
-        The results in dicts and tuples, in the structure of the observations.
-    """
+    """Apply ``function`` to each part of ``space`` that is neither a ``Dict`` nor a ``Tuple``. Returns the results in dicts and tuples,
+    in the structure of the observations."""
     if isinstance(space, Dict):
         return {name: tree(function, part) for name, part in space.spaces}
     if isinstance(space, Tuple):
@@ -182,16 +175,9 @@ def without(space: Space, names: tuple[str, ...]) -> Space:
 
 
 def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
-    """Make zeros in the shapes and types in which observations of ``space`` are stored.
-
-    Args:
-        space: Space of the observations.
-        batch_shape: Leading axes.
-
-    Returns:
-        NumPy arrays in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32,
-        bits bool.
-    """
+    """Zeros in the shapes and types in which observations of ``space`` are stored, with the leading axes ``batch_shape``: NumPy arrays
+    in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32, bits
+    bool."""
 
     def of_leaf(leaf: LeafSpace) -> np.ndarray:
         if isinstance(leaf, MultiBinary):
@@ -210,18 +196,8 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium or gymnax. Spaces are recognized by class name, so neither library is imported.
-
-    Args:
-        space: A space of Gymnasium, gymnax or proximo.
-        role: ``"observation"`` or ``"action"``.
-
-    Returns:
-        The space as one of proximo.
-
-    Raises:
-        EnvError: No policy supports the space, or a part of it, in this role.
-    """
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by class name, so neither library is
+    imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
     def translate(part: Any, where: str) -> Space:
         found = _parts(part)

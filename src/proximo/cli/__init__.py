@@ -111,13 +111,9 @@ def _parser() -> Parser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line with the words after ``proximo``, by default those of this process.
 
-    Args:
-        arguments: The words after ``proximo``; None for those of this process.
-
-    Returns:
-        The exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:

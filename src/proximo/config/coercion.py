@@ -128,15 +128,8 @@ def _shown(number: float) -> str:
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value`` to the type of a setting and check its range.
-
-    Args:
-        leaf: the setting.
-        value: a value from YAML or Python, or the text of a flag.
-
-    Raises:
-        ConfigError: the type or the range is wrong.
-    """
+    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError`` if its type or range
+    is wrong."""
 
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")

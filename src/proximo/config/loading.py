@@ -23,16 +23,8 @@ SMOKE_EPISODE = 1000
 
 
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
-    """The mapping in a YAML file, without its ``provenance``.
-
-    Args:
-        path: the file.
-        flag: the flag that named it, for messages.
-        expected: what the file should contain, for messages.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a mapping in YAML.
-    """
+    """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
+    it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
         mapping = read_yaml(path.read_bytes())
     except OSError as error:
@@ -106,15 +98,7 @@ def resume_warnings(before: Config, after: Config) -> list[str]:
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The settings of a resumed run.
-
-    Args:
-        config: the settings that the run was saved with.
-        settings: new values by name.
-
-    Raises:
-        ConfigError: a resumed run cannot change one of ``settings``.
-    """
+    """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)

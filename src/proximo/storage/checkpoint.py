@@ -30,12 +30,9 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
 
     Args:
         folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
-        step: number of environment steps learned from; the name of the checkpoint.
+        step: environment steps learned from.
         state: any pytree of arrays.
         info: anything that JSON can store; NaN and infinity become null.
-
-    Returns:
-        Path of the checkpoint.
 
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
@@ -183,14 +180,8 @@ class Checkpoint:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint and verify every byte of it.
-
-    Args:
-        path: folder of the checkpoint, ``RUN/checkpoints/<step>``.
-
-    Raises:
-        CheckpointError: it is missing, damaged, written by another program, or in another version of the format.
-    """
+    """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
+    written by another program, or in another version of the format."""
     if not path.is_dir():
         others = ", ".join(str(step) for step in steps(path.parent)) or "none"
         raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.")

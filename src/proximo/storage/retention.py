@@ -30,13 +30,8 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove all checkpoints but the newest ones, and what interrupted saves left. The caller must hold the lock of the run.
-
-    Args:
-        folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
-        keep: how many of the newest checkpoints stay.
-        protect: steps that stay in addition, such as the best one.
-    """
+    """Remove all checkpoints but the ``keep`` newest ones and the steps in ``protect``, and what interrupted saves left. The caller
+    must hold the lock of the run."""
     found = steps(folder)
     _clear_leftovers(folder)
     for step in found[: max(0, len(found) - keep)]:
@@ -57,11 +52,8 @@ def discard_after(folder: Path, step: int) -> list[int]:
 
 
 def mark_best(run_dir: Path, step: int) -> None:
-    """Point ``RUN/best`` at ``checkpoints/<step>``: by a relative link, or by a text file where links are not permitted.
-
-    Raises:
-        CheckpointError: there is no such checkpoint.
-    """
+    """Point ``RUN/best`` at ``checkpoints/<step>``: by a relative link, or by a text file where links are not permitted. Raises
+    ``CheckpointError`` if there is no such checkpoint."""
     target = f"checkpoints/{step}"
     if not (run_dir / target).is_dir():
         raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")

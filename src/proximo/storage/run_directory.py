@@ -42,9 +42,6 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
         fill: writes the first files into the folder that it is given.
         flag: flag that sets another ``runs_dir``, for messages.
 
-    Returns:
-        Path of the new folder.
-
     Raises:
         RunDirectoryError: a run of that name exists, or the folder cannot be created.
     """
@@ -114,15 +111,10 @@ def note_resume(run_dir: Path, config: Config, command: str) -> None:
 
 
 def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a run.
+    """The settings of a run. The objects ``custom``, by the name of their setting, replace those that the run was trained with.
 
-    Args:
-        run_dir: a run directory.
-        custom: custom objects by the name of their setting, which replace those that the run was trained with.
-
-    Raises:
-        CheckpointError: ``config.yaml`` is missing or damaged, or has unknown settings.
-        ConfigError: the run has no custom object in one of the settings ``custom``.
+    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if the run has no custom object in one of
+    the settings.
     """
     return with_custom(_read_config(run_dir), custom or {})
 

@@ -19,8 +19,7 @@ from proximo.storage.atomic_files import write_atomic
 class RunLock:
     """Context manager: only this process writes into ``run_dir``. The operating system holds the lock, so it ends with the process.
 
-    Raises:
-        RunDirectoryError: on entry, if another process has the lock, or the folder is missing or cannot be written.
+    Raises ``RunDirectoryError`` if another process has the lock, or if the folder is missing or cannot be written.
     """
 
     def __init__(self, run_dir: Path):
@@ -74,15 +73,8 @@ def in_use(run_dir: Path) -> bool:
 
 
 def current_path(run_dir: Path, folder: os.stat_result) -> Path | None:
-    """Current path of the folder of a run that this process has locked.
-
-    Args:
-        run_dir: path of the folder when the training started.
-        folder: ``stat`` of the folder at that time.
-
-    Returns:
-        ``run_dir``, or the new path after a rename (on Linux, from the open lock file). None if the folder was removed or cannot be found.
-    """
+    """Current path of a run directory that this process has locked: ``run_dir`` or, after a rename, its new path (on Linux, from the
+    open lock file). None if it was removed or cannot be found. ``folder`` is its ``stat`` from when it was at ``run_dir``."""
 
     def is_it(path: Path) -> bool:
         try:

@@ -76,18 +76,8 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means.
-
-    Args:
-        run_dir: a run directory.
-        which: ``last`` (the newest valid one), ``best``, or a step.
-
-    Returns:
-        The checkpoint, and a warning for each damaged one that was skipped.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
-    """
+    """Load the checkpoint that ``which`` means: ``last`` is the newest valid one. Returns it with a warning for each damaged one that
+    was skipped. Raises ``CheckpointError`` if there is none, or if it is damaged."""
     folder = run_dir / "checkpoints"
     if which == "last":
         return load_newest(folder)

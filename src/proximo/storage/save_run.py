@@ -28,22 +28,10 @@ def save_run(
     evaluation: dict[str, Any] | None = None,
     rows: Sequence[dict[str, Any]] = (),
 ) -> Path:
-    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved there before.
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
 
-    Args:
-        folder: a new or empty folder, or one that was saved before.
-        config: the settings.
-        step: environment steps learned from.
-        state: the training state.
-        evaluation: summary of the last evaluation, if there was one.
-        rows: rows of ``metrics.jsonl``.
-
-    Returns:
-        ``folder``.
-
-    Raises:
-        ConfigError: ``folder`` contains something else.
-        CheckpointError: the folder cannot be written.
+    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
+    contains something else, and ``CheckpointError`` if it cannot be written.
     """
     saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
     if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:

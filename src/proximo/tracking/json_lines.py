@@ -26,17 +26,8 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file.
-
-    Args:
-        path: the file; a missing file has no rows.
-
-    Returns:
-        ``[{"step": …, name: value or None}]``. An incomplete last line, which a crash may leave, is omitted.
-
-    Raises:
-        CheckpointError: a line before the last one is damaged.
-    """
+    """The rows of a JSON-lines file, ``[{"step": …, name: value or None}]``. A missing file has none, and an incomplete last line,
+    which a crash may leave, is omitted. Raises ``CheckpointError`` if a line before the last one is damaged."""
     if not path.is_file():
         return []
     lines = path.read_bytes().splitlines()

@@ -19,12 +19,8 @@ from proximo.tracking.tracker import TrackedRun, Tracker
 
 
 def check_trackers(track: str) -> None:
-    """Check that every tracker that ``track`` names exists. Called before anything is compiled.
-
-    Raises:
-        ConfigError: the name of a tracker is unknown, or leads to something that is not a tracker.
-        EnvError: the library of a tracker is not installed.
-    """
+    """Check that every tracker that ``track`` names exists, before anything is compiled. Raises ``ConfigError`` if it does not, and
+    ``EnvError`` if its library is not installed."""
     for name in tracker_names(track):
         if name == "wandb":
             spec = importlib.util.find_spec("wandb")
@@ -50,13 +46,8 @@ def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
 class RunTrackers(Tracker):
     """All trackers of a run directory. A tracker that raises is dropped with a warning, because no tracker may stop a training.
 
-    Args:
-        run: the run.
-        track: names of trackers, as in the setting.
-        tensorboard: whether TensorBoard events are written.
-
-    Raises:
-        OSError: ``metrics.jsonl`` or the events cannot be written, for example because the disk is full.
+    ``track`` has their names, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` or the events cannot be written, for example
+    because the disk is full.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):

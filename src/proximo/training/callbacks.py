@@ -114,16 +114,8 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple, after checking them.
-
-    Args:
-        callbacks: the objects that a user has given.
-        evaluates: whether the training evaluates.
-
-    Raises:
-        ConfigError: an object has no hook, a hook with another signature, an invalid ``every``, or hooks for evaluations only while the
-            training does not evaluate.
-    """
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
+    ``every``, or hooks for evaluations only, if the training does not evaluate."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -158,12 +150,7 @@ def _check_hook(name: str, hook: str, method: Any) -> None:
 
 
 class SeedCallbacks:
-    """The callbacks of one seed.
-
-    Args:
-        callbacks: the objects that the user has given.
-        copied: whether this seed gets copies of them.
-    """
+    """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.objects = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)

@@ -30,12 +30,7 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips:
-    """Records the clips of one training. The first failure is a warning; after it the training continues without clips.
-
-    Args:
-        backend: provides the environments to draw.
-        warn: receives the warning.
-    """
+    """Records the clips of one training. The first failure is a warning; after it the training continues without clips."""
 
     def __init__(self, backend: Backend, warn: Callable[[str], None]):
         self.backend, self._warn = backend, warn

@@ -30,15 +30,10 @@ class Hooks:
             self.seed_runs[index].listeners.call(hook, self._info(now, index))
 
     def boundary(self, now: Snapshot, evaluated: bool, improved: set[int]) -> list[int]:
-        """Call ``on_evaluation`` if the seeds were ``evaluated``, then ``on_update`` where it is due.
+        """Call ``on_evaluation`` if the state was just ``evaluated``, then ``on_update`` where it is due.
 
-        Args:
-            now: the state at this boundary.
-            evaluated: whether it was just evaluated.
-            improved: indices of the seeds whose evaluation is the best so far.
-
-        Returns:
-            The indices of the seeds whose callbacks ask to stop.
+        ``improved`` has the indices of the seeds whose evaluation is the best so far. Returns the indices of the seeds whose callbacks
+        ask to stop.
         """
         stopped = []
         for index, seed_run in active(self.seed_runs):

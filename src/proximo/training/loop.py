@@ -64,13 +64,11 @@ class Training:
         backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
-        """Train until the training is complete or interrupted.
+        """Train from the state of ``make_state()``, which has learned from ``step`` environment steps, until the end or an
+        interruption.
 
-        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training there.
-
-        Args:
-            make_state: returns the first state.
-            step: environment steps that this state has learned from.
+        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training
+        there.
         """
         now = self._start(make_state, step)
         try:

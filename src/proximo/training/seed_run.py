@@ -50,12 +50,7 @@ class Result:
 
 class SeedRun:
     """One seed of a training: its window of metrics, its callbacks, its evaluations. This class saves nothing; ``StoredSeedRun`` does.
-
-    Args:
-        config: settings of this seed.
-        callbacks: its callbacks.
-        trackers: receive its rows, histograms and clips.
-    """
+    ``trackers`` receive its rows, histograms and clips."""
 
     run_dir: Path | None = None
 

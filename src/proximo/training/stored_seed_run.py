@@ -41,13 +41,7 @@ class SeedStart(NamedTuple):
 
 
 class StoredSeedRun(SeedRun):
-    """A seed with a run directory.
-
-    Args:
-        start: where its training starts.
-        callbacks: its callbacks.
-        warn: receives warnings of trackers that fail.
-    """
+    """A seed with a run directory. ``warn`` receives warnings of trackers that fail."""
 
     run_dir: Path
 

@@ -27,10 +27,7 @@ class Snapshot(NamedTuple):
 class TimedCalls:
     """Advances a training in calls of about ``CALL_SECONDS``, so that Ctrl-C and reports come in time.
 
-    Args:
-        backend: what trains.
-        call: calls ``call(function, *arguments)`` and returns the result; it may raise to end the training.
-        max_updates: the most updates of one call; None: as many as take about ``CALL_SECONDS``.
+    ``call(function, *arguments)`` calls the backend; it may raise to end the training. ``max_updates`` limits the updates of one call.
     """
 
     def __init__(self, backend: Backend, call: Callable[..., Any], max_updates: int | None = None):

@@ -34,17 +34,13 @@ def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState
 
 
 class Batch:
-    """Trials that share a compiled program, each with all seeds.
+    """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters only.
 
-    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The slots of pruned trials are
-    given up if that saves more time than compiling for fewer slots costs. Another backend trains one trial, seed after seed. At
-    an evaluation its score is the mean over the seeds so far, so that a bad trial is pruned within its first seed.
+    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The slots of pruned trials are given
+    up if that saves more time than compiling for fewer slots costs. Another backend trains one trial, seed after seed. At an evaluation
+    its score is the mean over the seeds so far, so that a bad trial is pruned within its first seed.
 
-    Args:
-        configs: the settings of each trial, which differ in hyperparameters only.
-        seeds: seeds of each trial.
-        width: number of trials that the program is compiled for. Missing trials repeat the first one.
-        watch: makes the calls.
+    The program is compiled for ``width`` trials; missing trials repeat the first one.
     """
 
     def __init__(self, configs: list[Config], seeds: list[int], width: int, watch: Watch):
@@ -75,12 +71,7 @@ class Batch:
         return self.configs[0].total_updates
 
     def train(self, evaluations: int, select: Select) -> None:
-        """Train to the end, or until ``select`` lets no trial continue.
-
-        Args:
-            evaluations: evaluations of a seed, evenly spaced.
-            select: chooses the trials that continue.
-        """
+        """Train to the end, or until ``select`` lets no trial continue. The ``evaluations`` of a seed are evenly spaced."""
         live = set(range(len(self.configs)))
         with contextlib.closing(self.backend):
             for index, slots in enumerate(self.groups):

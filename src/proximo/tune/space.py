@@ -79,17 +79,8 @@ def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool) -> Space:
-    """Read a space.
-
-    Args:
-        mapping: lists and ranges by the name of a setting.
-        base: settings of the base.
-        source: name of the file, for error messages.
-        in_jax: whether the environment is a JAX environment, which has no settings of Gymnasium environments.
-
-    Raises:
-        ConfigError: a name is unknown or cannot be searched, or values are out of range.
-    """
+    """Read a space from ``mapping``: lists and ranges by the name of a setting. A JAX environment (``in_jax``) has no settings of
+    Gymnasium environments. Raises ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
     return Space(tuple(_dimension(str(name), given, base, source, in_jax) for name, given in mapping.items()))
 
 
