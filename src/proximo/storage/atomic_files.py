@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,25 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def replace_folder(temporary: Path, final: Path) -> None:
+    """Rename the finished folder ``temporary`` to ``final``. An old one cannot be replaced in one step, so it is set aside first, as
+    ``.replaced-<name>``."""
+    old = final.with_name(f".replaced-{final.name}")
+    while temporary.exists():
+        if final.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.rename(final, old)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            # A reader between the two renames has restored the old one: try again.
+            if not final.exists():
+                raise
+    sync_folder(final.parent)
+    sync_folder(final.parent.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 class Attempts:

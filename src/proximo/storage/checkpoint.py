@@ -21,7 +21,7 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
 from proximo.storage.checkpoint_format import META, STATE, encode, flatten, foreign, is_array, leaf_name, read
 
 
@@ -47,7 +47,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
         for name, content in files.items():
             write_synced(temporary / name, content)
         sync_folder(temporary)
-        _install(temporary, final)
+        replace_folder(temporary, final)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or error
@@ -56,24 +56,6 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
             f"Cannot write checkpoint {final} ({reason}): {kept}. Free space, or check the permissions of the folder."
         ) from error
     return final
-
-
-def _install(temporary: Path, final: Path) -> None:
-    """Rename the finished ``temporary`` to ``final``. A folder cannot be replaced in one step, so an old one is set aside first."""
-    old = final.with_name(f".replaced-{final.name}")
-    while temporary.exists():
-        if final.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.rename(final, old)
-        try:
-            os.rename(temporary, final)
-        except OSError:
-            # A reader between the two renames has restored the old one: try again.
-            if not final.exists():
-                raise
-    sync_folder(final.parent)
-    sync_folder(final.parent.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def steps(folder: Path) -> list[int]:

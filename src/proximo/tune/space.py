@@ -48,7 +48,7 @@ class Space:
         """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
         found: Parameters = {}
         for dimension in self.dimensions:
-            part = dimension.parameters(of(config, dimension.name))
+            part = dimension.parameters(LEAVES[dimension.name].value_in(config))
             if part is None:
                 return None
             found |= part
@@ -61,21 +61,16 @@ class Space:
 
     def widened(self, config: Config) -> Space:
         """A space that contains the settings of ``config``."""
-        return Space(tuple(d.widened(of(config, d.name)) for d in self.dimensions))
+        return Space(tuple(d.widened(LEAVES[d.name].value_in(config)) for d in self.dimensions))
 
     def as_mapping(self) -> dict[str, Any]:
         """The form in a YAML file, which ``read_space`` reads."""
         return {d.name: d.as_yaml() for d in self.dimensions}
 
 
-def of(config: Config, name: str) -> Any:
-    """The setting ``name`` of ``config``."""
-    return getattr(getattr(config, LEAVES[name].group), name)
-
-
 def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """The settings ``names`` of ``config`` as text, numbers and flags."""
-    return {name: plain(of(config, name)) for name in names}
+    return {name: plain(LEAVES[name].value_in(config)) for name in names}
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool) -> Space:
@@ -175,7 +170,7 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
         if "schedule" in given:
             raise ConfigError(f"{leaf.name}: only some settings may be schedules, and {leaf.name} is not one of them.")
         return (), None
-    own: ScheduleText = of(base, leaf.name)
+    own: ScheduleText = leaf.value_in(base)
     shapes = given.get("schedule", ["base"])
     if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
         raise ConfigError(f"{leaf.name}: schedule = {shown(shapes)}: expected a list of {', '.join(SHAPES)}.")
