@@ -30,7 +30,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if name.startswith("__") or name not in modules():
             from proximo.other_libraries import ATTRIBUTES
 
-            renamed = f"; it is called {ATTRIBUTES[name]} now" if name in ATTRIBUTES else ""
+            renamed = f"; {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{renamed}")
         module = modules()[name]
         return (
