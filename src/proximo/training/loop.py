@@ -13,8 +13,8 @@ from proximo.backends import Backend, copy_of
 from proximo.errors import command
 from proximo.tracking.reporter import Reporter
 from proximo.training.boundaries import Boundaries
+from proximo.training.callback_calls import CallbackCalls
 from proximo.training.clips import Clips
-from proximo.training.hooks import Hooks
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.periodic_evaluation import PeriodicEvaluation
@@ -57,7 +57,7 @@ class Training:
         self.timed_calls = TimedCalls(backend, self._call, max_updates)
         self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
         self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
-        self.hooks = Hooks(backend, seed_runs)
+        self.callback_calls = CallbackCalls(backend, seed_runs)
         self.clips = Clips(backend, reporter.warned) if path is not None and self.boundaries.clip_every else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
@@ -72,7 +72,7 @@ class Training:
         """
         now = self._start(make_state, step)
         try:
-            self.hooks.call("on_start", now, range(len(self.seed_runs)))
+            self.callback_calls.call("on_start", now, range(len(self.seed_runs)))
             if now.update == self.boundaries.total:  # the last evaluation of a resumed run was interrupted
                 self.snapshot = now
                 self._at_boundary(now)
@@ -95,7 +95,7 @@ class Training:
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(now.update))
             raise
-        self.hooks.state_is_gone()
+        self.callback_calls.state_is_gone()
 
     def close(self) -> None:
         """Finish the clips that are still being encoded."""
@@ -132,7 +132,7 @@ class Training:
         """Compute updates for about a second, but not beyond the next boundary, and record their metrics."""
         count = self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
         self.snapshot = self._kept(now, count)
-        self.hooks.state_is_gone()
+        self.callback_calls.state_is_gone()
         seen = self._inspect(self.backend.inspect_before, now.state) if self.boundaries.inspects_after(now.update) else None
         after, metrics, seconds = self.timed_calls.advance(now, count)
         for i, seed_run in active(self.seed_runs):
@@ -186,7 +186,7 @@ class Training:
                 seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
-        stopped = self.hooks.boundary(now, evaluates, improved)
+        stopped = self.callback_calls.boundary(now, evaluates, improved)
         if saves or improved:
             self.saver.save(now)
         if update < boundaries.total:
@@ -201,7 +201,7 @@ class Training:
         """End a seed because one of its callbacks asks for it."""
         seed_run = self.seed_runs[index]
         self.saver.save_seed(index, now)
-        self.hooks.call("on_end", now, [index])
+        self.callback_calls.call("on_end", now, [index])
         seed_run.stopped = True
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
@@ -211,7 +211,7 @@ class Training:
         if self.interrupts.requested is not None and now.update < self.boundaries.total:
             self.saver.save(now)
             self.reporter.stopped(self._stop_message(now.update))
-        self.hooks.call("on_end", now, [i for i, _ in active(self.seed_runs)])
+        self.callback_calls.call("on_end", now, [i for i, _ in active(self.seed_runs)])
 
     def _stop_message(self, update: int) -> str:
         last = ", the last one, not evaluated yet" if update == self.boundaries.total else ""

@@ -79,7 +79,7 @@ def restore(backend: Backend, seed_run: StoredSeedRun, saved: Checkpoint, report
     """The state of a checkpoint. Its evaluations and the state of its callbacks go to ``seed_run``."""
     state = saved.restore(backend.template())
     seed_run.best, seed_run.last_evaluation = saved.best, saved.evaluation
-    if warning := seed_run.listeners.restore(saved.info.get("callbacks", [])):
+    if warning := seed_run.callbacks.restore(saved.info.get("callbacks", [])):
         reporter.warned(f"{seed_run.run_dir}: {warning}")
     return state
 

@@ -13,7 +13,7 @@ from proximo.training.timed_calls import Snapshot
 from proximo.types import TrainState
 
 
-class Hooks:
+class CallbackCalls:
     """Calls the hooks of the callbacks of each active seed."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun]):
@@ -27,7 +27,7 @@ class Hooks:
     def call(self, hook: str, now: Snapshot, indices: Iterable[int]) -> None:
         """Call ``on_start`` or ``on_end`` of the seeds at ``indices``."""
         for index in indices:
-            self.seed_runs[index].listeners.call(hook, self._info(now, index))
+            self.seed_runs[index].callbacks.call(hook, self._info(now, index))
 
     def boundary(self, now: Snapshot, evaluated: bool, improved: set[int]) -> list[int]:
         """Call ``on_evaluation`` if the state was just ``evaluated``, then ``on_update`` where it is due.
