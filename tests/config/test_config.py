@@ -190,7 +190,7 @@ def valid(**settings):
             r"^action_mapping = tanh is for Gaussian distributions, but distribution = beta: ",
         ),
         ({"distribution": "beta", "state_dependent_std": True}, r"^state_dependent_std = true is for Gaussian distributions"),
-        ({"distribution": "beta", "log_std_init": -1}, r"^log_std_init = -1.0 is for Gaussian distributions"),
+        ({"distribution": "beta", "log_std_init": -1}, r"^log_std_init = -1 is for Gaussian distributions"),
         ({"distribution": "beta", "sde_every": 4}, r"^sde_every = 4 is for Gaussian distributions"),
         ({"state_dependent_std": True, "sde_every": 4}, r"leave out state_dependent_std, or sde_every\.$"),
         (
