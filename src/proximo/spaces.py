@@ -208,7 +208,7 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
             raise EnvError(
-                f"The {role} space{place} {_described(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
+                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
                 "or wrap it so that it offers one."
             )
         return leaf
@@ -256,7 +256,3 @@ def _integers(values: np.ndarray) -> tuple[int, ...]:
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
     flat = np.broadcast_to(np.asarray(values, np.float64), shape).reshape(-1)
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))
-
-
-def _described(space: Any) -> str:
-    return str(space) if isinstance(space, Space) else repr(space)

@@ -11,6 +11,7 @@ from proximo.config.mapping import to_mapping as to_mapping
 from proximo.config.mapping import unknown as unknown
 from proximo.config.schema import GYMNASIUM_ONLY as GYMNASIUM_ONLY
 from proximo.config.schema import MAX_SEED as MAX_SEED
+from proximo.config.schema import WORKER_SETTINGS as WORKER_SETTINGS
 from proximo.config.schema import Config as Config
 from proximo.config.schema import EnvConfig as EnvConfig
 from proximo.config.schema import NetworkConfig as NetworkConfig

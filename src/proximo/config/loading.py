@@ -8,6 +8,7 @@ from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
 from proximo.config.custom import is_custom
+from proximo.config.schema import WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
@@ -15,7 +16,7 @@ from proximo.signatures import answered
 
 RESUMABLE = {
     "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
-    "num_workers", "step_timeout", "reset_timeout", "max_restarts", "track", "histograms", "video_every",
+    "track", "histograms", "video_every", *WORKER_SETTINGS,
 }  # fmt: skip
 """Settings that a resumed run may change."""
 SMOKE_UPDATES = 3
@@ -88,13 +89,10 @@ def shortened(config: Config) -> Config:
 
 def resume_warnings(before: Config, after: Config) -> list[str]:
     """What a resume with the settings ``after`` changes about a run that was saved with the settings ``before``."""
-    totals = before.ppo.total_steps, after.ppo.total_steps
-    if totals[0] == totals[1]:
+    if before.ppo.total_steps == after.ppo.total_steps:
         return []
-    return [
-        f"total_steps {totals[0]} → {totals[1]}: schedules stretch over the new total, so this run differs from one that had the new total "
-        "from the start."
-    ]
+    sentence = "schedules stretch over the new total, so this run differs from one that had the new total from the start."
+    return [f"total_steps {before.ppo.total_steps} → {after.ppo.total_steps}: {sentence}"]
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:

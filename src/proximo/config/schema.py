@@ -294,8 +294,7 @@ class Config:
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
 
 
-GYMNASIUM_ONLY = (
-    "preprocessing", "frame_stack", "action_repeat", "life_loss", "num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts",
-    "learner_lag",
-)  # fmt: skip
+WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts")
+"""Settings of worker processes, which change how fast training is and not what it learns."""
+GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
 """Settings that have no effect on JAX environments."""

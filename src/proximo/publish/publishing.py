@@ -19,12 +19,12 @@ from proximo.evaluation.evaluate import evaluate_policy, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
-from proximo.serialization import jsonable
+from proximo.serialization import json_object, jsonable
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.atomic_files import sync_folder, write_synced
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
-from proximo.storage.system_info import published
+from proximo.storage.system_info import EXACT_VARIABLES
 from proximo.tracking.json_lines import truncate_after
 
 EPISODES = 100
@@ -148,7 +148,7 @@ def _fill(
     context: card.CardContext,
 ) -> None:
     """Write all files except the clip."""
-    config, system = shareable(policy.config), published(run_dir)
+    config, system = shareable(policy.config), _shareable_system(run_dir)
     texts = {
         manifest.CONFIG: run_directory.render_config(config),
         manifest.SYSTEM: json.dumps(system, indent=2) + "\n",
@@ -175,6 +175,15 @@ def shareable(config: Config) -> Config:
     """``config`` without the folder and name of the run and without trackers, which could name code to import."""
     defaults = Config().run
     return override(config, {name: getattr(defaults, name) for name in ("runs_dir", "name", "track")})
+
+
+def _shareable_system(run_dir: Path) -> dict[str, Any]:
+    """The recorded system of a run without variables that may name folders of this machine. Empty if there is no record."""
+    recorded = json_object(run_dir / "system.json")
+    variables = recorded.get("environment")
+    if not isinstance(variables, dict):
+        return {}
+    return {**recorded, "environment": {name: text for name, text in variables.items() if name in EXACT_VARIABLES}}
 
 
 def _check_folder(folder: Path, given: str) -> None:

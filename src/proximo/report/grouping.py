@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from proximo.config import LEAVES, text_of, unknown
+from proximo.config import LEAVES, WORKER_SETTINGS, text_of, unknown
 from proximo.errors import ConfigError, nearest
 from proximo.report.read import RunRecord
 
-IRRELEVANT_SETTINGS = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
-    "num_workers", "step_timeout", "reset_timeout", "max_restarts",
-}  # fmt: skip
+IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - {"matmul_precision"} | {*WORKER_SETTINGS}
 """Settings that do not change what is learned. They never separate groups by default."""
 MAX_NAMED = 3
 

@@ -20,7 +20,7 @@ _JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground"
 _GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change results; other variables (caches, logging) are recorded and not compared.
-_EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
+EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
 
 
 def version(package: str) -> str:
@@ -59,22 +59,13 @@ def system_info() -> dict[str, Any]:
     }
 
 
-def published(run_dir: Path) -> dict[str, Any]:
-    """The recorded system of a run for publication, without variables that may name folders of this machine. Empty if there is no record."""
-    recorded = json_object(run_dir / "system.json")
-    variables = recorded.get("environment")
-    if not isinstance(variables, dict):
-        return {}
-    return {**recorded, "environment": {name: text for name, text in variables.items() if name in _EXACT_VARIABLES}}
-
-
 def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
     """The part of ``system_info`` that decides about the bits of a run, by its name in messages."""
     names = {
         "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
         "device_kind": "the device", "device_count": "the number of devices",
     }  # fmt: skip
-    variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
+    variables = {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
     versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
     versions |= {package: system["versions"].get(package, "not installed") for package in _JAX_EXTRAS}
     return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions

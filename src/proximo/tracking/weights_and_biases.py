@@ -9,7 +9,6 @@ import netrc
 import os
 import re
 import secrets
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -23,9 +22,8 @@ from proximo.tracking.tracker import TrackedRun, Tracker
 AXIS = "environment_steps"
 START_SECONDS = 30
 FILE = "wandb.json"
-_REPORTED: set[Path] = set()
-"""Groups of seeds whose offline tracking was reported."""
-_LOCK = threading.Lock()
+_REPORTED: dict[Path, object] = {}
+"""Groups of seeds whose offline tracking was reported, each by the run that reports it."""
 KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
@@ -88,11 +86,8 @@ class WeightsAndBiases(Tracker):
     def _warn_offline(run: TrackedRun, why: str) -> None:
         """Warn once for all seeds of a group, whose runs begin at the same time."""
         group = _group(run)
-        if group:
-            with _LOCK:
-                if group in _REPORTED:
-                    return
-                _REPORTED.add(group)
+        if group and _REPORTED.setdefault(group, run) is not run:  # in one step, because the runs have threads of their own
+            return
         place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
         run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, Config, override, unknown
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
 from proximo.config.coercion import Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.validation import validate
@@ -20,7 +20,7 @@ RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
-    **dict.fromkeys(("num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts"), "it changes how fast training is, not what it learns"),
+    **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 
