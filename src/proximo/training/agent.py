@@ -31,13 +31,7 @@ from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent_environment import (
-    RUN_SETTINGS,
-    check_agent_settings,
-    check_same_spaces,
-    make_environment,
-    replace_environment,
-)
+from proximo.training.agent_environment import RUN_SETTINGS, check_same_spaces, make_environment, replace_environment
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
@@ -98,7 +92,6 @@ class PPO:
     @answered
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
-        check_agent_settings(settings)
         made, config = make_environment(env, {**settings, "seed": seed}, preset)
         self._set_up(made, config)
         self.warnings = quick_check(made, config.env.id)
