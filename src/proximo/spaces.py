@@ -51,7 +51,11 @@ class Box:
         return self.dtype == "uint8" and len(self.shape) in (2, 3, 4)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bounds, two float64 arrays of shape ``shape``."""
+        """Return the bounds of each entry.
+
+        Returns:
+            Lower and upper bounds, two float64 arrays of shape ``shape``.
+        """
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
 

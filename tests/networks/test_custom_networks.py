@@ -13,7 +13,7 @@ from proximo.config import Config, override, to_mapping
 from proximo.config.custom import Custom, resolve
 from proximo.errors import ConfigError
 from proximo.networks import make_policy
-from proximo.networks.custom.conformance import check_conformance
+from proximo.networks.custom import conformance
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import custom_networks as custom
@@ -370,7 +370,8 @@ def test_custom_parts_are_found_in_the_policy():
 
 def test_conformance_checks_run_where_they_apply_and_pass(monkeypatch):
     checked = []
-    monkeypatch.setattr("proximo.collect.learning.check_conformance", lambda *spaces: checked.append(check_conformance(*spaces)))
+    check_outputs = conformance._check_outputs
+    monkeypatch.setattr(conformance, "_check_outputs", lambda *arguments: checked.append(check_outputs(*arguments)))
     for name, settings in NETWORKS.items():
         before = len(checked)
         check_policy(env_for(PARTS if "dict" in name else VECTOR), config_for(settings))

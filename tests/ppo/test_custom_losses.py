@@ -10,7 +10,7 @@ import pytest
 
 from proximo.collect.learning import check_policy
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import masked_statistics
 
 import custom_networks as own
 import toys
@@ -87,7 +87,7 @@ def test_an_extra_loss_is_added_and_reported():
 def test_padding_does_not_enter_an_objective():
     valid = jnp.array([[True, False]])
     rows = jnp.array([[2.0, 100.0]])
-    assert losses.masked_mean(rows, valid) == 2.0
+    assert masked_statistics.masked_mean(rows, valid) == 2.0
 
 
 class NoFunction:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.ppo.minibatches import make_batch, shuffled, split_sequences, take, unroll
-from proximo.ppo.rollout_processing import observe, refresh_memory
+from proximo.ppo.minibatches import make_batch, minibatch_indices, split_sequences, take, unroll
+from proximo.ppo.rollout_processing import refresh_memory, update_normalizer
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -68,7 +68,7 @@ def measure(collector, state):
     def collect_and_observe(carry, _):
         policy, collected = carry
         collected, rollout, _ = collector.collect(policy, collected)
-        return (observe(policy, rollout), collected), (policy, rollout)
+        return (update_normalizer(policy, rollout), collected), (policy, rollout)
 
     start = (shaken(state.learner.policy), state.collector)
     (later_policy, _), both = jax.lax.scan(collect_and_observe, start, length=2)
@@ -84,7 +84,7 @@ def measure(collector, state):
         "normaliser updated too early": (later_policy, batch),
     }
     errors = jax.vmap(recomputed)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *variants.values()))
-    index = shuffled(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)[0]
+    index = minibatch_indices(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)[0]
     return {
         "law": recomputed(policy, take(batch, index)),
         **dict(zip(variants, errors, strict=True)),

@@ -27,7 +27,7 @@ VERBS = {
     "report": "write a page with learning curves and tables of runs",
     "export": "write a policy as files that run without proximo and JAX",
     "push": "publish a policy in a folder or on the Hugging Face Hub",
-    "pull": "fetch a published policy as a run",
+    "pull": "download a published policy as a run",
     "check": "check whether an environment can be trained",
     "envs": "list the environments",
     "doctor": "check whether this machine is ready for training",
@@ -101,9 +101,9 @@ def _parser() -> Parser:
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
-        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Start with: proximo train CartPole-v1",
+        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="proximo VERB [...]",
+        usage="proximo COMMAND [...]",
     )
     parser.add_argument("--version", action="version", version=f"proximo {__version__}")
     parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
@@ -242,5 +242,5 @@ def _dispatch(arguments: list[str]) -> int:
     if verb == COMPLETE:
         return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
     if verb not in VERBS:
-        raise UsageError(f"Unknown verb {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
+        raise UsageError(f"Unknown command {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
     return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])

@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo check",
-        description="Check whether an environment can be trained, with Gymnasium's checker and our own checks.",
+        description="Check whether an environment can be trained, with Gymnasium's checker and proximo's checks.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")

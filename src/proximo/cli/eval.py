@@ -19,7 +19,9 @@ def make_parser() -> Parser:
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="number of episodes of each kind (default 100)")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="episodes of each policy, greedy and sampled (default 100)"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")

@@ -19,7 +19,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--stochastic",
         action="store_true",
-        help="add noise as an input that samples the action (default: the most probable action)",
+        help="add an input for noise, which samples the actions (default: the most probable actions)",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="accept only N environments (default: any number)")
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")

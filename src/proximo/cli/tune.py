@@ -109,7 +109,7 @@ def make_parser(settings: bool = True) -> Parser:
     add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
     add = parser.add_argument
     add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add("--trials", type=int, metavar="N", help="number of settings to try, with the initial ones (default 64)")
+    add("--trials", type=int, metavar="N", help="number of trials, including that of the initial settings (default 64)")
     add("--seconds", type=float, metavar="S", help="end after S seconds, with the final round (default: no limit)")
     add("--seeds", type=int, metavar="K", help="seeds of each trial; its score is their mean (default 2)")
     add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")

@@ -18,31 +18,42 @@ from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
 
 
 class Functions(NamedTuple):
-    """``init(key, hyperparameters=None) -> state``, ``collect(state) -> (state, rollout, metrics)``, ``update(state, rollout) ->
-    (state, metrics)``; see ``make_functions``."""
+    """The three functions that ``make_functions`` returns and explains."""
 
     init: Callable[..., TrainState]
+    """``init(key, hyperparameters=None) -> state``"""
     collect: Callable[[TrainState], tuple[TrainState, Rollout, Metrics]]
+    """``collect(state) -> (state, rollout, metrics)``"""
     update: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
+    """``update(state, rollout) -> (state, metrics)``"""
 
 
 def make_functions(config: Config, env: Environment, seeds_axis: bool = False) -> Functions:
-    """The pieces of a training on a JAX environment, as pure functions.
+    """The parts of a training on a JAX environment, as pure functions.
+
+        config = proximo.make_config("gymnax:CartPole-v1")
+        init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
+        state = init(jax.random.key(0))
+        state, rollout, metrics = jax.jit(collect)(state)
+        state, metrics = jax.jit(update)(state, rollout)
 
     - ``init(key, hyperparameters=None)`` returns the state before the first step. Hyperparameters
-      (``proximo.ppo.make_hyperparameters``) are traced, so that they can be vmapped over.
-    - ``collect(state)`` takes ``num_steps`` steps of all environments by the policy of ``state``. It returns the next state, the
+      (``proximo.ppo.make_hyperparameters``) are traced, so you can vmap over them.
+    - ``collect(state)`` takes ``num_steps`` steps of all environments with the policy of ``state``. It returns the next state, the
       rollout (``proximo.types.Rollout``) and metrics ``rollout/…`` of the episodes that ended in it.
-    - ``update(state, rollout)`` learns once. It returns the next state and metrics ``train/…``. From the first NaN or infinity on
-      the learner stays as it was (``state.healthy``).
+    - ``update(state, rollout)`` makes one update. It returns the next state and metrics ``train/…``. If NaN or infinity occurs,
+      ``state.healthy`` becomes False, and this and all later updates leave the learner unchanged.
 
-    A rollout may be changed between the two, for example by adding to its ``reward``.
+    You may change a rollout between ``collect`` and ``update``, for example add to its ``reward``.
 
     Args:
         config: the settings.
         env: a JAX environment.
-        seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all
-            seeds at once.
+        seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds
+            together.
+
+    Returns:
+        The functions, a named tuple ``(init, collect, update)``.
 
     Raises:
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.

@@ -14,7 +14,7 @@ from proximo.collect.learning import check_policy, fresh_learner, fresh_policy, 
 from proximo.collect.policy_step import Acting, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.math.losses import masked_mean
+from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState, inspection, make_hyperparameters
 from proximo.ppo.minibatches import run_burn_in
@@ -24,7 +24,7 @@ NO_LIMIT = 2**32 - 1
 
 
 class JaxCollector:
-    """Trains on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+    """Trains on a JAX environment. Its methods are pure functions of the training state, which you can jit and vmap.
 
     Args:
         config: the settings.
@@ -45,7 +45,15 @@ class JaxCollector:
         return fresh_policy(key, self.env, self.config)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """The state before the first step."""
+        """Return the state before the first step.
+
+        Args:
+            key: random key of the training.
+            hyperparameters: from ``proximo.ppo.make_hyperparameters``; None: those of the settings.
+
+        Returns:
+            The training state.
+        """
         learner, key_collector = fresh_learner(
             key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
         )
@@ -92,8 +100,15 @@ class JaxCollector:
         return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
-        """``num_steps`` steps of all environments. Returns the next state, the rollout, and metrics of the episodes that finished
-        in it."""
+        """Take ``num_steps`` steps of all environments.
+
+        Args:
+            policy: the policy that acts.
+            state: the collector's part of the training state.
+
+        Returns:
+            The next state, the rollout, and metrics ``rollout/…`` of the episodes that ended in it.
+        """
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
@@ -201,7 +216,14 @@ class JaxCollector:
         return state, (fields, finished)
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
+        """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
+
+        Args:
+            state: the training state.
+
+        Returns:
+            The next state, and metrics ``train/…`` and ``rollout/…``.
+        """
         collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
         learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
         learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
@@ -219,11 +241,17 @@ class JaxCollector:
             return inspection.ratios(before.learner, after.learner.policy, rollout)
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        """``num_updates <= capacity`` updates. Returns the state and their metrics, the first entries of arrays of shape
-        (capacity,).
+        """Run several updates in one call.
 
-        The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
-        its bits.
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its bits.
+
+        Args:
+            state: the training state.
+            num_updates: number of updates, at most ``capacity``.
+            capacity: length of the arrays of metrics.
+
+        Returns:
+            The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
         """
         with jax.default_matmul_precision(self.config.run.matmul_precision):
             return self._advance(state, num_updates, capacity)
@@ -241,17 +269,20 @@ class JaxCollector:
 
 
 def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
-    """A whole training as one pure function, to be jitted, and vmapped over keys and hyperparameters.
+    """Make a whole training one pure function. You can jit it, and vmap it over keys and hyperparameters.
+
+        config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": 20_000})
+        train = proximo.make_train(config, proximo.make_env(config.env.id))
+        state, metrics = jax.jit(train)(jax.random.key(0))
 
     Args:
         config: the settings.
         env: a JAX environment.
-        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all seeds at
-            once.
+        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds together.
 
     Returns:
-        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals a
-        run of the command line up to rounding, because a larger program may be fused differently.
+        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals that
+        of ``proximo train`` up to rounding, because XLA may compile a larger program differently.
 
     Raises:
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.

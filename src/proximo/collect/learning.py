@@ -13,11 +13,11 @@ from proximo import ppo
 from proximo.collect.jax_vector import anywhere
 from proximo.config import Config, custom_settings
 from proximo.networks import ActorCritic, make_policy
-from proximo.networks.custom.conformance import check_alike, check_conformance, needs_conformance_check
+from proximo.networks.custom.conformance import check_custom_networks
 from proximo.ppo import memory_diagnostics
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
-from proximo.ppo.rollout_processing import health
+from proximo.ppo.nonfinite import find_nonfinite
 from proximo.spaces import from_any, zeros
 from proximo.types import Hyperparameters, Metrics, Rollout
 
@@ -34,17 +34,13 @@ def check_policy(env: Any, config: Config) -> None:
     """
     custom = custom_settings(config).keys()
 
-    def shapes() -> ActorCritic:
-        return jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+    def make(key: Key[Array, ""]) -> ActorCritic:
+        return fresh_policy(key, env, config)
 
-    policy = shapes()
     if custom - {"objective", "extra_loss"}:
-        check_alike(policy, shapes())
-        if needs_conformance_check(policy):
-            observation_space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-            check_conformance(
-                jax.jit(lambda key: fresh_policy(key, env, config))(jax.random.key(0)), observation_space, action_space
-            )
+        check_custom_networks(make, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"))
+    else:
+        jax.eval_shape(make, jax.random.key(0))
     if custom & {"objective", "extra_loss"}:
         jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
 
@@ -97,7 +93,7 @@ def learn(
         source of NaN or infinity. The learner is returned as it is: ``kept`` drops one with NaN.
     """
     learned, metrics = ppo.update(state, rollout)
-    bad = health(rollout, metrics, learned)
+    bad = find_nonfinite(rollout, metrics, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     diagnosed = {}

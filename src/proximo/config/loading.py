@@ -52,6 +52,9 @@ def make_config(
         file: a YAML file with groups of settings. It overrides the preset.
         preset: whether to start from the preset of the environment, if it has one.
 
+    Returns:
+        All settings.
+
     Raises:
         ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
     """

@@ -6,14 +6,15 @@ import re
 from collections.abc import Collection, Mapping
 
 from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, text_of
+from proximo.config.custom import choices
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
+BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 ONLY_WITH = {
-    "memory_size": ("memory", OUR_MEMORIES),
-    "memory_layers": ("memory", OUR_MEMORIES),
+    "memory_size": ("memory", BUILT_IN_MEMORIES),
+    "memory_layers": ("memory", BUILT_IN_MEMORIES),
     "memory_horizon": ("memory", ("gru", "lstm")),
     "memory_window": ("memory", ("gtrxl",)),
     "memory_heads": ("memory", ("gtrxl",)),
@@ -155,11 +156,11 @@ def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
     for name, value in changed.items():
         if name not in ONLY_WITH and (name not in NEED_MEMORY or config.network.remembers):
             continue
-        other, values = ONLY_WITH.get(name, ("memory", OUR_MEMORIES))
+        other, values = ONLY_WITH.get(name, ("memory", BUILT_IN_MEMORIES))
         current = LEAVES[other].value_in(config)
         if current in values:
             continue
-        if values is OUR_MEMORIES and current == "none":
+        if values is BUILT_IN_MEMORIES and current == "none":
             raise ConfigError(f"{name} = {value} needs a memory, but memory = none: set memory, for example to gru.")
         raise ConfigError(f"{name} = {value} needs {other} = {' or '.join(values)}, not {current}.")
 

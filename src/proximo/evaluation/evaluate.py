@@ -61,18 +61,21 @@ def evaluate(
 ) -> Episodes:
     """Play whole episodes on environment seeds that neither training nor the selection of checkpoints has used.
 
+        episodes = proximo.evaluate("last@best", 100)
+        print(episodes.summary()["return_mean"])
+
     Args:
         run: a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
-        episodes: number of episodes.
-        deterministic: take the most probable actions; otherwise sample.
-        seed: seed of the environments.
-        runs_dir: folder of runs.
-        levels: play levels of this range, for example ``"1000:1050"``, instead of those of the training.
-        env_settings: parameters of the environment to change, in addition to those of the training.
-        num_envs: environments that play at a time; 0 chooses.
+        episodes: number of episodes, 1 or more.
+        deterministic: whether to take the most probable action; otherwise actions are sampled.
+        seed: seed of the episodes, 0 or more.
+        runs_dir: folder of the runs that are found by name.
+        levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+        env_settings: parameters of the environment that differ from the training's.
+        num_envs: environments that are played at the same time; 0: chosen automatically.
 
     Returns:
-        The episodes. ``.summary()`` has their statistics.
+        The episodes. ``.summary()`` returns their mean return and other statistics.
 
     Raises:
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.

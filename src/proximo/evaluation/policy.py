@@ -65,7 +65,7 @@ class Policy:
     step: int
     """Environment steps that the policy has learned from."""
     warnings: tuple[str, ...] = ()
-    """What is odd about the checkpoint that the policy was loaded from, in sentences."""
+    """Warnings about the checkpoint that the policy was loaded from."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -84,6 +84,9 @@ class Policy:
 
         Args:
             num_envs: Number of environments, 1 or more.
+
+        Returns:
+            The memory for the first call of ``predict``.
 
         Raises:
             ConfigError: If ``num_envs`` is not a positive integer.
@@ -256,12 +259,15 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
 
 @answered
 def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Policy:
-    """Load the policy of a run.
+    """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
         runs_dir: The folder of all runs.
-        **custom: Objects that the policy was trained with and that cannot be imported by name, as ``encoder=MyEncoder``.
+        **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
+
+    Returns:
+        The policy.
 
     Raises:
         CheckpointError: If there is no such run or checkpoint, or if it cannot be read.

@@ -1,4 +1,7 @@
-"""PPO's loss on one minibatch, with its metrics."""
+"""PPO's loss on one minibatch, with its metrics.
+
+To change the value loss, edit ``value_loss_per_step``. ``math/loss_terms.py`` has the formulas of all terms.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import loss_terms
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
-from proximo.ppo.minibatches import Batch, unroll
-from proximo.ppo.objectives import Minibatch, call_objective
+from proximo.ppo.minibatches import Batch, Minibatch, unroll
+from proximo.ppo.objectives import call_objective
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -24,7 +27,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     Args:
         policy: the policy that learns.
         state: the learner, for its settings.
-        batch: the sequences of the minibatch, ``L S``.
+        batch: the sequences of the minibatch.
 
     Returns:
         The loss, and metrics of the gradient step (scalars).
@@ -37,7 +40,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     minibatch = make_minibatch(policy, state, batch)
     h, static = minibatch.hyperparameters, state.static
     policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
-    value_loss = minibatch.mean(value_losses(minibatch))
+    value_loss = minibatch.mean(value_loss_per_step(minibatch))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
     metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **ratio_metrics(minibatch)}
@@ -64,19 +67,19 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Mi
     )
 
 
-def value_losses(minibatch: Minibatch) -> Float[Array, "L S"]:
+def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
     """The value loss of each step, clipped if ``clip_value_eps`` is set."""
     clip_value_eps = minibatch.hyperparameters.clip_value_eps
     if clip_value_eps is None:
-        return losses.value_loss(minibatch.new_value, minibatch.target)
-    return losses.clipped_value_loss(minibatch.new_value, minibatch.value, minibatch.target, clip_value_eps)
+        return loss_terms.value_loss(minibatch.new_value, minibatch.target)
+    return loss_terms.clipped_value_loss(minibatch.new_value, minibatch.value, minibatch.target, clip_value_eps)
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
     """How far the policy has moved from the one that acted, over valid steps."""
     ratio, valid = minibatch.ratio, minibatch.valid
     return {
-        "approx_kl": minibatch.mean(losses.approximate_kl(minibatch.log_ratio)),
+        "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),
         "clip_fraction": minibatch.mean((jnp.abs(ratio - 1.0) > minibatch.clip_eps).astype(ratio.dtype)),
         "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
         "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),
@@ -84,7 +87,7 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
 
 
 def with_custom_metrics(metrics: Metrics, *custom: Metrics) -> Metrics:
-    """``metrics`` with those of custom losses. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` with those of custom loss_terms. Raises ``ConfigError`` if a name is taken."""
     for more in custom:
         for name in more:
             if name in metrics or name in RESERVED:

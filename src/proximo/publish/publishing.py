@@ -36,14 +36,18 @@ WORKPLACE = ".proximo-push"
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The result of ``push``: the place for ``proximo pull``, the evaluation, the files and warnings."""
+    """The result of ``push``."""
 
     place: str
+    """What ``proximo pull`` takes to download the policy."""
     evaluation: dict[str, Any]
+    """What ``evaluation.json`` contains: the results of the greedy and the sampled actions."""
     files: tuple[str, ...]
+    """Names of the published files."""
     warnings: tuple[str, ...]
+    """Warnings, for example that the environment cannot draw a clip."""
     url: str | None = None
-    """The page on the Hub."""
+    """The page on the Hub; None for a folder."""
 
 
 def push(
@@ -81,7 +85,7 @@ def push(
 
     Raises:
         CheckpointError: The run is unknown or damaged.
-        ConfigError: The folder contains something else than a published policy.
+        ConfigError: The folder contains other files than a published policy.
         EnvError: The library of the Hub is not installed.
         HubError: The Hub cannot be reached or refuses.
     """

@@ -10,47 +10,98 @@ from proximo.config import Config
 
 
 class Reporter:
-    """Receives the events of a training, in the order of these methods. This class ignores them all; override what you need."""
+    """Receives the events of a training.
+
+        class PrintEvaluations(proximo.tracking.reporter.Reporter):
+            def evaluated(self, steps, summaries):
+                print(steps, [summary["return_mean"] for summary in summaries])
+
+        proximo.train("CartPole-v1", reporter=PrintEvaluations())
+
+    This class ignores all events. Override the methods that you need.
+    """
 
     owns_process = False
     """Whether the process exists only for this training. If a compiled call does not return after the user interrupts, proximo then ends
     the process; otherwise it raises ``KeyboardInterrupt``."""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
-        """A training starts. ``summary`` describes spaces, network and device in words."""
+        """A training starts.
+
+        Args:
+            config: the settings.
+            run_dirs: the run directory of each seed.
+            summary: spaces, network and device, described in words.
+        """
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
-        """These seeds start to train from step ``steps``: all seeds in one program, or one seed after the other."""
+        """Some seeds start: all of them if they train in one program, otherwise one after the other.
+
+        Args:
+            run_dirs: their run directories.
+            steps: the step that they start from.
+        """
 
     def compiling(self) -> None:
         """A program is being compiled."""
 
     def compiled(self, how: str) -> None:
-        """All programs are compiled. ``how`` describes in words how environments are stepped."""
+        """All programs are compiled.
+
+        Args:
+            how: how environments are stepped, described in words.
+        """
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
-        """Some updates are finished."""
+        """Some updates are finished.
+
+        Args:
+            steps: environment steps so far.
+            steps_per_second: environment steps per second.
+            recent_return: mean return of about the last hundred episodes; None before the first one has ended.
+        """
 
     def evaluating(self) -> None:
         """An evaluation starts, which may take long."""
 
     def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
-        """An evaluation is finished; one summary for each seed."""
+        """An evaluation is finished.
+
+        Args:
+            steps: environment steps so far.
+            summaries: for each seed, ``return_mean`` and the other entries of ``proximo eval --json``.
+        """
 
     def warned(self, message: str) -> None:
-        """A problem that does not stop the training."""
+        """There is a problem, but the training continues.
+
+        Args:
+            message: a sentence about it.
+        """
 
     def stopping(self) -> None:
-        """The user interrupted, and the current call is finished first."""
+        """The user interrupted the training. It stops after the current call of the compiled program."""
 
     def stopped(self, message: str) -> None:
-        """The training stops early."""
+        """The training stops early.
+
+        Args:
+            message: where it stopped, and how to continue.
+        """
 
     def exiting(self, message: str) -> None:
-        """The process ends at once with ``message``, because a call that cannot be stopped is still running."""
+        """The process ends at once, because a call that cannot be stopped is still running.
+
+        Args:
+            message: what was saved, and how to continue.
+        """
 
     def finished(self, results: list[Any]) -> None:
-        """The training is finished; one ``Result`` for each seed."""
+        """The training is finished.
+
+        Args:
+            results: one ``Result`` for each seed.
+        """
 
 
 class Warner(Reporter):

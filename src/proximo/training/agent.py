@@ -54,6 +54,7 @@ class _WarningList(Reporter):
 class PPO:
     """An agent that learns with Proximal Policy Optimization.
 
+        import gymnasium
         import proximo
 
         agent = proximo.PPO("CartPole-v1", num_envs=8)
@@ -62,8 +63,13 @@ class PPO:
         agent.save("models/cartpole")
 
         agent = proximo.load("models/cartpole")
-        memory, episode_start = None, True
-        action, memory = agent.predict(observation, memory, episode_start)
+        env = gymnasium.make("CartPole-v1")
+        observation, _ = env.reset()
+        memory, done = agent.policy.init_memory(), False
+        while not done:
+            action, memory = agent.predict(observation, memory)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
 
     The agent prints nothing and writes files only in ``save``. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
@@ -72,7 +78,7 @@ class PPO:
         preset: whether to start from the preset of the id, if it has one.
         seed: seed of parameters, environments and actions, 0 or more.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
-            ``proximo train --help`` lists them.
+            ``proximo train --help-all`` lists them.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
@@ -86,8 +92,8 @@ class PPO:
     history: list[dict[str, Any]]
     """Rows of metrics, ``{"step": …, name: value}``, with the names of ``metrics.jsonl``."""
     warnings: list[str]
-    """Warnings about the environment, the loaded checkpoint and the trainings since. A ``reporter`` given to ``learn`` receives those of its
-    training instead."""
+    """Warnings about the environment, the loaded checkpoint and later trainings. If ``learn`` gets a ``reporter``, the warnings of that training
+    go to the reporter instead."""
 
     @answered
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
@@ -122,9 +128,9 @@ class PPO:
     def learn(self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None) -> PPO:
         """Learn from further environment steps.
 
-        Schedules run over the steps of this call; a second call stretches them over what it adds. JAX environments continue their episodes,
-        Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has learned. Other threads may
-        call ``predict`` at the same time.
+        Schedules run from the first to the last step of this call. A second call stretches them over the sum of the steps. JAX environments
+        continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has
+        learned. Other threads may call ``predict`` at the same time.
 
         Args:
             total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
@@ -159,18 +165,21 @@ class PPO:
     ) -> Iterator[None]:
         """Learn at the pace of another program, for example of a trainer of another library.
 
-        Yields before each call of the compiled program. Then the agent has everything that was learned so far. Closing the iterator ends the
-        training.
+        The iterator yields before each call of the compiled program. At that time, ``step``, ``policy`` and ``save`` include everything learned
+        so far. Closing the iterator ends the training.
 
         Args:
             total_steps: as in ``learn``.
             interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
             callbacks: as in ``learn``.
             reporter: as in ``learn``.
-            max_updates: the most updates between two yields; None: about one second of them.
+            max_updates: maximum number of updates between two yields; None: those of about one second.
+
+        Returns:
+            An iterator over None.
 
         Raises:
-            ConfigError: as in ``learn``; or another call has learned since this iterator yielded.
+            ConfigError: as in ``learn``, or the agent has learned in another call since the iterator yielded.
             TrainingError: NaN or infinity ends the training.
         """
         learning = self._calls(total_steps, interrupts, callbacks, reporter or _WarningList(self.warnings), max_updates)
@@ -251,8 +260,9 @@ class PPO:
     ) -> tuple[np.ndarray, Carried]:
         """Choose the action for one observation, or for N stacked observations, with the current policy.
 
-        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: each agent counts up keys that
-        follow from ``seed``, so that equal agents sample equal actions in equal sequences of calls. Several threads may call it at once.
+        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: the agent uses another key in
+        each call. These keys follow from ``seed`` and the number of earlier calls, so a repeated program samples the same actions. Several
+        threads may call it at once.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
@@ -300,7 +310,7 @@ class PPO:
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
 
-        The learned parameters are kept. New episodes begin with empty memories, and the stream of random numbers continues.
+        The learned parameters are kept. New episodes begin with empty memories. The random keys continue, so episodes are not repeated.
 
         Args:
             env: an id or an object, as ``PPO`` takes it.
@@ -327,7 +337,8 @@ class PPO:
     def save(self, folder: str | Path) -> Path:
         """Write a run directory, which ``proximo.load`` and all commands accept.
 
-        It replaces what was saved there before, and removes what was made from it (``export``, ``videos``, ``report.*``).
+        If the folder was saved to before, its content is replaced. ``export``, ``videos`` and ``report.*`` are removed, because they were made
+        from the earlier state.
 
         Args:
             folder: an empty or new folder, or one that was saved to before.

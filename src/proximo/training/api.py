@@ -61,7 +61,7 @@ def train(
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
         preset: whether to start from the preset of ``env``, if it has one.
-        settings: settings of ``proximo train`` by name, for example ``num_envs=16``. ``proximo train --help`` lists them.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``. ``proximo train --help-all`` lists them.
 
     Returns:
         One result for each seed.

@@ -49,7 +49,7 @@ HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
 @dataclass(frozen=True)
 class Info:
-    """The progress of one seed, as hooks receive it."""
+    """The progress of one seed, the argument of a callback's methods."""
 
     seed: int
     """The seed."""
@@ -80,7 +80,7 @@ class Info:
         """A copy of the current policy, which later updates do not change.
 
         Raises:
-            ConfigError: training has continued since the hook was called.
+            ConfigError: training has continued since the callback was called.
         """
         return Policy(copy_of(self._state().learner.policy), self._env, self.config, self.step)
 
@@ -94,7 +94,7 @@ class Info:
             The folder.
 
         Raises:
-            ConfigError: training has continued since the hook was called, or ``folder`` contains other files.
+            ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
         return save_run(Path(folder), self.config, self.step, self._state(), self._evaluation)

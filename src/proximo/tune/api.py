@@ -33,18 +33,27 @@ from proximo.tune.trial import StoppedError, Watch
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The result of a study: all trials, the best one, and its preset; None if no trial was trained to its end."""
+    """The result of a study."""
 
     folder: Path
+    """The folder of the study."""
     plan: StudyPlan
+    """The plan of the study."""
     trials: list[Record]
+    """All trials."""
     best: Record | None
+    """The best trial, with its ``settings`` and ``score``; None if no trial was trained to its end."""
     preset: Path | None
+    """The preset of the best trial; None if there is none."""
     interrupted: int | None = None
-    """The signal that ended it early, if one did."""
+    """Number of the signal that ended the study early; None if none did."""
 
     def summary(self) -> dict[str, Any]:
-        """The result as a mapping for JSON."""
+        """Summarize the result for JSON.
+
+        Returns:
+            What ``proximo tune --json`` prints.
+        """
         return summary(self.folder, self.plan, self.trials)
 
 
@@ -56,17 +65,22 @@ def tune(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """Run a new study.
+    """Search for settings: run a new study.
 
     Args:
-        plan: the plan (``make_plan``).
-        name: name of the study; by default the time.
+        plan: the plan, from ``make_plan``.
+        name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
-        seconds: the most seconds that it may take.
+        seconds: time limit in seconds, with the final round; None: no limit.
         reporter: receives the progress.
 
+    Returns:
+        The result.
+
     Raises:
-        ConfigError, EnvError, RunDirectoryError: a mistake was found before anything was trained.
+        ConfigError: the plan does not fit the environment, or ``seconds`` is not positive.
+        EnvError: the environment cannot be made, or breaks its protocol.
+        RunDirectoryError: the folder of the study exists already, or cannot be written.
         TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
@@ -89,9 +103,22 @@ def resume(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """Continue ``study`` (a path, a name or ``last``) up to its number of trials, or up to another number ``trials``.
+    """Continue a study.
 
-    Other arguments and errors are those of ``tune``.
+    Args:
+        study: a path, the name of a study, or ``last``.
+        trials: new number of trials, including the finished ones; None: that of the plan.
+        tune_dir: folder of all studies.
+        seconds: time limit of this session in seconds; None: no limit.
+        reporter: receives the progress.
+
+    Returns:
+        The result, with the earlier trials.
+
+    Raises:
+        CheckpointError: the study is unknown or damaged.
+        ConfigError: as in ``tune``.
+        TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
     folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()

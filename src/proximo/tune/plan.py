@@ -25,11 +25,16 @@ _HEADER = "# The plan of this study. Continue with: proximo tune --resume. Its t
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Settings of the base (trial 0), the space around it, and how it is searched. Raises ``ConfigError`` for numbers out of
-    range."""
+    """What a study searches, and how. ``make_plan`` makes it.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
 
     base: Config
+    """Settings of the base, trial 0."""
     space: Space
+    """The settings that are searched, and their values."""
     trials: int = 64
     """Number of trials, including the base."""
     seeds: int = 2
@@ -37,6 +42,7 @@ class StudyPlan:
     together: int = 8
     """Trials in one compiled program (Gymnasium environments: 1)."""
     pruner: str = "median"
+    """Rule that ends trials early: ``median``, ``halving`` or ``none``."""
     evaluations: int = 4
     """Evaluations of a trial, evenly spaced; it may be pruned at each but the last."""
     finalists: int = 3

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, Key
 
+from proximo.config import NetworkConfig
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, make_projections
 
@@ -36,8 +37,9 @@ class LRU(LinearRecurrence):
     """``D``."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int) -> LRU:
-        """Make a cell with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2). The arguments are those of ``MinGRU.create``."""
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> LRU:
+        """A cell for ``in_size`` features, with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2)."""
+        size = config.memory_size
         key_projections, key_radius, key_phase, key_write, key_reader = jax.random.split(key, 5)
         square = jax.random.uniform(key_radius, (size,), minval=MIN_RADIUS**2, maxval=MAX_RADIUS**2)
         return cls(
