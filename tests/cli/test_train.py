@@ -55,7 +55,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
         ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
         ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
-        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no sink 'wnadb' (did you mean 'wandb'?)"),
+        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no tracker 'wnadb' (did you mean 'wandb'?)"),
         ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no argument 'sise' (did you mean 'size'?)"),

@@ -8,7 +8,7 @@ from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
-from proximo.training.progress import TimedCalls
+from proximo.training.timed_calls import TimedCalls
 from proximo.tune import batch as module
 from proximo.tune.batch import Batch, with_hyperparameters
 from proximo.tune.trial import TrialResult, boundaries

@@ -70,13 +70,25 @@ def summary(results: list[Any]) -> dict[str, Any]:
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
-    parser = make_parser()
+    return parse_settings(make_parser(), arguments, "--num-envs 16")
+
+
+def parse_settings(
+    parser: Parser, arguments: list[str], example: str, why_not: str = ""
+) -> tuple[argparse.Namespace, dict[str, str]]:
+    """The options of a verb that accepts settings, and the settings that the user gave.
+
+    For messages, ``example`` is a flag of the verb, and ``why_not`` is why it does not accept every setting.
+    """
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
+        name = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
+            raise UsageError(f"`{parser.prog}` does not accept {word}, because {why_not}; see `{parser.prog} --help`.")
         if word.startswith("--"):
-            raise unknown(word[2:].partition("=")[0])
+            raise unknown(name)
         raise UsageError(
-            f"Unexpected {word!r}: expected one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`."
+            f"Unexpected {word!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."
         )
     return options, given_settings(options)
 

@@ -3,8 +3,9 @@
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
-To add a setting, declare it here. A setting of ``PPOConfig`` also gets a field of the same name in ``types.Hyperparameters`` if it is traced,
-or in ``ppo.state.StaticSettings`` if another value needs another compilation.
+To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
+``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
+value needs another compilation. ``validation`` checks settings against each other, and ``docs/metrics.md`` explains every metric.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ class RunConfig:
     keep_checkpoints: int = _setting(3, "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     track: str = _setting(
-        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MySink; separate several by commas"
+        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas"
     )
     histograms: bool = _setting(
         False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
@@ -304,8 +305,7 @@ class Config:
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
 
 
-GYMNASIUM_ONLY = (
-    "preprocessing", "frame_stack", "action_repeat", "life_loss", "num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts",
-    "learner_lag",
-)  # fmt: skip
+WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts")
+"""Settings of worker processes, which change how fast training is and not what it learns."""
+GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
 """Settings that have no effect on JAX environments."""

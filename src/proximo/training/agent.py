@@ -25,19 +25,14 @@ from proximo.evaluation.evaluate import evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import retention, run_directory
+from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
-from proximo.training.agent_environment import (
-    RUN_SETTINGS,
-    check_agent_settings,
-    check_same_spaces,
-    make_environment,
-    replace_environment,
-)
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.agent_environment import RUN_SETTINGS, check_same_spaces, make_environment, replace_environment
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
@@ -103,7 +98,6 @@ class PPO:
     @answered
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
-        check_agent_settings(settings)
         made, config = make_environment(env, {**settings, "seed": seed}, preset)
         self._set_up(made, config)
         self.warnings = quick_check(made, config.env.id)
@@ -201,7 +195,7 @@ class PPO:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env)
-        seed_run = SeedRun(config, Listeners(checked), InMemoryRows(self.history))
+        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
@@ -264,26 +258,11 @@ class PPO:
         key: Key[Array, ""] | None = None,
         reward: Any = None,
     ) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked observations.
+        """Choose the action for one observation, or for N stacked observations, with the current policy.
 
-        Equals ``agent.policy.predict``, except that ``key`` may be missing. Several threads may call it at once.
-
-        Args:
-            observation: an observation as the environment returns it, before normalization, or N of them stacked along a leading axis.
-            memory: what the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
-                episode begins in every environment and the policy resets its memory there.
-            episode_start: whether an episode begins with this observation: one flag, or N of them.
-            action_mask: which actions are allowed, in place of the observation's entry ``action_mask``.
-            deterministic: whether to choose the most probable action; otherwise the action is sampled.
-            key: a key such as ``jax.random.key(0)`` to sample with. By default the agent uses another key in each call. These keys follow from
-                ``seed`` and the number of earlier calls, so a repeated program samples the same actions.
-            reward: the reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
-
-        Returns:
-            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
-
-        Raises:
-            ConfigError: an argument is missing, or does not match the policy or the other arguments.
+        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: the agent uses another key in
+        each call. These keys follow from ``seed`` and the number of earlier calls, so a repeated program samples the same actions. Several
+        threads may call it at once.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
@@ -373,9 +352,9 @@ class PPO:
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: run_directory.Which) -> None:
+    def _restore(self, run_dir: Path, which: Which) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
-        saved, self.warnings = retention.find(run_dir, which)
+        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
         with contextlib.closing(make_backend(self.config, self._env)) as backend:
             state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
@@ -402,7 +381,7 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: 
         EnvError: the agent was trained on an object, and ``env`` is missing.
     """
     prepare_jax()
-    path, which = run_directory.resolve_one(str(run), Path(runs_dir))
+    path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     defaults = Config().run
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_SETTINGS})
     made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)

@@ -18,17 +18,19 @@ from proximo.collect.environment import environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
-from proximo.config.loading import changed_for_resume, make_config
+from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import run_directory
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import system_differences, system_info
-from proximo.tracking import trackers
 from proximo.tracking.reporter import Reporter, Warner
+from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
@@ -74,7 +76,7 @@ def train(
     config = _settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
-    trackers.check(config.run.track)
+    check_trackers(config.run.track)
     prepare_jax()
     reporter = reporter or Warner()
     with _warns_if_slow(reporter, config.env.id):
@@ -162,28 +164,23 @@ def resume(
     """
     reporter = reporter or Warner()
     prepare_jax()
-    path, which = run_directory.resolve(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir))
     path = path.absolute()  # an environment may change the working folder
     # Before anything is read, because another process may still write.
-    with locked(run_directory.seed_run_dirs(path) or [path]):
+    with locked(seed_run_dirs(path) or [path]):
         return _resume(path, which, settings, reporter, check_callbacks(callbacks))
 
 
 def _resume(
-    path: Path, which: run_directory.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
 ) -> list[Result]:
-    run_dirs = resuming.without_failed(run_directory.seed_run_dirs(path), reporter) or [path]
+    run_dirs = resuming.without_failed(seed_run_dirs(path), reporter) or [path]
     before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in before]
     config = configs[0]
-    trackers.check(config.run.track)
-    if config.ppo.total_steps != before[0].ppo.total_steps:
-        reporter.warned(
-            f"total_steps {before[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
-            "so this run differs from one that had the new total from the start."
-        )
-    for difference in system_differences(run_dirs[0]):
-        reporter.warned(difference)
+    check_trackers(config.run.track)
+    for warning in (*resume_warnings(before[0], config), *system_differences(run_dirs[0])):
+        reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
             f"The seeds of {path} have different total_steps: resume each seed alone, or give --total-steps for all."
@@ -196,7 +193,7 @@ def _resume(
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
-    together = len(run_directory.seed_run_dirs(path)) or len(run_directory.seed_run_dirs(path.parent))
+    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent))
     if stacks_seeds(config, env) and together > len(left):
         reporter.warned(
             f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
@@ -214,9 +211,9 @@ def _train_seeds(
     size = len(starts) if backend.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    listeners = [Listeners(callbacks, copied=len(starts) > 1) for _ in starts]
+    seed_callbacks = [SeedCallbacks(callbacks, copied=len(starts) > 1) for _ in starts]
     how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
-    on_exit = functools.partial(reporter.left, f"Stopped at once. {how_to_continue}")
+    on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
         for i in range(0, len(starts), size):
             if interrupts.requested is not None:
@@ -224,7 +221,7 @@ def _train_seeds(
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
-            with opened(starts[i : i + size], listeners[i : i + size], reporter.warned) as seed_runs:
+            with opened(starts[i : i + size], seed_callbacks[i : i + size], reporter.warned) as seed_runs:
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
                     results += _train_group(training, seed_runs)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]

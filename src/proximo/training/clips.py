@@ -30,12 +30,7 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips:
-    """Records the clips of one training. The first failure is a warning; after it the training continues without clips.
-
-    Args:
-        backend: provides the environments to draw.
-        warn: receives the warning.
-    """
+    """Records the clips of one training. The first failure is a warning; after it the training continues without clips."""
 
     def __init__(self, backend: Backend, warn: Callable[[str], None]):
         self.backend, self._warn = backend, warn
@@ -147,7 +142,7 @@ class _Clip:
         height, width = self._small[0].shape[:2]
         fps = self.fps / self._stride
         # The small version plays as fast as the file, but shows at least ten frames a second.
-        self.seed_run.sinks.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        self.seed_run.trackers.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
 
     def drop(self) -> None:
         self._file.drop()

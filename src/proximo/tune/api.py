@@ -18,11 +18,12 @@ from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.run_directory import RunLock
+from proximo.storage.named_folders import find_folder
+from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.run_summary import run_summary
 from proximo.tune.pictures import draw_pictures
-from proximo.tune.plan import StudyPlan, find_study, read_plan
+from proximo.tune.plan import STUDIES, StudyPlan, read_plan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of
 from proximo.tune.result import PRESET, summary, write_tables
@@ -120,7 +121,7 @@ def resume(
         TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
-    folder = find_study(str(study), Path(tune_dir)).absolute()
+    folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})
@@ -149,7 +150,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.left(hurried)) as interrupts:
+    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.exiting(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -162,7 +163,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
             _finish(study)
             message = _stop_message(folder, study.trials)
             reporter.stopped(message)
-            reporter.left(message)
+            reporter.exiting(message)
             os._exit(128 + (interrupts.requested or 0))
         finally:
             best = _finish(study)

@@ -28,7 +28,7 @@ TOGETHER = 8
 def make_plan(
     config: Config, fixed: Collection[str] = (), space_file: Path | None = None, together: int | None = None, **search: Any
 ) -> StudyPlan:
-    """Make the plan of a study.
+    """Make the plan of a study around the base ``config``.
 
     Args:
         config: settings of the base, trial 0.
