@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.collect import JaxCollector
+from proximo.collect import JaxCollector, JaxTrainer
 from proximo.config import Config, override
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.networks import ActorCritic, make_policy
@@ -91,7 +91,7 @@ CAPACITY = 4
 def trainer(memory: str = "none") -> Trainer:
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
     collector = small_collector(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
-    program = jax.jit(collector.advance, static_argnums=2)
+    program = jax.jit(JaxTrainer(collector).advance, static_argnums=2)
     return Trainer(collector, lambda state, updates: program(state, jnp.int32(updates), CAPACITY))
 
 

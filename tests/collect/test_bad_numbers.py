@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect import JaxTrainer
 from proximo.ppo import make_hyperparameters
 
 from helpers import bits, small_collector
@@ -19,7 +20,7 @@ SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 @functools.cache
 def program():
     collector = small_collector(Broken(), num_steps=4, normalize_observation=False)
-    return collector, jax.jit(collector.advance, static_argnums=2)
+    return collector, jax.jit(JaxTrainer(collector).advance, static_argnums=2)
 
 
 def trained(updates, observation=-1, reward=-1, rate=None, vf_coef=0.5):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect.learning import check_policy
+from proximo.collect import JaxTrainer
+from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
 from proximo.math import masked_statistics
 
@@ -44,7 +45,9 @@ def reconstruction(policy, minibatch):
 @functools.cache
 def learned(updates=2, **settings):
     collector = small_collector(toys.RandomEnds(), **settings)
-    state, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(updates), updates))(collector.init(jax.random.key(0)))
+    state, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(updates), updates))(
+        collector.init(jax.random.key(0))
+    )
     return state.learner.policy, metrics
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from proximo import ppo
+from proximo.collect import JaxTrainer
 from proximo.math import loss_terms, masked_statistics
 from proximo.ppo import inspection
 
@@ -22,8 +23,8 @@ def update(request):
     collector = small_collector(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
     state = collector.init(jax.random.key(0))
     state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=shaken(state.learner.policy)))
-    state, _ = jax.jit(collector.update)(state)
-    rollout, rows = jax.jit(collector.inspect_before)(state)
+    state, _ = jax.jit(JaxTrainer(collector).update)(state)
+    rollout, rows = jax.jit(JaxTrainer(collector).inspect_before)(state)
     learned, metrics = jax.jit(ppo.update)(state.learner, rollout)
     return collector, state, rollout, rows, learned, metrics
 

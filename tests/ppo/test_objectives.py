@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.collect import JaxTrainer
 from proximo.distributions import Categorical, Gaussian
 from proximo.errors import EnvError
 from proximo.math.schedules import scheduled
@@ -300,7 +301,7 @@ def test_vmapped_seeds_and_split_calls_give_equal_states(name):
     env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
     settings = {**TOGETHER[name], "learning_rate": "1e-3"}
     alone = small_collector(env, **settings)
-    program = jax.jit(lambda state, n: alone.advance(state, n, 3))
+    program = jax.jit(lambda state, n: JaxTrainer(alone).advance(state, n, 3))
     keys = jax.random.split(jax.random.key(3), 2)
     episode_start = jax.jit(alone.init)(keys[1])
     whole, metrics = program(episode_start, jnp.int32(3))
@@ -310,7 +311,7 @@ def test_vmapped_seeds_and_split_calls_give_equal_states(name):
     assert np.all(np.isfinite(metrics["train/loss"]))
 
     collector = small_collector(env, seeds_axis=True, **settings)
-    together = jax.jit(jax.vmap(lambda state: collector.advance(state, jnp.int32(3), 3), axis_name="seeds"))
+    together = jax.jit(jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(3), 3), axis_name="seeds"))
     states, _ = together(jax.jit(collector.init_seeds)(keys))
     this = jax.tree.map(lambda x: x[1], states)
     assert difference(this.learner.policy, whole.learner.policy) < 1e-3

@@ -11,6 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.collect import JaxTrainer
 from proximo.errors import ConfigError
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
@@ -185,7 +186,7 @@ def test_refreshed_memory_changes_the_second_epoch():
             memory="gru", sequence_length=4, refresh_memory=refresh, num_epochs=epochs, num_minibatches=1, learning_rate=0.05
         )
         state = collector.init(jax.random.key(0))
-        state, _ = jax.jit(collector.advance, static_argnums=2)(state, jnp.int32(1), 1)
+        state, _ = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(state, jnp.int32(1), 1)
         return ravel_pytree(split_policy(state.learner.policy)[0])[0]
 
     np.testing.assert_allclose(learned(True, 1), learned(False, 1), atol=1e-5)  # by the parameters that acted: the same memory

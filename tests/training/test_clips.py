@@ -10,7 +10,7 @@ from PIL import Image
 
 from commands import copied, final_state, rows, train_words, trained
 from proximo.cli import main
-from proximo.rendering.frames import VideoError
+from proximo.rendering.recorder import VideoError
 from proximo.tracking.tracker import Tracker
 from proximo.training import clips
 

@@ -377,10 +377,9 @@ def widened(result):
 def test_backend_uses_the_evaluation_and_precision_settings():
     settings = {**SMALL, "max_episode_steps": 7, "matmul_precision": "highest"}
     backend = JaxBackend(proximo.make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), stacked=False)
-    assert (backend._evaluator.limit, backend._evaluator.matmul_precision) == (7, "highest")
-    collector = backend.collector
-    state = collector.init(jax.random.key(0))
-    assert "HIGHEST" in str(jax.make_jaxpr(collector.advance, static_argnums=2)(state, jnp.int32(1), 1))
+    assert backend._evaluator.limit == 7
+    advance, state = backend._programs.advance._function, backend.collector.init(jax.random.key(0))
+    assert "HIGHEST" in str(jax.make_jaxpr(advance)(state, jnp.int32(1)))
 
 
 def test_run_with_memory_is_loaded(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.training.timed_calls import TimedCalls

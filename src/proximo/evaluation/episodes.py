@@ -81,16 +81,10 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean without the lowest and the highest quarter, whose sizes are rounded down.
+    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded down. NaN
+    if any value is NaN.
 
     It equals ``scipy.stats.trim_mean(x, 0.25)``, but importing SciPy takes longer than writing a report.
-
-    Args:
-        x: the values.
-        axis: the axis of the values; None: all values.
-
-    Returns:
-        A float, or with ``axis`` an array. NaN if any value is NaN.
     """
     ordered = np.sort(x, axis=axis)
     cut = ordered.shape[axis or 0] // 4

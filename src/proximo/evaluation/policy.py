@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.environment import environment
 from proximo.collect.learning import fresh_policy
-from proximo.collect.program_cache import environment
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment

@@ -19,7 +19,7 @@ from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
 from proximo.publish.publishing import shareable
-from proximo.rendering.frames import videos
+from proximo.rendering.recorder import videos
 from proximo.serialization import json_object
 from proximo.storage import checkpoint, run_directory
 from proximo.storage.atomic_files import write_synced

@@ -17,7 +17,7 @@ _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
 # Extras whose environments are part of the compiled program. Runs from before these were recorded did not use them.
 _JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground")
 # Gymnasium environments restart when a run is resumed, so their libraries are recorded and not compared.
-_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
+_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "memory-gym", "minigrid", "mujoco", "opencv-python-headless")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change results; other variables (caches, logging) are recorded and not compared.
 EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")

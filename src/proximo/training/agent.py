@@ -14,8 +14,8 @@ from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import quick_check
-from proximo.collect.learning import check_policy
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.validation import validate
 from proximo.envs.protocol import Environment

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from proximo.collect.program_cache import check_settings, environment, preprocessing_of
+from proximo.collect.environment import check_settings, environment, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import make_config
 from proximo.envs.custom import from_object

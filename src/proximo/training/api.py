@@ -14,8 +14,9 @@ from typing import Any
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import quick_check
-from proximo.collect.learning import check_policy
-from proximo.collect.program_cache import environment, reuse
+from proximo.collect.environment import environment
+from proximo.collect.policy_check import check_policy
+from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.validation import validate

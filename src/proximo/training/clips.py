@@ -14,10 +14,10 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.frames import videos
 from proximo.rendering.gif import gif_of
-from proximo.rendering.play import PolicyAgent, play
+from proximo.rendering.play import play, policy_agent
 from proximo.rendering.player import Player, can_draw, fps_of, no_renderer
+from proximo.rendering.recorder import videos
 from proximo.rendering.video import Mp4
 from proximo.training.seed_run import SeedRun
 
@@ -60,7 +60,7 @@ class Clips:
             clip = _Clip(seed_run, step, fps_of(self.backend.env))
             policy = Policy(actor_critic, self.backend.env, self.backend.config, step)
             try:
-                for played in play(player, PolicyAgent(policy), 1, MAX_STEPS):
+                for played in play(player, policy_agent(policy), 1, MAX_STEPS):
                     encoder.put(clip, lambda draw=played.draw: clip.add(draw()))
             except BaseException:
                 encoder.put(clip, clip.drop)

@@ -13,7 +13,7 @@ from typing import Any
 
 from proximo.backends import make_backend
 from proximo.checks import quick_check
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.storage import run_directory

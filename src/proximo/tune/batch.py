@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 
 from proximo.backends import stacks_seeds
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.config.loading import read_file
 from proximo.config.validation import validate

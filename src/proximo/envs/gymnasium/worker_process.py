@@ -27,11 +27,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OP
 
 
 class WorkerProcess:
-    """A started worker.
-
-    Args:
-        setup: what the worker needs; ``begin`` sends it.
-    """
+    """A started worker. ``begin`` sends it its setup."""
 
     def __init__(self, setup: Setup):
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
@@ -78,14 +74,7 @@ class WorkerProcess:
                 worker_messages.write_object(self.commands, payload)
 
     def reply(self) -> bytes:
-        """Wait for a reply.
-
-        Returns:
-            ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended.
-
-        Raises:
-            Exception: The exception that the worker sent.
-        """
+        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
         try:
             reply = os.read(self.replies, 1)
             if reply == worker_messages.FAULT:

@@ -32,17 +32,10 @@ MAX_FAILURES = 3
 class WorkerVectorEnvironment:
     """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
-    A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as ``padding`` and ``lost``,
+    A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as invalid and ``lost``,
     and ``options.warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
 
-    Args:
-        make: makes one environment; it is pickled by cloudpickle.
-        layout: sizes of the rollout buffers.
-        spec: what stepping needs to know about the environments.
-        options: how they are stepped; ``num_workers`` is at least 1 and a multiple of ``num_groups``.
-
-    Raises:
-        EnvError: ``make`` cannot be pickled, or the environments cannot be made.
+    Raises ``EnvError`` if ``make`` cannot be pickled, or the environments cannot be made.
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
@@ -81,7 +74,6 @@ class WorkerVectorEnvironment:
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
-        self.buffers[buffer].padding[0] = False
         seeds = environment_seeds(self.groups[-1].stop, seed)
         limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
         for _, _, process, setup in self._workers():
@@ -128,7 +120,7 @@ class WorkerVectorEnvironment:
         for flags in (buffer.terminated, buffer.truncated, buffer.life_lost):
             flags[here] = False
         buffer.reward[here], buffer.success[here] = 0.0, UNREPORTED
-        buffer.padding[here] = buffer.lost[here] = True
+        buffer.valid[here], buffer.lost[here] = False, True
 
     def _restart(self, group: int, w: int, buffer: int, row: int) -> None:
         """Start a new process for the environments of a lost one, and write their first observations into ``row``."""
