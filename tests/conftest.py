@@ -1,9 +1,11 @@
 """For every test: shapes are checked against their annotations, and compiled programs are kept for the next run."""
 
+import gc
 import importlib.metadata
 import importlib.util
 import inspect
 import os
+from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
@@ -21,7 +23,8 @@ SHAPED = ("math", "distributions", "networks", "envs", "ppo", "collect", "types"
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
-from proximo.jax_setup import prepare_jax  # noqa: E402
+from proximo.collect import program_cache  # noqa: E402
+from proximo.jax_setup import prepare_jax, return_freed_memory  # noqa: E402
 
 prepare_jax()
 
@@ -51,3 +54,22 @@ def pytest_collection_modifyitems(items):
         source = inspect.getsource(item.function)
         if "gymnax" in item.name or "gymnax" in source:
             item.add_marker(pytest.mark.skip(reason="there is no gymnax for this Gymnasium"))
+
+
+MAX_BYTES = 1.5e9
+"""A worker that uses more memory after a module drops its compiled programs, which few later modules use again."""
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the module have ended
+def pytest_runtest_teardown(item, nextitem):
+    """Keep the memory of a worker bounded: without this it reaches 5 GB."""
+    statistics = Path("/proc/self/statm")
+    if (nextitem is not None and nextitem.path == item.path) or not statistics.exists():
+        return
+    import jax  # after proximo, whose import prepares it
+
+    if int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MAX_BYTES:
+        program_cache._kept.clear()
+        jax.clear_caches()
+        gc.collect()
+        return_freed_memory()

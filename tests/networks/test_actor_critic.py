@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import LEAVES
+from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
 from proximo.errors import EnvError
 from proximo.networks import make_policy
@@ -118,6 +120,10 @@ def test_separate_towers_share_no_parameter():
         touched = [max(float(jnp.abs(g).max()) for g in jax.tree.leaves(gradients[which].torsos[t])) for t in (used, unused)]
         assert touched[0] > 0.0
         assert touched[1] == 0.0
+
+
+def test_memory_setting_names_all_cells():
+    assert choices(LEAVES["memory"].type) == ("none", *CELLS)
 
 
 @pytest.mark.parametrize("space", [Box((3,)), Discrete(5), Box((3,), 0.0, 255.0, "uint8")])

@@ -211,13 +211,17 @@ def test_run_without_a_checkpoint_starts_again_with_a_warning(whole, tmp_path, c
     assert rows(run_dir) == rows(whole["feed-forward"])
 
 
-def test_checkpoint_of_another_run_raises(whole, tmp_path, capsys):
+def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, capsys):
     run_dir = copied(whole["gru"], tmp_path)
     shutil.rmtree(run_dir / "checkpoints")
     shutil.copytree(whole["feed-forward"] / "checkpoints", run_dir / "checkpoints")
+    (run_dir / "failure.txt").write_text("NaN in the loss.\n")
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     for words in (["train", "--resume", f"{run_dir}@{3 * BATCH}"], ["eval", str(run_dir)]):
         assert main(words) == 2
         assert "does not fit these settings" in capsys.readouterr().err
+        after = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
+        assert after == before
 
 
 def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):

@@ -146,6 +146,6 @@ def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():
     assert len(trained(Batch([gymnasium], [100, 101], 1, Watching()), prune=lambda number, now: {0})) == 1
 
 
-def test_nonfinite_returns_are_a_failure():
+def test_non_finite_returns_are_a_failure():
     assert TrialResult.of([1.0, float("nan")], True).failure == "an evaluation gave NaN or infinity"
     assert TrialResult.of([1.0, 3.0], True).score == 2.0

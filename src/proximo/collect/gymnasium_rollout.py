@@ -108,7 +108,7 @@ class GymnasiumRollout(eqx.Module):
         """
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
-            truncated[t, i] = True  # ends sums over later steps in the invalid step
+            truncated[t, i] = True  # restarts the running return that scales rewards
             if t and buffer.valid[t - 1, i] and not (buffer.episode_start[t, i] or terminated[t - 1, i]):
                 truncated[t - 1, i], bootstrap_value[t - 1, i] = True, packed[t, i, columns.value]
         return cls(

@@ -70,8 +70,8 @@ class GymnasiumTrainer:
         timing.update += time.perf_counter() - waiting
         self.last_rollout = rollout
         shares = timing.shares(time.perf_counter() - started)
-        lost = {"rollout/restarts": float(environments.restarts - restarts)}
-        return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **shares, **lost}
+        restarted = {"rollout/restarts": float(environments.restarts - restarts)}
+        return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **shares, **restarted}
 
     def inspect(self, before: LearnerState, after: LearnerState) -> dict[str, Any] | None:
         """The quantities of the last update for histograms, T N ...; None if it failed. Before the next update, which fills its

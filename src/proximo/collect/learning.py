@@ -14,7 +14,7 @@ from proximo.collect.jax_vector import anywhere
 from proximo.config import Config
 from proximo.networks import ActorCritic, make_policy
 from proximo.ppo import memory_diagnostics
-from proximo.ppo.nonfinite import find_nonfinite
+from proximo.ppo.non_finite import find_non_finite
 from proximo.spaces import from_any
 from proximo.types import Hyperparameters, Metrics, Rollout
 
@@ -55,7 +55,7 @@ def learn(
         source of NaN or infinity.
     """
     learned, metrics = ppo.update(state, rollout)
-    bad = find_nonfinite(rollout, metrics, learned)
+    bad = find_non_finite(rollout, metrics, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     diagnosed = {}

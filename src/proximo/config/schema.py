@@ -5,7 +5,8 @@ YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier 
 
 To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
 ``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
-value needs another compilation. ``validation`` checks settings against each other, and ``docs/metrics.md`` explains every metric.
+value needs another compilation. A new field there changes checkpoints: raise
+``checkpoint_format.VERSION``. ``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
 """
 
 from __future__ import annotations

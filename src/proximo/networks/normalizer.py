@@ -31,7 +31,7 @@ def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
     return statistics if jax.tree.leaves(statistics) else None
 
 
-def observed(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
+def with_observations(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
     """Merge the observations of a rollout where ``valid`` is true into the statistics."""
 
     return jax.tree.map(

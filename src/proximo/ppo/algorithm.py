@@ -1,4 +1,4 @@
-"""Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): algorithm 1 from the estimates of advantages on."""
+"""Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): the learning part of algorithm 1."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     """
     static = state.static
     key, shuffle_key = jax.random.split(state.key)
-    reward_scale, rollout = scale_rewards(state, clip_rewards(static, rollout))
-    batch = prepare_batch(state, rollout)
+    reward_scale, scaled = scale_rewards(state, clip_rewards(static, rollout))
+    batch = prepare_batch(state, scaled)
+    num_sequences = batch.valid.shape[1]
     optimizer = Optimizer(state)
 
     def learn_epoch(carry: Carry, epoch_key: Key[Array, ""]) -> tuple[Carry, Metrics]:
         """One pass over the rollout, in minibatches of random sequences."""
         learned, _ = carry
-        renewed = static.refresh_memory or static.recompute_advantage
-        epoch_batch = prepare_batch(state, rollout, optimizer.policy(learned)) if renewed else batch
-        minibatches = minibatch_indices(epoch_key, batch.valid.shape[1], static.num_minibatches)
+        recomputes = static.refresh_memory or static.recompute_advantage
+        epoch_batch = prepare_batch(state, scaled, optimizer.policy(learned)) if recomputes else batch
+        minibatches = minibatch_indices(epoch_key, num_sequences, static.num_minibatches)
         return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
 
     start = (optimizer.start, jnp.array(True))
@@ -55,7 +56,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     new_state = dataclasses.replace(
         state,
         policy=update_normalizer(optimizer.policy(learned), rollout),
-        optimizer=learned.optimizer,
+        optimizer=learned.optimizer_state,
         reward_scale=reward_scale,
         adaptive=adapt(state, step_metrics),
         key=key,
@@ -67,7 +68,8 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 def gradient_step(
     state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, indices: UInt32[Array, " size"]
 ) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the sequences ``indices``. No step is taken once the approximate KL exceeds ``target_kl``."""
+    """One step of the optimizer on the sequences ``indices``. If the approximate KL exceeds ``target_kl``, this step and all
+    later ones of the update are discarded."""
     learned, active = carry
     minibatch = take(batch, indices)
     if state.static.normalize_advantage == "minibatch":

@@ -1,6 +1,7 @@
 """PPO's loss on one minibatch, with its metrics.
 
-To change the value loss, edit ``value_loss_per_step``. ``math/loss_terms.py`` has the formulas of all terms.
+``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there: the clipped one calls it, and
+``value_loss_per_step`` below chooses between the two.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 
-def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[Array, ""], Metrics]:
+def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
 
     The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over valid steps.
@@ -27,7 +28,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     Args:
         policy: the policy that learns.
         state: the learner, for its settings.
-        batch: the sequences of the minibatch.
+        sequences: those of the minibatch.
 
     Returns:
         The loss, and metrics of the gradient step (scalars).
@@ -37,7 +38,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
-    minibatch = make_minibatch(policy, state, batch)
+    minibatch = make_minibatch(policy, state, sequences)
     h, static = minibatch.hyperparameters, state.static
     policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
     value_loss = minibatch.mean(value_loss_per_step(minibatch))
@@ -53,13 +54,13 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
 
 
-def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Minibatch:
-    """``batch`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
-    _, distribution, value = unroll(policy, batch)
+def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -> Minibatch:
+    """``sequences`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
+    _, distribution, value = unroll(policy, sequences)
     return Minibatch(
-        **vars(batch),
+        **vars(sequences),
         distribution=distribution,
-        log_ratio=jnp.where(batch.valid, distribution.log_prob(batch.action) - batch.log_prob, 0.0),
+        log_ratio=jnp.where(sequences.valid, distribution.log_prob(sequences.action) - sequences.log_prob, 0.0),
         new_value=value,
         clip_eps=scheduled(state.hyperparameters.clip_eps, state.progress),
         kl_coef=state.adaptive.kl_coef,
@@ -69,10 +70,10 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Mi
 
 def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
     """The value loss of each step, clipped if ``clip_value_eps`` is set."""
-    clip_value_eps = minibatch.hyperparameters.clip_value_eps
-    if clip_value_eps is None:
-        return loss_terms.value_loss(minibatch.new_value, minibatch.target)
-    return loss_terms.clipped_value_loss(minibatch.new_value, minibatch.value, minibatch.target, clip_value_eps)
+    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.hyperparameters.clip_value_eps
+    if clip_eps is None:
+        return loss_terms.value_loss(value, target)
+    return loss_terms.clipped_value_loss(value, minibatch.value, target, clip_eps)
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
@@ -87,7 +88,7 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
 
 
 def with_custom_metrics(metrics: Metrics, *custom: Metrics) -> Metrics:
-    """``metrics`` with those of custom loss_terms. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` with those of custom losses. Raises ``ConfigError`` if a name is taken."""
     for more in custom:
         for name in more:
             if name in metrics or name in RESERVED:

@@ -1,7 +1,8 @@
 """The metrics of an update, from those of its gradient steps.
 
 To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
-Metrics of episodes are added in ``collect`` (``jax_collector.py``, ``episode_tally.py``). Each one needs a row in docs/metrics.md.
+Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
+``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
 """
 
 from __future__ import annotations

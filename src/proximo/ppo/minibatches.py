@@ -65,7 +65,7 @@ class Minibatch(Batch):
         new_value: L S: value by the current parameters.
         clip_eps: current clip range ε.
         kl_coef: current weight β of the KL penalty; None with another objective.
-        hyperparameters: values of all numeric settings; None for those that are off.
+        hyperparameters: the traced settings: numbers, or schedules for ``math.schedules.scheduled``; None for those that are off.
     """
 
     distribution: Distribution

@@ -24,14 +24,14 @@ class Learned(NamedTuple):
     """What gradient steps change: the trainable parameters, and the state of the optimizer."""
 
     parameters: Float[Array, " P"]
-    optimizer: PyTree
+    optimizer_state: PyTree
 
 
 class Optimizer:
     """Takes gradient steps on the policy of a learner.
 
     The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md). Only this class depends on it.
+    (docs/decisions/0015-flat-parameters.md). Only this module depends on it.
     """
 
     def __init__(self, state: LearnerState):
@@ -52,8 +52,10 @@ class Optimizer:
         """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, the norm of the gradient before it is clipped."""
         gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
         (_, metrics), gradient = gradient_of(learned.parameters)
-        updates, optimizer = gradient_transformation(self._state).update(gradient, learned.optimizer, learned.parameters)
-        stepped = Learned(jax.tree.map(jnp.add, learned.parameters, updates), optimizer)
+        updates, optimizer_state = gradient_transformation(self._state).update(
+            gradient, learned.optimizer_state, learned.parameters
+        )
+        stepped = Learned(jax.tree.map(jnp.add, learned.parameters, updates), optimizer_state)
         return stepped, metrics | {"grad_norm": jnp.linalg.norm(gradient)}
 
 

@@ -12,7 +12,7 @@ from proximo.math.advantages import generalized_advantages
 from proximo.math.masked_statistics import normalized
 from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
-from proximo.networks.normalizer import observed
+from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
 from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
 from proximo.types import Hyperparameters, Memory, Rollout
@@ -108,4 +108,4 @@ def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
 
     It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
     """
-    return dataclasses.replace(policy, normalizer=observed(policy.normalizer, rollout.observation, rollout.valid))
+    return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))

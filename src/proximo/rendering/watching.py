@@ -21,9 +21,8 @@ from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_
 from proximo.rendering.player import fps_of
 from proximo.rendering.recorder import videos
 from proximo.rendering.video import recording
-from proximo.storage import run_directory
+from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_lookup import Which, find_run
 
 MAX_EPISODES = 10_000
 MAX_STEPS = 10_000
@@ -141,9 +140,9 @@ def untrained(
     return Subject(env, config, random_agent(env, seed), "random", run_dir)
 
 
-def _find_run(text: str, runs_dir: Path) -> tuple[Path, Which, tuple[str, ...]]:
+def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[str, ...]]:
     """The run that is meant, which of its checkpoints, and the seeds of a group, whose first run it is."""
-    path, which = find_run(text, runs_dir)
+    path, which = run_lookup.find_run(text, runs_dir)
     seed_runs = seed_run_dirs(path)
     return (seed_runs[0] if seed_runs else path), which, tuple(seed_run.name for seed_run in seed_runs)
 

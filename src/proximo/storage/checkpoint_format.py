@@ -23,6 +23,7 @@ from proximo.serialization import jsonable, read_json
 
 FORMAT = "proximo-checkpoint"
 VERSION = 3
+"""Raise it when a leaf of ``TrainState`` is added, removed or renamed, for example a field of ``Hyperparameters``."""
 STATE, META = "state.safetensors", "meta.json"
 
 _SCHEMA = {"step": int, "files": dict, "leaves": dict, "keys": dict, "info": dict, "versions": dict}

@@ -1,6 +1,7 @@
 """Which checkpoints stay: the newest ones, and the best one, to which ``RUN/best`` points.
 
-After each evaluation, ``training.periodic_evaluation`` decides which one is the best.
+After each evaluation, ``training.periodic_evaluation`` decides which one is the best. ``training.stored_seed_run`` marks it and removes
+others when it saves, and ``training.resuming`` marks it again after a resume.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import Result
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, locked, opened, writable
+from proximo.types import TrainState
 
 SLOW_SECONDS = 15.0
 """After this time, a warning says that the environment has not been made and checked yet."""
@@ -211,7 +212,7 @@ def _train_seeds(
     size = len(starts) if backend.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    seed_callbacks = [SeedCallbacks(callbacks, copied=len(starts) > 1) for _ in starts]
+    seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
     how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
@@ -221,9 +222,12 @@ def _train_seeds(
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
-            with opened(starts[i : i + size], seed_callbacks[i : i + size], reporter.warned) as seed_runs:
+            group = seeds[i : i + size]
+            # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
+            states = [resuming.restore(backend, start, own, reporter) for start, own in group if start.saved]
+            with opened(group, reporter.warned) as seed_runs:
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
-                    results += _train_group(training, seed_runs)
+                    results += _train_together(training, seed_runs, states)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
     if results:
         reporter.finished(results)
@@ -232,11 +236,9 @@ def _train_seeds(
     return results
 
 
-def _train_group(training: Training, seed_runs: list[StoredSeedRun]) -> list[Result]:
-    """Train the seeds of one program, from the first state or from their checkpoints. Returns the results of the seeds that have not failed."""
+def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: list[TrainState]) -> list[Result]:
+    """Train the seeds of one program, from their restored ``states`` if there are any. Returns the results of the seeds that have not failed."""
     backend, reporter = training.backend, training.reporter
-    # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
-    states = [resuming.restore(backend, run, run.start.saved, reporter) for run in seed_runs if run.start.saved]
     for seed_run in seed_runs:
         if seed_run.start.resumed_at is not None:
             with writable(seed_run.run_dir):

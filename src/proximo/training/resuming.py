@@ -1,4 +1,8 @@
-"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them."""
+"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
+
+``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
+``storage.checkpoint_format.read`` the hashes of files, and ``Checkpoint.restore`` the names, shapes and types of arrays.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from proximo.storage.run_lookup import Which
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
+from proximo.training.callbacks import SeedCallbacks
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
 from proximo.types import TrainState
 
@@ -75,12 +80,12 @@ def is_complete(start: SeedStart) -> bool:
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 
-def restore(backend: Backend, seed_run: StoredSeedRun, saved: Checkpoint, reporter: Reporter) -> TrainState:
-    """The state of a checkpoint. Its evaluations and the state of its callbacks go to ``seed_run``."""
-    state = saved.restore(backend.template())
-    seed_run.best, seed_run.last_evaluation = saved.best, saved.evaluation
-    if warning := seed_run.callbacks.restore(saved.info.get("callbacks", [])):
-        reporter.warned(f"{seed_run.run_dir}: {warning}")
+def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, reporter: Reporter) -> TrainState:
+    """The state of the checkpoint of ``start``. ``callbacks`` get their saved state."""
+    assert start.saved is not None
+    state = start.saved.restore(backend.template())
+    if warning := callbacks.restore(start.saved.info.get("callbacks", [])):
+        reporter.warned(f"{start.run_dir}: {warning}")
     return state
 
 

@@ -55,6 +55,8 @@ class StoredSeedRun(SeedRun):
         (run_dir / FAILURE).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
+        if start.saved is not None:
+            self.best, self.last_evaluation = start.saved.best, start.saved.evaluation
 
     def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
@@ -150,13 +152,13 @@ def writable(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(starts: list[SeedStart], callbacks: list[SeedCallbacks], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
-    """Context manager: the seed runs of ``starts`` with open trackers, which are closed at the end."""
+def opened(seeds: list[tuple[SeedStart, SeedCallbacks]], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
+    """Context manager: the seed runs of ``seeds`` with open trackers, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         seed_runs: list[StoredSeedRun] = []
-        for start, seed_callbacks in zip(starts, callbacks, strict=True):
+        for start, callbacks in seeds:
             with writable(start.run_dir):
-                seed_runs.append(StoredSeedRun(start, seed_callbacks, warn))
+                seed_runs.append(StoredSeedRun(start, callbacks, warn))
             stack.callback(seed_runs[-1].close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.
         stack.callback(lambda: [seed_run.trackers.end() for seed_run in seed_runs])

@@ -54,7 +54,7 @@ class WorkerProcess:
         self.progress: tuple[Any, ...] = ()
         """Its progress in that command, as observed at ``progress_at``."""
         self.progress_at = 0.0
-        self.hung = ""
+        self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
     def begin(self, setup: Setup) -> None:
@@ -96,8 +96,8 @@ class WorkerProcess:
 
     def why_lost(self) -> str:
         """Describe how the worker ended, and end its child processes."""
-        if self.hung:
-            return self.hung
+        if self.why_killed:
+            return self.why_killed
         self._kill_children()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)

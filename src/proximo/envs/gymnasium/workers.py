@@ -26,7 +26,7 @@ from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
 MAX_FAILURES = 3
-"""Failed attempts, one after the other, to make the environments of a lost worker again."""
+"""How often, in one restart, making the environments may raise or hang. A worker that dies counts towards ``max_restarts`` only."""
 
 
 class WorkerVectorEnvironment:
@@ -66,9 +66,9 @@ class WorkerVectorEnvironment:
             process.begin(setup)
         for g, w, process, _ in self._workers():
             while process.reply() == worker_messages.LOST:
-                if process.hung:
+                if process.why_killed:
                     raise EnvError(
-                        f"{self._name(g, w)} of {self.env_id} {process.hung}: increase reset_timeout, or find the call that hangs."
+                        f"{self._name(g, w)} of {self.env_id} {process.why_killed}: increase reset_timeout, or find the call that hangs."
                     )
                 process = self._replace(g, w, process.why_lost())
 
@@ -139,7 +139,7 @@ class WorkerVectorEnvironment:
                 why = process.why_lost()
             except Exception as raised:
                 error, why = raised, f"failed to make its environments again ({type(raised).__name__}: {raised})"
-            failures += bool(error or process.hung)
+            failures += bool(error or process.why_killed)
             if failures == MAX_FAILURES:
                 reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
                 raise EnvironmentFault(
@@ -243,7 +243,7 @@ def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
             for process, setup in zip(list(group), setups, strict=True):
                 why = vector_env._overdue(process, setup)
                 if why and not process.has_replied():
-                    process.hung = why
+                    process.why_killed = why
                     process.kill()
         pause = min(1.0, vector_env.options.step_timeout / 4, vector_env.options.reset_timeout / 4)
         del vector_env

@@ -19,7 +19,7 @@ class LRU(LinearRecurrence):
     """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
 
     ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and ``γ`` begins as ``√(1 - |λ|²)``.
-    ``|λ|`` begins between ``MIN_RADIUS`` and ``MAX_RADIUS`` with all phases ``θ``: a bank of filters that distinguishes inputs by their age.
+    ``|λ|`` begins between ``MIN_RADIUS`` and ``MAX_RADIUS`` with phases ``θ`` in 0 … π: a bank of filters that distinguishes inputs by their age.
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
     """

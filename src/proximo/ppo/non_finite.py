@@ -12,7 +12,7 @@ from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout
 
 
-def find_nonfinite(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
+def find_non_finite(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
     """Check an update for NaN and infinity.
 
     Args:
