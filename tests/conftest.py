@@ -1,9 +1,11 @@
 """For every test: shapes are checked against their annotations, and compiled programs are kept for the next run."""
 
+import gc
 import importlib.metadata
 import importlib.util
 import inspect
 import os
+import pathlib
 
 import pytest
 from jaxtyping import install_import_hook
@@ -13,17 +15,45 @@ from jaxtyping import install_import_hook
 # law for programs compiled as a user's are.
 FLAGS = ["--xla_backend_optimization_level=0"]
 if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:2]) < (0, 11):
-    FLAGS += ["--xla_cpu_use_fusion_emitters=false"]  # later ones do not know it, and end the process at a flag they do not know
+    # Later ones do not know these, and end the process at a flag that they do not know.
+    FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
 # Where the annotations have shapes; the files above them handle no arrays of their own.
 SHAPED = ("math", "distributions", "networks", "envs", "ppo", "collect", "types")
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
 
+import jax  # noqa: E402
+
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
-from proximo.jax_setup import prepare_jax  # noqa: E402
+from proximo.jax_setup import prepare_jax, return_freed_memory  # noqa: E402
 
 prepare_jax()
+
+
+# A compiled program takes 1.4 MB at least, and JAX keeps all of them.
+MAX_GROWTH = 600 * 2**20
+_kept = 0
+"""Bytes in memory after the programs were last forgotten."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem):
+    """Forget compiled programs between two tests when they have grown by ``MAX_GROWTH``."""
+    global _kept
+    statm = pathlib.Path("/proc/self/statm")
+    if nextitem is None or not statm.exists():
+        return
+    if memory(statm) > _kept + MAX_GROWTH:
+        jax.clear_caches()
+        gc.collect()
+        return_freed_memory()
+        _kept = memory(statm)
+
+
+def memory(statm):
+    """Bytes of this process in memory."""
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # A module goes to one worker as a whole: those that take minutes go first, so that none is left for one worker in the end.
