@@ -21,7 +21,7 @@ import proximo
 from identity_envs import BATCH_SIZE, EPISODES, KINDS, MARK, NUM_EPOCHS, NUM_STEPS, SETTINGS
 from learning import EVALUATION_SEEDS, circumstances, parse_seeds, train
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.errors import ProximoError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluators import make_evaluator

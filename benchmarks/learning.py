@@ -31,7 +31,7 @@ import proximo
 from learning_report import plot, table
 from proximo import config as settings
 from proximo.backends import Backend, make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import Config, presets
 from proximo.config.loading import make_config
 from proximo.evaluation.episodes import EVALUATION_STREAM

@@ -20,7 +20,7 @@ import numpy as np
 from learning import EVALUATION_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config.loading import make_config
 from proximo.evaluation.episodes import EVALUATION_STREAM, bootstrap_interval, interquartile_mean
 from proximo.evaluation.evaluators import make_evaluator

@@ -66,7 +66,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     import jax
 
     from proximo.backends.gymnasium_backend import GymnasiumBackend
-    from proximo.collect.program_cache import environment
+    from proximo.collect.environment import environment
 
     started = time.perf_counter()
     program = GymnasiumBackend(config, environment(config))
@@ -76,8 +76,11 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
 
     def update(state):
         state, metrics = program.advance(state, 1)
-        padding = program.trainer.last_rollout.padding[:-1]
-        return state, padding.size - int(padding.sum()), {name: float(row[0, -1]) for name, row in metrics.items()}
+        return (
+            state,
+            int(program.trainer.last_rollout.valid[:-1].sum()),
+            {name: float(row[0, -1]) for name, row in metrics.items()},
+        )
 
     for _ in range(WARM_UP):
         state, _, _ = update(state)
@@ -98,7 +101,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         shares = {name: seconds / whole for name, seconds in spent.items()}
         named = sum(seconds for name, seconds in spent.items() if name != "rest")
         shares["rest"] = max(0.0, 1.0 - named / whole)  # what lies between two updates too
-    workers = program.trainer.collector.environments.open().num_workers
+    workers = program.collector.environments.open().num_workers
     healthy = bool(state.healthy)
     program.close()
     if not healthy:
@@ -117,8 +120,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of the environments alone, with random actions that were drawn beforehand."""
     import numpy as np
 
-    from proximo.collect.gymnasium_collector import vector_options
-    from proximo.collect.program_cache import environment
+    from proximo.collect.environment import environment, vector_options
     from proximo.envs.gymnasium.actions import random_actions
 
     env = environment(config)
@@ -135,7 +137,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
         while time.perf_counter() - begun < limit:
             buffer = vector_env.buffers[at]
             _step_through(vector_env, at, options.num_steps)
-            steps += buffer.padding[:-1].size - int(buffer.padding[:-1].sum())
+            steps += int(buffer.valid[:-1].sum())
             at = (at + 1) % len(vector_env.buffers)
             vector_env.buffers[at].begin_after(buffer)
             vector_env.buffers[at].clear()

@@ -18,7 +18,7 @@ from proximo.types import Metrics
 
 
 def spo(policy: ActorCritic, minibatch: Minibatch) -> tuple[jax.Array, Metrics]:
-    """Simple Policy Optimization (Xie et al. 2024, arXiv:2401.16025, equation 8)."""
+    """Simple Policy Optimization (Xie et al. 2024, arXiv:2401.16025)."""
     ratio, advantage, eps = minibatch.ratio, minibatch.advantage, minibatch.clip_eps
     penalty = jnp.abs(advantage) / (2 * eps) * (ratio - 1) ** 2
     return minibatch.mean(penalty - ratio * advantage), {"penalty": minibatch.mean(penalty)}

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.checks.random_action import action_of
-from proximo.collect import jax_vector
+from proximo.collect import JaxTrainer, jax_vector
 
 from helpers import small_collector
 
@@ -38,7 +38,7 @@ def trained(env, updates=3, **settings):
     """Metrics of some small updates on the device; holds that all is finite and that something was learned."""
     collector = small_collector(env, **settings)
     before = collector.init(jax.random.key(0))
-    after, metrics = jax.jit(collector.advance, static_argnums=2)(before, jnp.int32(updates), updates)
+    after, metrics = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(before, jnp.int32(updates), updates)
     assert bool(after.healthy)
     weights = [state.learner.policy.critic.output.weight for state in (before, after)]
     assert not np.array_equal(*weights)

@@ -5,7 +5,7 @@ import numpy as np
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
 
 
-def buffer_of(reward, terminated=(), truncated=(), padding=(), lost=(), success=None, life_lost=()):
+def buffer_of(reward, terminated=(), truncated=(), invalid=(), lost=(), success=None, life_lost=()):
     steps, envs = reward.shape
 
     def flags(places, rows=steps):
@@ -19,5 +19,5 @@ def buffer_of(reward, terminated=(), truncated=(), padding=(), lost=(), success=
         successes[place] = SUCCESS
     return RolloutBuffer(
         observation=(), episode_start=flags((), steps + 1), action=np.zeros((steps, envs)), reward=reward, terminated=flags(terminated),
-        truncated=flags(truncated), life_lost=flags(life_lost), padding=flags(padding, steps + 1), lost=flags(lost), success=successes, final_observation=(),
+        truncated=flags(truncated), life_lost=flags(life_lost), valid=~flags(invalid, steps + 1), lost=flags(lost), success=successes, final_observation=(),
     )  # fmt: skip

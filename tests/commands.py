@@ -14,8 +14,8 @@ import numpy as np
 import safetensors.numpy
 
 from proximo.cli import main
-from proximo.storage import checkpoint
-from proximo.tracking.sinks import read_rows
+from proximo.storage import checkpoint, run_lookup
+from proximo.tracking.json_lines import read_rows
 
 TESTS = Path(__file__).parent
 ENV = "toys:RandomEnds"
@@ -51,7 +51,7 @@ def copied(run_dir: Path, folder: Path) -> Path:
 
 def final_state(run_dir: Path) -> dict[str, bytes]:
     """Every leaf of the newest checkpoint, as its bytes."""
-    saved, warnings = checkpoint.load_newest(run_dir / "checkpoints")
+    saved, warnings = run_lookup.load_newest(run_dir / "checkpoints")
     assert not warnings
     arrays = safetensors.numpy.load(saved.files[checkpoint.STATE])
     return {"step": saved.path.name.encode(), **{name: np.asarray(x).tobytes() for name, x in arrays.items()}}

@@ -5,7 +5,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
-import pathlib
+from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
@@ -26,34 +26,10 @@ install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check
 import jax  # noqa: E402
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
+from proximo.collect import program_cache  # noqa: E402
 from proximo.jax_setup import prepare_jax, return_freed_memory  # noqa: E402
 
 prepare_jax()
-
-
-# A compiled program takes 1.4 MB at least, and JAX keeps all of them.
-MAX_GROWTH = 600 * 2**20
-_kept = 0
-"""Bytes in memory after the programs were last forgotten."""
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(nextitem):
-    """Forget compiled programs between two tests when they have grown by ``MAX_GROWTH``."""
-    global _kept
-    statm = pathlib.Path("/proc/self/statm")
-    if nextitem is None or not statm.exists():
-        return
-    if memory(statm) > _kept + MAX_GROWTH:
-        jax.clear_caches()
-        gc.collect()
-        return_freed_memory()
-        _kept = memory(statm)
-
-
-def memory(statm):
-    """Bytes of this process in memory."""
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # A module goes to one worker as a whole: those that take minutes go first, so that none is left for one worker in the end.
@@ -81,3 +57,28 @@ def pytest_collection_modifyitems(items):
         source = inspect.getsource(item.function)
         if "gymnax" in item.name or "gymnax" in source:
             item.add_marker(pytest.mark.skip(reason="there is no gymnax for this Gymnasium"))
+
+
+MAX_BYTES = 1.5e9
+"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB at least, and JAX keeps all of them."""
+WORTH_DROPPING = 5e8
+"""Bytes by which the memory must have grown since programs were last dropped."""
+_kept = 0
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test have ended
+def pytest_runtest_teardown():
+    """Keep the memory of a worker bounded: without this it reaches 5 GB."""
+    global _kept
+    if memory() > max(MAX_BYTES, _kept + WORTH_DROPPING):
+        program_cache._kept.clear()
+        jax.clear_caches()
+        gc.collect()
+        return_freed_memory()
+        _kept = memory()
+
+
+def memory():
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    statistics = Path("/proc/self/statm")
+    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statistics.exists() else 0

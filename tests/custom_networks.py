@@ -188,7 +188,7 @@ class WrongChoice(Choice):
 
 
 def simple_policy_optimization(policy, minibatch):
-    """Xie et al. 2024, equation 8."""
+    """Simple Policy Optimization, Xie et al. 2024."""
     a = minibatch.advantage
     penalty = jnp.abs(a) / (2.0 * minibatch.clip_eps) * jnp.square(minibatch.ratio - 1.0)
     return minibatch.mean(penalty - minibatch.ratio * a), {"penalty": minibatch.mean(penalty)}

@@ -1,6 +1,7 @@
 """What several test modules share: small settings, trainers that are compiled once, comparisons, a count of compilations."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
@@ -12,12 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.collect import JaxCollector
+from proximo.collect import JaxCollector, JaxTrainer
 from proximo.config import Config, override
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.networks import ActorCritic, make_policy
+from proximo.networks.recurrent import CELLS
+from proximo.ppo import LearnerState
 from proximo.spaces import ActionSpace, Discrete, Space
-from proximo.types import TrainState
+from proximo.types import Rollout, TrainState
 
 import toys
 
@@ -25,14 +28,11 @@ SMALL = {
     "id": "toys:RandomEnds", "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "total_steps": 3200,
     "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True,
 }  # fmt: skip
+CELL_SETTINGS = {"lru": {"memory_layers": 2}, "gtrxl": {"memory_layers": 2, "memory_window": 3, "memory_heads": 2}}
 MEMORIES: dict[str, dict[str, Any]] = {
     "none": {"memory": "none"},
-    "gru": {"memory": "gru"},
-    "lstm": {"memory": "lstm"},
+    **{cell: {"memory": cell, **CELL_SETTINGS.get(cell, {})} for cell in CELLS},
     "two layers": {"memory": "gru", "memory_layers": 2},
-    "mingru": {"memory": "mingru"},
-    "lru": {"memory": "lru", "memory_layers": 2},
-    "gtrxl": {"memory": "gtrxl", "memory_layers": 2, "memory_window": 3, "memory_heads": 2},
     "gtrxl with identity gates": {"memory": "gtrxl", "memory_window": 6, "memory_heads": 1, "memory_gate": "identity"},
 }
 REMEMBERING: dict[str, dict[str, Any]] = {
@@ -89,9 +89,41 @@ CAPACITY = 4
 def trainer(memory: str = "none") -> Trainer:
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
     collector = small_collector(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
-    init, program = jax.jit(collector.init), jax.jit(collector.advance, static_argnums=2)
+    init, program = jax.jit(collector.init), jax.jit(JaxTrainer(collector).advance, static_argnums=2)
     return Trainer(
         collector, lambda seed: init(jax.random.key(seed)), lambda state, updates: program(state, np.int32(updates), CAPACITY)
+    )
+
+
+@functools.cache
+def collected(memory: str = "gru") -> tuple[LearnerState, Rollout]:
+    """A fresh learner and its first rollout."""
+    t = trainer(memory)
+    state = t.init(0)
+    _, rollout, _ = jax.jit(t.collector.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+@functools.cache
+def collected_parts() -> tuple[LearnerState, Rollout]:
+    """``collected`` with the observations of ``toys.PARTS`` and an action mask."""
+    collector = small_collector(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
+    state = collector.init(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    return state.learner, rollout
+
+
+def spoiled(rollout: Rollout) -> Rollout:
+    """The same rollout with the last two rows made padding with garbage."""
+
+    def garbage(x: jax.Array, value: float) -> jax.Array:
+        return x.at[-2:].set(value)
+
+    return dataclasses.replace(
+        rollout,
+        observation=garbage(rollout.observation, jnp.nan),
+        reward=garbage(rollout.reward, jnp.inf),
+        valid=garbage(rollout.valid, False),
     )
 
 

@@ -1,6 +1,7 @@
 """Imports go down only: the house of DESIGN.md, enforced."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,12 @@ def test_learner_source_imports_no_environment_library_or_logger(package):
     for path in (SOURCE / package).rglob("*.py"):
         libraries = {name.split(".")[0] for name in imported(path.read_text())}
         assert not libraries & FORBIDDEN_IN_PURE, path
+
+
+def test_only_layers_up_to_the_backends_ask_for_the_kind_of_an_environment():
+    below = {"envs", "collect", "evaluation", "rendering", "backends"}
+    above = [path for path in FILES if package_of(path) not in below]
+    assert [path for path in above if re.search(r"isinstance\([^)]*(Gymnasium|Jax)Environment", path.read_text())] == []
 
 
 def test_every_module_is_assigned_to_a_layer():

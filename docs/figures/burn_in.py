@@ -45,7 +45,7 @@ def draw() -> Figure:
     handles = [
         Patch(color="#c9d3d6", label="burn-in, B = 3: read by the current parameters, without gradient"),
         Patch(color="#7cc4b8", label="learned from, L = 4"),
-        axes.plot([], [], "o", color="#b04a2f", label="memory[j], as stored by the collector")[0],
+        axes.plot([], [], "o", color="#b04a2f", label="memory, as stored by the collector")[0],
     ]
     axes.legend(handles=handles, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, fontsize=7.5)
     axes.set(xlim=(-BURN_IN - 0.3, STEPS), ylim=(len(learned), -0.6), xticks=[])

@@ -6,7 +6,7 @@ from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from proximo.math.losses import clipped_surrogate
+from proximo.math.loss_terms import clipped_surrogate
 
 EPS = 0.2
 LOW, HIGH = 0.4, 1.6

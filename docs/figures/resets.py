@@ -46,7 +46,7 @@ def draw() -> Figure:
         axes.text(start + 0.08, -0.98, "episode_start: reset before this step", fontsize=7.5, ha="left")
     for start, label in EPISODES.items():
         axes.text(start + (0.08 if start else -0.4), 0.86, label, fontsize=8, color="0.3")
-    axes.annotate("the stored memory[j]", (0, read[0, 0]), (0.7, 0.66), fontsize=7.5, arrowprops={"arrowstyle": "->"})
+    axes.annotate("stored memory", (0, read[0, 0]), (0.7, 0.66), fontsize=7.5, arrowprops={"arrowstyle": "->"})
     axes.set(
         xlabel="steps of one sequence", ylabel="units of the memory", xlim=(-0.5, len(EPISODE_START) - 0.5), ylim=(-1.05, 1.05)
     )

@@ -47,7 +47,7 @@ def _default(leaf: Leaf) -> str:
     shown = value.plain() if isinstance(value, ScheduleText) else ",".join(map(str, value)) if isinstance(value, tuple) else value
     if isinstance(shown, bool):
         shown = str(shown).lower()
-    return "none" if shown in ("", {}) else f"`{shown:,}`" if isinstance(shown, int) and shown > 9999 else f"`{shown}`"
+    return "empty" if shown in ("", {}) else f"`{shown:,}`" if isinstance(shown, int) and shown > 9999 else f"`{shown}`"
 
 
 def _takes(leaf: Leaf) -> str:
@@ -59,12 +59,12 @@ def _takes(leaf: Leaf) -> str:
     if leaf.type is str:
         return "text"
     if leaf.type is int or leaf.type is float:
-        return f"{'whole' if leaf.type is int else 'number'}{_range(leaf)}"
+        return f"{'integer' if leaf.type is int else 'number'}{_range(leaf)}"
     if leaf.type is ScheduleText:
         return f"number or schedule{_range(leaf)}"
     if leaf.type == tuple[str, ...]:
         return "names, separated by commas"
-    return f"whole numbers, as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
+    return f"integers, such as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
 
 
 def _range(leaf: Leaf) -> str:

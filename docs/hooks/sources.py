@@ -1,6 +1,6 @@
 """Show lines of the library's source in a page. They are read when the site is built, so they are always current.
 
-<!-- source: math/losses.py clipped_surrogate -->            the whole function
+<!-- source: math/loss_terms.py clipped_surrogate -->            the whole function
 <!-- source: ppo/algorithm.py loss: ratio, total -->         its statements from the first to the last one that assigns one of these names
 """
 

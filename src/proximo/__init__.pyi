@@ -17,8 +17,6 @@ from proximo.evaluation.policy import Policy as Policy
 from proximo.evaluation.policy import load_policy as load_policy
 from proximo.networks import ActorCritic as ActorCritic
 from proximo.ppo import Minibatch as Minibatch
-from proximo.publish import pull as pull
-from proximo.publish import push as push
 from proximo.training.agent import PPO as PPO
 from proximo.training.agent import load as load
 from proximo.training.api import resume as resume

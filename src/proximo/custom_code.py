@@ -59,18 +59,8 @@ def check_module(module_name: str) -> None:
 
 
 def imported(module_name: str, setting: str) -> ModuleType:
-    """Import the module that a setting names.
-
-    Args:
-        module_name: Dotted name of the module.
-        setting: The setting as the error shows it, for example ``track = 'my_module:MySink'``.
-
-    Returns:
-        The module.
-
-    Raises:
-        ConfigError: The module must not be imported, or its import failed.
-    """
+    """Import the module that a setting names. ``setting`` is shown in errors, for example ``track = 'my_module:MyTracker'``. Raises
+    ``ConfigError`` if the module must not be imported, or if its import failed."""
     try:
         check_module(module_name)
     except EnvError as error:

@@ -35,10 +35,6 @@ class EnvironmentFault(TrainingError):  # noqa: N818
     """An environment raised an exception, or its worker died too often, during training. The message ends with its traceback."""
 
 
-MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
-"""Memory Gym pins an older Gymnasium, so no extra of proximo can install it."""
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close."""
     in_lower_case = {one.lower(): one for one in known}

@@ -14,15 +14,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__getattr__`` and ``__dir__`` of a package from its stub.
-
-    Args:
-        package: The ``__name__`` of the package.
-        file: The ``__file__`` of the package; its stub has the same name and ends in ``.pyi``.
-
-    Returns:
-        ``__getattr__``, which imports a public name, and ``__dir__``, which lists all public names.
-    """
+    """Make ``__getattr__`` and ``__dir__`` of a package with this ``__name__`` and ``__file__``, from the stub beside it."""
 
     @functools.cache
     def modules() -> dict[str, str]:
@@ -38,7 +30,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if name.startswith("__") or name not in modules():
             from proximo.other_libraries import ATTRIBUTES
 
-            renamed = f"; it is called {ATTRIBUTES[name]} now" if name in ATTRIBUTES else ""
+            renamed = f"; {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{renamed}")
         module = modules()[name]
         return (

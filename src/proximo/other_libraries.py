@@ -59,8 +59,11 @@ ARGUMENT_ANSWERS = {
     "stochastic": "use deterministic, which is its opposite: deterministic=False samples actions.",
 }
 
-ATTRIBUTES = {"DeviceDriver": "JaxCollector"}
-"""Earlier names of public classes, and their names now."""
+ATTRIBUTES = {
+    "DeviceDriver": "it is called JaxCollector now", "push": "use `from proximo.publish import push`",
+    "pull": "use `from proximo.publish import pull`",
+}  # fmt: skip
+"""Earlier public names, and what to use now."""
 
 
 def answer(name: str) -> str | None:

@@ -1,8 +1,11 @@
-"""Reading YAML and JSON from untrusted sources, with limits: no file takes minutes to read or causes a ``RecursionError``."""
+"""YAML and JSON. Reading has limits, so that no untrusted file takes minutes to read or causes a ``RecursionError``."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -90,6 +93,26 @@ def read_json(data: bytes | str) -> Any:
     if sum(map(data.count, brackets)) > MAX_JSON_DEPTH:  # pyright: ignore[reportArgumentType]
         check_depth(content)
     return content
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none, or if the file cannot be read."""
+    try:
+        content = read_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` as strict JSON can store it: arrays become lists, array scalars numbers, NaN and infinity None."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_depth(content: Any) -> None:

@@ -51,7 +51,11 @@ class Box:
         return self.dtype == "uint8" and len(self.shape) in (2, 3, 4)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bounds, two float64 arrays of shape ``shape``."""
+        """Return the bounds of each entry.
+
+        Returns:
+            Lower and upper bounds, two float64 arrays of shape ``shape``.
+        """
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
 
@@ -150,15 +154,8 @@ _SUPPORTED = {
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
-    """Apply a function to each leaf of a space.
-
-    Args:
-        function: Called with each part that is neither a ``Dict`` nor a ``Tuple``.
-        space: The space.
-
-    Returns:
-        The results in dicts and tuples, in the structure of the observations.
-    """
+    """Apply ``function`` to each part of ``space`` that is neither a ``Dict`` nor a ``Tuple``. Returns the results in dicts and tuples,
+    in the structure of the observations."""
     if isinstance(space, Dict):
         return {name: tree(function, part) for name, part in space.spaces}
     if isinstance(space, Tuple):
@@ -182,16 +179,9 @@ def without(space: Space, names: tuple[str, ...]) -> Space:
 
 
 def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
-    """Make zeros in the shapes and types in which observations of ``space`` are stored.
-
-    Args:
-        space: Space of the observations.
-        batch_shape: Leading axes.
-
-    Returns:
-        NumPy arrays in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32,
-        bits bool.
-    """
+    """Zeros in the shapes and types in which observations of ``space`` are stored, with the leading axes ``batch_shape``: NumPy arrays
+    in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32, bits
+    bool."""
 
     def of_leaf(leaf: LeafSpace) -> np.ndarray:
         if isinstance(leaf, MultiBinary):
@@ -210,18 +200,8 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium or gymnax. Spaces are recognized by class name, so neither library is imported.
-
-    Args:
-        space: A space of Gymnasium, gymnax or proximo.
-        role: ``"observation"`` or ``"action"``.
-
-    Returns:
-        The space as one of proximo.
-
-    Raises:
-        EnvError: No policy supports the space, or a part of it, in this role.
-    """
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by class name, so neither library is
+    imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
     def translate(part: Any, where: str) -> Space:
         found = _parts(part)
@@ -232,7 +212,7 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
             raise EnvError(
-                f"The {role} space{place} {_described(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
+                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
                 "or wrap it so that it offers one."
             )
         return leaf
@@ -280,7 +260,3 @@ def _integers(values: np.ndarray) -> tuple[int, ...]:
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
     flat = np.broadcast_to(np.asarray(values, np.float64), shape).reshape(-1)
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))
-
-
-def _described(space: Any) -> str:
-    return str(space) if isinstance(space, Space) else repr(space)

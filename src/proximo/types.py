@@ -56,8 +56,8 @@ class Rollout(eqx.Module):
         log_prob: T N: logarithm of the action's probability under the policy that acted.
         value: T N: value by the policy that acted.
         reward: T N: unscaled.
-        terminated: T N.
-        truncated: T N.
+        terminated: T N: the task is over.
+        truncated: T N: a limit was reached.
         bootstrap_value: T N: value of the true final observation, by the memory after the step, where ``truncated & ~terminated``;
             otherwise 0.
         valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no statistic, and leaves
@@ -92,10 +92,12 @@ class Rollout(eqx.Module):
 class Schedule(eqx.Module):
     """How a hyperparameter changes with the progress of the training; ``math.schedules.scheduled`` evaluates it.
 
+    It holds the numbers of a ``ScheduleText`` (the setting, such as ``linear(1e-3, 0)``) as arrays, which are traced and vmapped.
+
     Attributes:
         initial: value at the start.
         final: value at the end.
-        power: of the polynomial; 1 is linear, 0 marks an exponential schedule.
+        power: exponent of a polynomial schedule; 1: linear; 0: the schedule is exponential.
         fraction: share of the training after which ``final`` is reached, in 0 … 1.
     """
 
@@ -106,10 +108,11 @@ class Schedule(eqx.Module):
 
 
 class Hyperparameters(eqx.Module):
-    """The settings of ``PPOConfig`` that are traced: they may change without a new compilation, and training can be vmapped over them.
+    """The numeric settings that may change without a new compilation, and that training can be vmapped over.
 
-    The fields have the names of the settings; ``ppo.make_hyperparameters`` fills them. All are float32. A field that may be None can be
-    switched off by the value 0: ``LearnerState.enabled_hyperparameters`` then has None, so that its code is not compiled.
+    Each field has the name and the meaning of a setting, as a float32 array or a ``Schedule``. ``proximo.ppo.make_hyperparameters`` fills them.
+    A field that may be None is switched off by the value 0. ``LearnerState.enabled_hyperparameters`` then has None, and its code is not
+    compiled.
     """
 
     learning_rate: Schedule
@@ -189,7 +192,7 @@ class TrainState(eqx.Module):
     Attributes:
         learner: ``proximo.ppo.LearnerState``.
         collector: ``JaxCollectorState`` or ``GymnasiumCollectorState``.
-        healthy: False from the first update with a NaN or an infinity on. The rest of the state then stays as it was before that update.
+        healthy: False after an update with NaN or infinity. The rest of the state is then that before this update.
     """
 
     learner: Any
@@ -198,12 +201,7 @@ class TrainState(eqx.Module):
 
 
 def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
-    """Add to a 64-bit counter, because int32 overflows at 2.1e9 steps.
-
-    Args:
-        steps: the counter as low and high word.
-        count: what is added, below 2^32.
-    """
+    """Add ``count``, below 2^32, to a counter of two words (low, high): int32 overflows at 2.1e9 steps."""
     low = steps[0] + jnp.uint32(count)
     carry = (low < steps[0]).astype(jnp.uint32)
     return jnp.stack([low, steps[1] + carry])

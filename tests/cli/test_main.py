@@ -54,7 +54,7 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
     [
         (
             ["trian"],
-            "Unknown verb 'trian' (did you mean 'train'?): expected one of train, watch, eval, tune, report, export, push, pull, check, envs, doctor, completion.",
+            "Unknown command 'trian' (did you mean 'train'?): expected one of train, watch, eval, tune, report, export, push, pull, check, envs, doctor, completion.",
         ),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),

@@ -73,7 +73,7 @@ def test_banner_shows_spaces_network_batch_device_and_directory(plain):
 def test_a_line_every_ten_seconds_and_compiling_first(plain, clock):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
-    reporter.begun([RUN], 0)
+    reporter.seeds_started([RUN], 0)
     stream.truncate(stream.seek(0))
     reporter.compiling()
     reporter.compiling()
@@ -157,8 +157,8 @@ def test_serial_seeds_are_named_and_waiting_ones_add_remaining_time(plain, clock
     reporter, stream = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
     reporter.started(CONFIG, seeds, {**FACTS, "seeds_mode": "serial"})
-    reporter.begun(seeds[:1], 0)
-    reporter.begun(seeds[1:2], 0)
+    reporter.seeds_started(seeds[:1], 0)
+    reporter.seeds_started(seeds[1:2], 0)
     reporter.advanced(1600, 100.0, None)
     assert reporter.line() == "seed-1 · step 1,600 of 3,200 · return – · 100 steps/s · 0:48 left · evaluated –"
     reporter.finished([result(run_dir=seed) for seed in seeds])
@@ -171,7 +171,7 @@ def test_vmapped_seeds_share_the_speed(plain, clock):
     reporter, _ = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
     reporter.started(CONFIG, seeds, FACTS)
-    reporter.begun(seeds, 0)
+    reporter.seeds_started(seeds, 0)
     reporter.advanced(1600, 300.0, None)
     assert reporter.line().startswith("step 1,600 of 3,200")
     assert "0:16 left" in reporter.line()
@@ -187,7 +187,7 @@ def test_quiet_prints_only_warnings_and_early_stops_on_stderr(capsys):
     stream = io.StringIO()
     with make_reporter(stream, quiet=True) as reporter:
         reporter.started(CONFIG, [RUN], FACTS)
-        reporter.begun([RUN], 0)
+        reporter.seeds_started([RUN], 0)
         reporter.compiling()
         reporter.advanced(32, 1.0, 1.0)
         reporter.evaluated(32, [SUMMARY])
@@ -236,7 +236,7 @@ def test_live_table_shows_compiling_then_training_and_clears_itself(clock):
     screen = Screen()
     with LiveReporter(screen.console) as reporter:
         reporter.started(CONFIG, [RUN], FACTS)
-        reporter.begun([RUN], 0)
+        reporter.seeds_started([RUN], 0)
         reporter.compiling()
         assert any(line.startswith("│ compiling… │") for line in screen.lines())
         reporter.advanced(1600, 100.0, 21.5)
@@ -297,7 +297,7 @@ def shown(monkeypatch, terminal, **environment):
         assert stream.isatty() == terminal
         with make_reporter(stream, quiet=False) as reporter:
             reporter.started(CONFIG, [RUN], FACTS)
-            reporter.begun([RUN], 0)
+            reporter.seeds_started([RUN], 0)
             reporter.compiling()
             reporter.warned("odd")
             for step in range(32, 3200, 32):

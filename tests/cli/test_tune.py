@@ -199,7 +199,7 @@ def test_existing_study_name_is_refused(done, nothing_trains, capsys):
 
 
 def test_study_in_use_cannot_be_resumed(done, nothing_trains, capsys):
-    from proximo.storage.run_directory import RunLock
+    from proximo.storage.run_lock import RunLock
 
     with RunLock(done[0]):
         assert main(["tune", "--resume", str(done[0])]) == 2

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect import JaxTrainer
 from proximo.ppo import make_hyperparameters
 
 from helpers import bits, small_collector
@@ -19,7 +20,7 @@ SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 @functools.cache
 def program():
     collector = small_collector(Broken(), num_steps=4, normalize_observation=False)
-    return collector, jax.jit(collector.advance, static_argnums=2)
+    return collector, jax.jit(JaxTrainer(collector).advance, static_argnums=2)
 
 
 def trained(updates, observation=-1, reward=-1, rate=None, vf_coef=0.5):
@@ -47,7 +48,7 @@ def test_without_bad_numbers_training_stays_healthy():
 
 
 @pytest.mark.parametrize("source", ["observation", "reward"])
-def test_nonfinite_environment_output_restores_the_last_healthy_state(source):
+def test_non_finite_environment_output_restores_the_last_healthy_state(source):
     state, metrics = trained(4, **{source: 6})
     good, _ = trained(1, **{source: 6})
     assert flags(metrics, 0) == set()
@@ -58,7 +59,7 @@ def test_nonfinite_environment_output_restores_the_last_healthy_state(source):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.policy))
 
 
-def test_nonfinite_observation_after_the_last_step_is_reported_as_observation():
+def test_non_finite_observation_after_the_last_step_is_reported_as_observation():
     state, metrics = trained(4, observation=8)
     assert "observation" in flags(metrics, 1)
     assert bits(state.learner) == bits(trained(1, observation=8)[0].learner)

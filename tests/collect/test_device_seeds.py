@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.collect import make_train
+from proximo.collect import JaxTrainer, make_train
+from proximo.collect.learning import fresh_policy
 from proximo.ppo import make_hyperparameters
 
 import toys
@@ -38,7 +39,7 @@ def test_seeds_trained_together_equal_seeds_trained_alone():
     collector = small_collector(seeds_axis=True, sequence_length=4, normalize_reward=True)
     keys = jax.random.split(jax.random.key(3), 2)
     together = jax.jit(collector.init_seeds)(keys)
-    program = jax.jit(jax.vmap(lambda state: collector.advance(state, jnp.int32(2), 2), axis_name="seeds"))
+    program = jax.jit(jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(2), 2), axis_name="seeds"))
     together, metrics = program(together)
     t = trainer("none")
     for n in range(2):
@@ -61,7 +62,7 @@ def test_a_whole_training_can_be_vmapped_over_learning_rates():
     states, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(key, stacked)
     assert metrics["train/learning_rate"][:, 0].tolist() == pytest.approx([0.0, 1e-3, 1e-2])
     assert metrics["train/loss"].shape == (3, 3)
-    start = small_collector().init_policy(jax.random.split(key, 3)[0])
+    start = fresh_policy(jax.random.split(key, 3)[0], toys.RandomEnds(), config)
     moved = [float(difference(jax.tree.map(lambda x, n=n: x[n], states.learner.policy.actor), start.actor)) for n in range(3)]
     assert moved[0] == 0.0
     assert 0.0 < moved[1] < moved[2]

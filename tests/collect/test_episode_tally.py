@@ -20,7 +20,7 @@ def by_hand(buffers, envs):
                 if buffer.lost[t, i]:
                     total[i], length[i] = 0, 0
                     continue
-                if buffer.padding[t, i]:
+                if not buffer.valid[t, i]:
                     continue
                 total[i], length[i] = total[i] + buffer.reward[t, i], length[i] + 1
                 if buffer.terminated[t, i] or buffer.truncated[t, i]:
@@ -35,11 +35,11 @@ def test_random_rollouts_agree_with_a_count_by_hand():
     tally = EpisodeTally(4)
     tally.begin(False)
     for _ in range(6):
-        draws = {name: np.argwhere(rng.random((20, 4)) < 0.08) for name in ("terminated", "truncated", "padding", "lost")}
+        draws = {name: np.argwhere(rng.random((20, 4)) < 0.08) for name in ("terminated", "truncated", "invalid", "lost")}
         buffer = buffer_of(rng.normal(size=(20, 4)), **{name: [tuple(p) for p in places] for name, places in draws.items()})
-        buffer.padding[:-1] |= buffer.lost
+        buffer.valid[:-1] &= ~buffer.lost
         for flags in (buffer.terminated, buffer.truncated):
-            flags &= ~buffer.padding[:-1]
+            flags &= buffer.valid[:-1]
         buffers.append(buffer)
         rows.append(added(tally, buffer))
     finished = by_hand(buffers, 4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.collect import jax_vector, make_functions, make_train
+from proximo.collect import JaxTrainer, jax_vector, make_functions, make_train
 from proximo.errors import ConfigError, EnvError
 from proximo.ppo import make_hyperparameters
 from proximo.spaces import Box, Discrete
@@ -38,7 +38,7 @@ def test_scanned_collect_and_update_equal_the_updates_of_the_collector(settings)
     state = functions.init(jax.random.key(0))
     ours, metrics = scanned(functions, 3)(state)
     collector = small_collector(normalize_reward=True, normalize_observation=True, **settings)
-    expected, theirs = jax.jit(lambda s: collector.advance(s, jnp.int32(3), 3))(collector.init(jax.random.key(0)))
+    expected, theirs = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(3), 3))(collector.init(jax.random.key(0)))
     assert difference(ours.learner.policy, expected.learner.policy) < 1e-5
     assert difference(ours.collector.observation, expected.collector.observation) < 1e-5
     assert set(metrics) == set(theirs)

@@ -253,7 +253,7 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode, monke
     apart = 0.0
     for t in range(16):
         before = memory
-        memory, _, _, _ = step(memory, rollout.observation[0][t], rollout.episode_start[t], ~rollout.padding[t])
+        memory, _, _, _ = step(memory, rollout.observation[0][t], rollout.episode_start[t], rollout.valid[t])
         here = rollout.truncated[t]
         if here.any():
             final = next(left)
@@ -325,7 +325,7 @@ def test_fault_while_collecting_ahead_raises_after_the_concurrent_update():
 
 
 def assert_equal_rollouts(a: GymnasiumRollout, b: GymnasiumRollout):
-    for name in ("episode_start", "padding", "packed", "reward", "terminated", "truncated", "bootstrap_value"):
+    for name in ("episode_start", "valid", "packed", "reward", "terminated", "truncated", "bootstrap_value"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
     for x, y in zip(a.observation, b.observation, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -390,7 +390,7 @@ def test_time_shares_add_up_to_one(lag):
         assert total == pytest.approx(1.0, abs=1e-6)
 
 
-def buffer_with(lost, episode_start, padding=None, terminated=None):
+def buffer_with(lost, episode_start, invalid=(), terminated=()):
     """Four steps of one environment, in which it is lost at ``lost``."""
     steps = 4
 
@@ -402,8 +402,8 @@ def buffer_with(lost, episode_start, padding=None, terminated=None):
     zeros = np.zeros((steps, 1))
     return RolloutBuffer(
         observation=(np.zeros((steps + 1, 1, 2), np.float32),), episode_start=flags(episode_start, steps + 1), action=zeros.astype(np.int64),
-        reward=np.ones((steps, 1), np.float32), terminated=flags(terminated or ()), truncated=flags(()), life_lost=flags(()),
-        padding=flags((*lost, *(padding or ())), steps + 1), lost=flags(lost), success=zeros.astype(np.int8), final_observation=(),
+        reward=np.ones((steps, 1), np.float32), terminated=flags(terminated), truncated=flags(()), life_lost=flags(()),
+        valid=~flags((*lost, *invalid), steps + 1), lost=flags(lost), success=zeros.astype(np.int8), final_observation=(),
     )  # fmt: skip
 
 
@@ -414,7 +414,7 @@ def buffer_with(lost, episode_start, padding=None, terminated=None):
         (buffer_with(lost=[0], episode_start=[1]), {0: 0.0}),  # the row before lies in the rollout before
         (buffer_with(lost=[2], episode_start=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
         (buffer_with(lost=[2], episode_start=[0, 3], terminated=[1]), {2: 0.0}),  # it had terminated, which stays a termination
-        (buffer_with(lost=[2], episode_start=[0, 3], padding=[1]), {2: 0.0}),  # a filler has nothing to bootstrap
+        (buffer_with(lost=[2], episode_start=[0, 3], invalid=[1]), {2: 0.0}),  # an autoreset step has nothing to bootstrap
         (buffer_with(lost=[1, 2], episode_start=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
     ],
 )
@@ -462,7 +462,7 @@ def test_collected_actions_are_always_allowed_by_the_mask(of):
         for _ in range(3):
             state, rollout, _ = collector.collect(policy, state)
             assert ((rollout.terminated | rollout.truncated).sum(0) > 0).all(), mode
-            log_prob = rollout.packed[..., collector.programs.columns.log_prob][~rollout.padding[:-1]]
+            log_prob = rollout.packed[..., collector.programs.columns.log_prob][rollout.valid[:-1]]
             np.testing.assert_allclose(log_prob, 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
         collector.environments.close()
 

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect import jax_vector
+from proximo.collect import JaxTrainer, jax_vector
+from proximo.collect.learning import fresh_policy
 from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import small_collector
+from helpers import small_collector, small_config
 from toys import Counting
 
 
@@ -129,7 +130,7 @@ def test_dict_observations_train_with_and_without_a_mask(actions):
     collector = small_collector(
         toys.AnySpaces(space, action_space), num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0
     )
-    state, metrics = jax.jit(collector.advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(3), 3)
+    state, metrics = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(3), 3)
     assert bool(state.healthy)
     assert np.isfinite(metrics["train/loss"]).all()
     assert metrics["train/ratio_max"][0] > 1.0
@@ -141,8 +142,7 @@ def test_dict_observations_train_with_and_without_a_mask(actions):
 def test_example_action_matches_the_shape_and_type_of_policy_actions():
     for action_space, _ in ACTIONS.values():
         env = toys.AnySpaces(Box((3,)), action_space)
-        collector = small_collector(env)
-        policy = collector.init_policy(jax.random.key(0))
+        policy = fresh_policy(jax.random.key(0), env, small_config())
         noise = policy.actor.noise(jax.random.key(0), (1,))
         episode_start = jnp.ones(1, bool)
         action = policy.to_space(policy.act(policy.init_memory(1), jnp.ones((1, 3)), episode_start, episode_start, noise)[1])[0]

@@ -176,9 +176,9 @@ def valid(**settings):
         ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
         ({"weight_decay": 0.1}, r"weight_decay = 0.1 needs optimizer = adamw"),
         ({"dual_clip": 0.5}, r"^dual_clip = 0.5: expected a ratio above 1 \(the paper has 3\), or 0 for off\.$"),
-        ({"objective": "kl_penalty", "dual_clip": 3}, r"^dual_clip = 3.0 needs objective = clip, not kl_penalty\.$"),
-        ({"kl_coef": 2}, r"^kl_coef = 2.0 needs objective = kl_penalty, not clip\.$"),
-        ({"kl_target": 0}, r"^kl_target = 0.0 needs objective = kl_penalty, not clip\.$"),
+        ({"objective": "kl_penalty", "dual_clip": 3}, r"^dual_clip = 3 needs objective = clip, not kl_penalty\.$"),
+        ({"kl_coef": 2}, r"^kl_coef = 2 needs objective = kl_penalty, not clip\.$"),
+        ({"kl_target": 0}, r"^kl_target = 0 needs objective = kl_penalty, not clip\.$"),
         (
             {"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1},
             r"^kl_target = 0.01 follows the divergence .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
@@ -190,7 +190,7 @@ def valid(**settings):
             r"^action_mapping = tanh is for Gaussian distributions, but distribution = beta: ",
         ),
         ({"distribution": "beta", "state_dependent_std": True}, r"^state_dependent_std = true is for Gaussian distributions"),
-        ({"distribution": "beta", "log_std_init": -1}, r"^log_std_init = -1.0 is for Gaussian distributions"),
+        ({"distribution": "beta", "log_std_init": -1}, r"^log_std_init = -1 is for Gaussian distributions"),
         ({"distribution": "beta", "sde_every": 4}, r"^sde_every = 4 is for Gaussian distributions"),
         ({"state_dependent_std": True, "sde_every": 4}, r"leave out state_dependent_std, or sde_every\.$"),
         (

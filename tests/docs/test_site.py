@@ -76,7 +76,7 @@ def test_every_setting_is_on_its_page(site):
 def test_the_row_of_a_setting_has_default_range_and_meaning():
     table = "\n".join(settings._groups())
     assert (
-        '| <span id="num_envs"></span>`num_envs` | `8` | whole, 1 or more | number of environments stepped together. |' in table
+        '| <span id="num_envs"></span>`num_envs` | `8` | integer, 1 or more | number of environments stepped together. |' in table
     )
     assert "`gamma` | `0.99` | number, 0 … 1 | discount factor γ. |" in table
     assert "`memory` | `none` | `none`, `gru`, " in table
@@ -93,8 +93,8 @@ def test_public_names_are_in_the_reference(site):
 
 
 def test_lines_of_source_are_those_of_the_source():
-    start, lines = sources.lines_of("math/losses.py", "clipped_surrogate")
-    text = (sources.SOURCE / "math" / "losses.py").read_text().splitlines()
+    start, lines = sources.lines_of("math/loss_terms.py", "clipped_surrogate")
+    text = (sources.SOURCE / "math" / "loss_terms.py").read_text().splitlines()
     assert lines[0] == text[start - 1].strip()
     assert lines[0].startswith("def clipped_surrogate(")
     assert lines[-1].strip().startswith("return -jnp.minimum")
@@ -105,7 +105,7 @@ def test_statements_are_found_by_what_they_assign():
     _, lines = sources.lines_of("ppo/loss.py", "loss", ["policy_loss", "total"])
     assert lines[0].strip().startswith("policy_loss, objective_metrics = ")
     assert any(line.strip().startswith("total = ") for line in lines)
-    for path, function, names in (("math/losses.py", "clipped", None), ("math/losses.py", "value_loss", ["ratio"])):
+    for path, function, names in (("math/loss_terms.py", "clipped", None), ("math/loss_terms.py", "value_loss", ["ratio"])):
         with pytest.raises(Exception, match=r"has no|assigns no"):
             sources.lines_of(path, function, names)
 

@@ -36,7 +36,7 @@ def test_listed_ids_can_be_made():
         ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
-        ("proximo:PocMemry", r"proximo has no task 'PocMemry' \(did you mean 'PocMemory'\?\); it has PocMemory"),
+        ("proximo:PocMemry", r"proximo has no environment 'PocMemry' \(did you mean 'PocMemory'\?\)"),
         ("gymnx:CartPole-v1", r"Unknown environment 'gymnx:CartPole-v1' \(did you mean 'gymnax:CartPole-v1'\?\)"),
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import odd_envs
+from proximo.collect.learning import fresh_policy
 from proximo.config import override
 from proximo.config.loading import make_config
 from proximo.envs.level_seeds import JaxLevels, LevelRange
@@ -27,15 +28,19 @@ from proximo.evaluation.policy import Carried, Policy
 from proximo.spaces import Box
 
 import toys
-from helpers import shaken, small_collector
+from helpers import shaken, small_collector, small_config
 
 
 def policy_for(env, **settings):
-    return small_collector(env, **settings).init_policy(jax.random.key(0))
+    return fresh_policy(jax.random.key(0), env, small_config(**settings))
+
+
+def evaluator_of(env, episodes, num_envs=512, **limits):
+    return JaxEvaluator(env, small_config(**limits), episodes, num_envs)
 
 
 def play(env, episodes, deterministic=True, seed=0, stream=SELECTION_STREAM, **limit):
-    return JaxEvaluator(env, episodes, **limit)(policy_for(env), seed, stream, deterministic)
+    return evaluator_of(env, episodes, **limit)(policy_for(env), seed, stream, deterministic)
 
 
 def test_every_episode_is_whole_and_counts_once():
@@ -69,7 +74,7 @@ def test_time_limit_truncates_and_does_not_count_as_unfinished():
 
 
 def test_episode_that_never_ends_is_reported():
-    result = play(odd_envs.Endless(), 3, max_steps=30)
+    result = play(odd_envs.Endless(), 3, eval_max_steps=30)
     assert result.unfinished == 3
     assert set(result.length) == {30}
 
@@ -123,7 +128,7 @@ def test_the_memory_begins_empty_and_is_carried():
             return real_act(policy, memory, observation, episode_start, valid, noise)
 
     spy = Spy(**{field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)})
-    jax.block_until_ready(JaxEvaluator(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
+    jax.block_until_ready(evaluator_of(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
     jax.effects_barrier()
     assert seen[0] == (0.0, True)
     assert len(seen) >= 3
@@ -257,7 +262,7 @@ def by_hand(policy, lengths, num_envs=1):
 @pytest.mark.parametrize(("steps", "episodes", "num_envs"), [(1, 6, 1), (4, 3, 1), (1, 6, 2)])
 def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episodes, num_envs):
     collector = small_collector(Echo(steps), num_envs=num_envs, num_minibatches=1, **OBSERVING)
-    network = shaken(collector.init_policy(jax.random.key(0)))
+    network = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
     policy = Policy(network, collector.env, collector.config, step=0)
     evaluated = make_evaluator(collector.env, collector.config, episodes)(network, 0, EVALUATION_STREAM)
     expected = by_hand(policy, [steps] * (episodes // num_envs), num_envs)
@@ -268,8 +273,8 @@ def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episo
 def test_rewards_after_an_episode_end_are_not_observed():
     """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
-    policy = shaken(collector.init_policy(jax.random.key(0)))
-    evaluator, carried = JaxEvaluator(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
+    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
+    evaluator, carried = evaluator_of(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
     (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
     assert len(set(played["length"].tolist())) > 2
     np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode
@@ -294,7 +299,7 @@ class Echo(toys.RandomEnds):
 @pytest.mark.parametrize("reset_memory", [True, False])
 def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory):
     collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
-    policy = shaken(collector.init_policy(jax.random.key(0)))
+    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
     returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
     assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
     assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

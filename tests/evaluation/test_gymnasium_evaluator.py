@@ -13,7 +13,8 @@ from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM
-from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator, _Played
+from proximo.evaluation.evaluators import make_evaluator
+from proximo.evaluation.gymnasium_evaluator import _PlayedEpisodes
 from proximo.evaluation.policy import Policy
 
 import gym_toys
@@ -26,7 +27,7 @@ def evaluator_of(env, episodes, **settings):
     config = override(
         Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
     )
-    return GymnasiumEvaluator(env, config, episodes), shaken(fresh_policy(jax.random.key(0), env, config))
+    return make_evaluator(env, config, episodes), shaken(fresh_policy(jax.random.key(0), env, config))
 
 
 def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
@@ -179,8 +180,8 @@ def test_native_vector_environment_reports_no_seeds():
 def test_requested_number_of_environments_plays_together():
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    for asked, together in ((0, 3), (16, 16), (64, 20)):
-        evaluator = GymnasiumEvaluator(env, config, 20, asked)
+    for asked, together in ((None, 3), (16, 16), (64, 20), (0, 20)):
+        evaluator = make_evaluator(env, config, 20, asked)
         assert evaluator.num_envs == together
         result = evaluator(shaken(fresh_policy(jax.random.key(0), env, config)), 0, EVALUATION_STREAM)
         np.testing.assert_array_equal(result.length, np.full(20, 5))
@@ -205,9 +206,9 @@ def test_endless_episode_counts_once_with_its_partial_return():
 
 
 def test_lost_environment_repeats_its_episode():
-    played = _Played(np.array([1, 1]), 100)
+    played = _PlayedEpisodes(np.array([1, 1]), 100)
     steps = [
-        buffer_of(np.ones((1, 2)), lost=[(0, 0)], padding=[(0, 0)]),
+        buffer_of(np.ones((1, 2)), lost=[(0, 0)], invalid=[(0, 0)]),
         buffer_of(np.ones((1, 2)), terminated=[(0, 1)]),
         buffer_of(np.ones((1, 2)), terminated=[(0, 0)]),
     ]

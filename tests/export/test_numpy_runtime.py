@@ -15,7 +15,7 @@ from proximo.export import runtime
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy, PolicyError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary
-from proximo.storage.checkpoint import flatten
+from proximo.storage.checkpoint_format import flatten
 
 import toys
 from exports import made, write_numpy

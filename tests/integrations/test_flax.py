@@ -2,7 +2,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.collect.learning import check_policy
+from proximo.collect import JaxTrainer
+from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Discrete
 
@@ -62,7 +63,7 @@ def test_flax_module_learns(kind):
     settings = {"memory_size": 128, **KINDS[kind]} if "memory" not in KINDS[kind] else KINDS[kind]
     collector = small_collector(ENV, **settings, num_epochs=1, num_minibatches=1)
     state = collector.init(jax.random.key(0))
-    after, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(1), 1))(state)
+    after, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(1), 1))(state)
     assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
     before, learned = ((p.torsos, p.actor, p.critic) for p in (state.learner.policy, after.learner.policy))
     assert jax.tree.structure(before) == jax.tree.structure(learned)

@@ -280,7 +280,7 @@ def test_resume_accepts_longer_training_but_no_other_settings(tmp_path):
     with pytest.raises(ConfigError, match="made with num_epochs = 2, but this module has 3: use the same value, or PPOModule"):
         trainer(tmp_path).fit(module(num_epochs=3), ckpt_path=path)
     longer = module(total_steps=30 * BATCH)
-    with pytest.warns(UserWarning, match=f"total_steps {UPDATES * BATCH} → {30 * BATCH}: schedules now span the new total"):
+    with pytest.warns(UserWarning, match=f"total_steps {UPDATES * BATCH} → {30 * BATCH}: schedules stretch over the new total"):
         trainer(tmp_path, max_steps=3, enable_checkpointing=False).fit(longer, ckpt_path=path)
     assert longer.agent.step == 3 * BATCH
 

@@ -4,10 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import LEAVES
+from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
 from proximo.errors import EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead
+from proximo.networks.recurrent import CELLS
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -119,8 +122,12 @@ def test_separate_towers_share_no_parameter():
         assert touched[1] == 0.0
 
 
+def test_memory_setting_names_all_cells():
+    assert choices(LEAVES["memory"].type) == ("none", *CELLS)
+
+
 @pytest.mark.parametrize("space", [Box((3,)), Discrete(5), Box((3,), 0.0, 255.0, "uint8")])
-@pytest.mark.parametrize("memory", ["none", "gru", "lstm", "mingru", "lru", "gtrxl"])
+@pytest.mark.parametrize("memory", ["none", *CELLS])
 def test_bfloat16_reads_all_observations_and_returns_float32(space, memory):
     policy = small_policy(space, memory=memory, compute_dtype="bfloat16")
     shape, dtype = ((4, 2, 3), space.dtype) if isinstance(space, Box) else ((4, 2), "int32")

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect.learning import check_policy
+from proximo.collect import JaxTrainer
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override, to_mapping
 from proximo.config.custom import Custom, resolve
 from proximo.errors import ConfigError
 from proximo.networks import make_policy
-from proximo.networks.custom.conformance import check_conformance
+from proximo.networks.custom import conformance
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import custom_networks as custom
@@ -101,7 +102,7 @@ def test_first_minibatch_has_ratio_one_and_all_parts_learn(name):
         env_for(VECTOR), **{**NETWORKS[name], **_defaults(NETWORKS[name])}, num_epochs=1, num_minibatches=1
     )
     state = collector.init(jax.random.key(0))
-    after, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(1), 1))(state)
+    after, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(1), 1))(state)
     assert abs(metrics["train/ratio_max"][0] - 1.0) < 1e-5
     assert abs(metrics["train/ratio_min"][0] - 1.0) < 1e-5
     before, learned = (eqx.filter(s.learner.policy, eqx.is_inexact_array) for s in (state, after))
@@ -323,7 +324,7 @@ def test_custom_networks_compute_in_another_type(name):
     settings = {**NETWORKS[name], **_defaults(NETWORKS[name]), "compute_dtype": "bfloat16"}
     check_policy(env_for(VECTOR), small_config(**settings))
     collector = small_collector(env_for(VECTOR), **settings)
-    state, _ = jax.eval_shape(lambda s: collector.advance(s, jnp.int32(1), 1), collector.init(jax.random.key(0)))
+    state, _ = jax.eval_shape(lambda s: JaxTrainer(collector).advance(s, jnp.int32(1), 1), collector.init(jax.random.key(0)))
     assert state.learner.policy.torsos[0].compute_dtype == "bfloat16"
 
 
@@ -370,7 +371,8 @@ def test_custom_parts_are_found_in_the_policy():
 
 def test_conformance_checks_run_where_they_apply_and_pass(monkeypatch):
     checked = []
-    monkeypatch.setattr("proximo.collect.learning.check_conformance", lambda *spaces: checked.append(check_conformance(*spaces)))
+    check_outputs = conformance._check_outputs
+    monkeypatch.setattr(conformance, "_check_outputs", lambda *arguments: checked.append(check_outputs(*arguments)))
     for name, settings in NETWORKS.items():
         before = len(checked)
         check_policy(env_for(PARTS if "dict" in name else VECTOR), config_for(settings))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import NetworkConfig
 from proximo.networks.recurrent.gtrxl import GTrXL
 
 from helpers import shaken
@@ -12,8 +13,13 @@ from helpers import shaken
 SIZE, WINDOW, STEPS = 8, 3, 9
 
 
+def fresh(gate="gru", heads=2):
+    config = NetworkConfig(memory_size=SIZE, memory_heads=heads, memory_window=WINDOW, memory_gate=gate)
+    return GTrXL.create(jax.random.key(0), SIZE, config)
+
+
 def cell(gate="gru", heads=2):
-    return shaken(GTrXL.create(jax.random.key(0), SIZE, SIZE, heads, WINDOW, gate))
+    return shaken(fresh(gate, heads))
 
 
 def influence(episode_start=(), invalid=(), gate="gru"):
@@ -99,11 +105,9 @@ def test_attention_follows_transformer_xl():
 
 
 def test_gru_gate_starts_nearly_closed():
-    layer = GTrXL.create(jax.random.key(0), SIZE, SIZE, 2, WINDOW, "gru")
+    layer = fresh()
     x = jax.random.normal(jax.random.key(1), (1, SIZE))
     _, out = layer.step(layer.init(1), x, jnp.array([True]), jnp.array([True]))
-    _, ungated = (other := GTrXL.create(jax.random.key(0), SIZE, SIZE, 2, WINDOW, "identity")).step(
-        other.init(1), x, jnp.array([True]), jnp.array([True])
-    )
+    _, ungated = (other := fresh("identity")).step(other.init(1), x, jnp.array([True]), jnp.array([True]))
     assert jnp.abs(out - x).mean() < 0.5 * jnp.abs(x).mean()
     assert jnp.abs(out - x).mean() < jnp.abs(ungated - x).mean()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import NetworkConfig
 from proximo.networks.recurrent import LRU, MinGRU
 from proximo.networks.recurrent.linear_recurrence import (
     associative_scan,
@@ -91,7 +92,7 @@ def test_hand_written_gradient_equals_automatic_differentiation(kind):
 
 
 def one_step(cls):
-    cell = shaken(cls.create(jax.random.key(1), FEATURES, SIZE))
+    cell = shaken(cls.create(jax.random.key(1), FEATURES, NetworkConfig(memory_size=SIZE)))
     rng = np.random.default_rng(6)
     x = jnp.asarray(rng.normal(size=(ENVS, FEATURES)), jnp.float32)
     state = jax.tree.map(lambda m: jnp.asarray(rng.normal(size=m.shape), jnp.float32), cell.init(ENVS))
@@ -134,7 +135,7 @@ def test_lru_follows_orvieto_et_al():
 
 
 def test_an_lru_starts_stable_with_drives_of_unit_variance():
-    cell = LRU.create(jax.random.key(0), FEATURES, 512)
+    cell = LRU.create(jax.random.key(0), FEATURES, NetworkConfig(memory_size=512))
     radius = np.exp(-np.exp(np.asarray(cell.log_decay)))
     assert 0.5 <= radius.min() < 0.55
     assert 0.97 < radius.max() <= 0.99

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proximo.networks import make_policy
-from proximo.networks.normalizer import make_statistics, normalized, observed
+from proximo.networks.normalizer import make_statistics, normalized, with_observations
 from proximo.ppo.optimizer import split_policy
 from proximo.spaces import Box, Dict, Discrete
 
@@ -31,7 +31,7 @@ def test_only_floating_point_parts_have_statistics():
 
 def test_each_part_is_normalized_by_its_valid_observations():
     observation, valid = observations(), jnp.arange(50) < 40
-    statistics = observed(make_statistics(SPACE), observation, valid)
+    statistics = with_observations(make_statistics(SPACE), observation, valid)
     got = normalized(statistics, observation, 0.0)
     vectors = np.asarray(observation["body"][0])
     expected = (vectors - vectors[:40].mean(0)) / vectors[:40].std(0)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.networks.recurrent import CELLS
+from proximo.networks.recurrent.linear_recurrence import LinearRecurrence
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -96,7 +98,7 @@ def test_scan_of_step_equals_unroll(encoder, memory, dtype):
     assert measured(encoder, memory, dtype)["unchanged"] < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("memory", ["mingru", "lru"])
+@pytest.mark.parametrize("memory", [name for name, cell in CELLS.items() if issubclass(cell, LinearRecurrence)])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_scan_of_step_equals_unroll_by_associative_scan(memory, dtype, monkeypatch):
     """Accelerators use the associative scan; this forces it on the CPU."""

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect.learning import check_policy
+from proximo.collect import JaxTrainer
+from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import masked_statistics
 
 import custom_networks as own
 import toys
@@ -44,7 +45,9 @@ def reconstruction(policy, minibatch):
 @functools.cache
 def learned(updates=2, **settings):
     collector = small_collector(toys.RandomEnds(), **settings)
-    state, metrics = jax.jit(lambda s: collector.advance(s, jnp.int32(updates), updates))(collector.init(jax.random.key(0)))
+    state, metrics = jax.jit(lambda s: JaxTrainer(collector).advance(s, jnp.int32(updates), updates))(
+        collector.init(jax.random.key(0))
+    )
     return state.learner.policy, metrics
 
 
@@ -87,7 +90,7 @@ def test_an_extra_loss_is_added_and_reported():
 def test_padding_does_not_enter_an_objective():
     valid = jnp.array([[True, False]])
     rows = jnp.array([[2.0, 100.0]])
-    assert losses.masked_mean(rows, valid) == 2.0
+    assert masked_statistics.masked_mean(rows, valid) == 2.0
 
 
 class NoFunction:

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.ppo.minibatches import make_batch, shuffled, split_sequences, take, unroll
-from proximo.ppo.rollout_processing import observe, refresh_memory
+from proximo.ppo.minibatches import make_batch, minibatch_indices, split_sequences, take, unroll
+from proximo.ppo.rollout_processing import refresh_memory, update_normalizer
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -71,14 +71,14 @@ def measure(collector, policy, state):
     def collect_and_observe(carry, _):
         policy, collected = carry
         collected, rollout, _ = collector.collect(policy, collected)
-        return (observe(policy, rollout), collected), (policy, rollout)
+        return (update_normalizer(policy, rollout), collected), (policy, rollout)
 
     (later_policy, _), both = jax.lax.scan(collect_and_observe, (policy, state), length=2)
     policy, rollout = jax.tree.map(lambda x: x[1], both)
     length = collector.config.sequence_length
     batch = make_batch(rollout, jnp.zeros_like(rollout.reward), length)
     shifted = dataclasses.replace(batch, episode_start=split_sequences(jnp.roll(rollout.episode_start, 1, 0), length))
-    order = shuffled(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)
+    order = minibatch_indices(jax.random.key(1), batch.episode_start.shape[1], collector.config.ppo.num_minibatches)
     variants = {
         "all minibatches": (policy, take(batch, order.reshape(-1))),
         "first shifted by one": (policy, shifted),

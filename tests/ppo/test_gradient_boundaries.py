@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.networks.recurrent import CELLS
 from proximo.ppo.minibatches import Sequences, join_sequences, split_sequences, stack_memory, unroll
 from proximo.ppo.optimizer import split_policy
 from proximo.spaces import Box
@@ -36,7 +37,7 @@ def flags(*resets):
     return jnp.zeros((STEPS, ENVS), bool).at[jnp.array(resets, int), 0].set(True)
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru"])
+@pytest.mark.parametrize("memory", [cell for cell in CELLS if cell != "gtrxl"])
 def test_no_gradient_crosses_the_boundary_of_a_sequence(memory):
     matrix = influence(memory, flags(), 4)
     assert np.all(matrix[4:, :4] == 0.0)
@@ -48,7 +49,7 @@ def test_gradient_crosses_that_boundary_in_a_whole_sequence():
     assert np.all(influence("gru", flags(), 8)[4:, :4] > 0.0)
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm", "mingru", "lru", "gtrxl"])
+@pytest.mark.parametrize("memory", CELLS)
 def test_no_gradient_crosses_a_reset(memory):
     matrix = influence(memory, flags(3), 8)
     assert np.all(matrix[3:, :3] == 0.0)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from proximo import ppo
-from proximo.math import losses
+from proximo.collect import JaxTrainer
+from proximo.math import loss_terms, masked_statistics
 from proximo.ppo import inspection
 
 from helpers import REMEMBERING, shaken, small_collector
@@ -22,8 +23,8 @@ def update(request):
     collector = small_collector(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
     state = collector.init(jax.random.key(0))
     state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=shaken(state.learner.policy)))
-    state, _ = jax.jit(collector.update)(state)
-    rollout, rows = jax.jit(collector.inspect_before)(state)
+    state, _ = jax.jit(JaxTrainer(collector).update)(state)
+    rollout, rows = jax.jit(JaxTrainer(collector).inspect_before)(state)
     learned, metrics = jax.jit(ppo.update)(state.learner, rollout)
     return collector, state, rollout, rows, learned, metrics
 
@@ -37,10 +38,10 @@ def test_the_rollout_is_the_one_that_the_update_collects(update):
 
 def test_returns_and_advantages_are_those_that_the_update_learns_from(update):
     _, _, rollout, rows, _, metrics = update
-    explained = losses.explained_variance(rollout.value, rows["returns"], rollout.valid)
+    explained = masked_statistics.explained_variance(rollout.value, rows["returns"], rollout.valid)
     assert float(explained) == pytest.approx(float(metrics["explained_variance"]), abs=1e-4)
     np.testing.assert_allclose(rows["returns"] - rollout.value, rows["advantages"], atol=1e-5)
-    other = losses.explained_variance(rollout.value, rows["advantages"], rollout.valid)
+    other = masked_statistics.explained_variance(rollout.value, rows["advantages"], rollout.valid)
     assert float(other) != pytest.approx(float(metrics["explained_variance"]), abs=1e-2)
 
 
@@ -63,5 +64,5 @@ def test_ratios_use_the_normalizer_from_before_the_update(update):
 def test_divergence_of_the_ratios_has_the_reported_magnitude(update):
     _, state, rollout, _, learned, metrics = update
     behind = jax.jit(inspection.ratios)(state.learner, learned.policy, rollout)
-    kl = float(losses.masked_mean(losses.approximate_kl(jnp.log(behind)), rollout.valid))
+    kl = float(masked_statistics.masked_mean(loss_terms.approximate_kl(jnp.log(behind)), rollout.valid))
     assert kl > 0.3 * float(metrics["approx_kl"]), "the last minibatch stands farther off than the mean of all"

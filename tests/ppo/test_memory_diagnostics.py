@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect import JaxTrainer
 from proximo.ppo.memory_diagnostics import diagnose
 
 from helpers import CAPACITY, shaken, small_collector
@@ -71,7 +72,7 @@ def test_training_measures_memory_at_the_diagnose_interval(seeds):
     keys = jax.random.split(jax.random.key(0), max(1, seeds))
 
     def run(key):
-        return collector.advance(collector.init(key), jnp.int32(CAPACITY), CAPACITY)[1]
+        return JaxTrainer(collector).advance(collector.init(key), jnp.int32(CAPACITY), CAPACITY)[1]
 
     metrics = jax.jit(jax.vmap(run, axis_name="seeds") if seeds else lambda k: run(k[0]))(keys)
     for name in ("memory/staleness", "memory/use"):

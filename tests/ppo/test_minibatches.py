@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.ppo.minibatches import join_sequences, shuffled, split_sequences, stack_memory
+from proximo.ppo.minibatches import join_sequences, minibatch_indices, split_sequences, stack_memory
 
 STEPS, ENVS = 6, 2
 
@@ -45,7 +45,7 @@ def test_join_sequences_inverts_split_sequences(length):
 
 
 def test_minibatches_contain_every_sequence_exactly_once():
-    index = shuffled(jax.random.key(0), 24, 4)
+    index = minibatch_indices(jax.random.key(0), 24, 4)
     assert index.shape == (4, 6)
     assert sorted(index.reshape(-1).tolist()) == list(range(24))
-    assert not jnp.array_equal(index, shuffled(jax.random.key(1), 24, 4))
+    assert not jnp.array_equal(index, minibatch_indices(jax.random.key(1), 24, 4))

@@ -10,14 +10,16 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.collect import JaxTrainer
 from proximo.distributions import Categorical, Gaussian
 from proximo.errors import EnvError
 from proximo.math.schedules import scheduled
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.adaptive import COEF_RANGE, RATE_RANGE, adapt, learning_rate
-from proximo.ppo.objectives import Minibatch, clip, kl_penalty
-from proximo.ppo.optimizer import is_critic_only, make_optimizer, split_policy
+from proximo.ppo.minibatches import Minibatch
+from proximo.ppo.objectives import clip, kl_penalty
+from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy
 from proximo.spaces import Box, Discrete
 
 import toys
@@ -260,7 +262,7 @@ def test_zero_rate_freezes_exactly_its_parameters(towers, memory):
         assert changed == [mine == (still == "learning_rate") for mine in of_value]
         assert 0 < sum(of_value) < len(of_value)
     assert len(policy.torsos) == torsos
-    assert jax.tree.leaves(is_critic_only(split_policy(policy)[0])) == of_value
+    assert jax.tree.leaves(critic_mask(split_policy(policy)[0])) == of_value
 
 
 def test_critic_learning_rate_is_a_separate_schedule():
@@ -271,8 +273,8 @@ def test_critic_learning_rate_is_a_separate_schedule():
     trainable = split_policy(state.policy)[0]
     ones, unflatten = ravel_pytree(jax.tree.map(jnp.ones_like, trainable))
     state = dataclasses.replace(state, hyperparameters=dataclasses.replace(h, max_grad_norm=jnp.float32(1e9)))
-    change, _ = make_optimizer(state).update(ones, state.optimizer, ones)
-    for x, is_critic in zip(jax.tree.leaves(unflatten(change)), jax.tree.leaves(is_critic_only(trainable)), strict=True):
+    updates, _ = gradient_transformation(state).update(ones, state.optimizer, ones)
+    for x, is_critic in zip(jax.tree.leaves(unflatten(updates)), jax.tree.leaves(critic_mask(trainable)), strict=True):
         np.testing.assert_allclose(x, -2e-3 if is_critic else -5.5e-3, rtol=1e-4)
 
 
@@ -299,7 +301,7 @@ def test_vmapped_seeds_and_split_calls_give_equal_states(name):
     env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
     settings = {**TOGETHER[name], "learning_rate": "1e-3"}
     alone = small_collector(env, **settings)
-    program = jax.jit(lambda state, n: alone.advance(state, n, 3))
+    program = jax.jit(lambda state, n: JaxTrainer(alone).advance(state, n, 3))
     keys = jax.random.split(jax.random.key(3), 2)
     episode_start = jax.jit(alone.init)(keys[1])
     whole, metrics = program(episode_start, jnp.int32(3))
@@ -309,7 +311,7 @@ def test_vmapped_seeds_and_split_calls_give_equal_states(name):
     assert np.all(np.isfinite(metrics["train/loss"]))
 
     collector = small_collector(env, seeds_axis=True, **settings)
-    together = jax.jit(jax.vmap(lambda state: collector.advance(state, jnp.int32(3), 3), axis_name="seeds"))
+    together = jax.jit(jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(3), 3), axis_name="seeds"))
     states, _ = together(jax.jit(collector.init_seeds)(keys))
     this = jax.tree.map(lambda x: x[1], states)
     assert difference(this.learner.policy, whole.learner.policy) < 1e-3

@@ -1,4 +1,4 @@
-"""What happens to a rollout around the gradient steps: scaling, recomputing, observing, counting, health."""
+"""What happens to a rollout before and after the gradient steps: scaling, recomputing, normalizer statistics."""
 
 import dataclasses
 import functools
@@ -11,50 +11,27 @@ import pytest
 from learning import probes
 from proximo import ppo
 from proximo.math.running_statistics import RunningStatistics
-from proximo.ppo.rollout_processing import clip_rewards, health, observe, recompute_values, scale_rewards
+from proximo.ppo.rollout_processing import clip_rewards, recompute_values, scale_rewards, update_normalizer
 from proximo.ppo.state import RewardScale, StaticSettings
 
-import toys
-from helpers import difference, small_collector, small_config, trainer
-
-
-@functools.cache
-def collected(memory="gru"):
-    t = trainer(memory)
-    state = t.init(0)
-    _, rollout, _ = jax.jit(t.collector.collect)(state.learner.policy, state.collector)
-    return state.learner, rollout
-
-
-def spoiled(rollout):
-    """The same rollout with the last two rows made padding with garbage."""
-
-    def garbage(x, value):
-        return x.at[-2:].set(value)
-
-    return dataclasses.replace(
-        rollout,
-        observation=garbage(rollout.observation, jnp.nan),
-        reward=garbage(rollout.reward, jnp.inf),
-        valid=garbage(rollout.valid, False),
-    )
+from helpers import collected, collected_parts, difference, small_collector, small_config, spoiled, trainer
 
 
 def test_normalizer_includes_exactly_the_valid_steps():
     learner, rollout = collected()
-    seen = observe(learner.policy, spoiled(rollout)).normalizer
+    seen = update_normalizer(learner.policy, spoiled(rollout)).normalizer
     rows = np.asarray(rollout.observation)[:-2].reshape(-1, 3)
     np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
     np.testing.assert_allclose(seen.variance, rows.var(0), rtol=1e-4)
     assert seen.count.tolist() == [len(rows), 0]
 
 
-def test_update_changes_the_normalizer_exactly_as_observe():
+def test_update_changes_the_normalizer_exactly_as_update_normalizer():
     # The parameters of the learner move; what the normaliser saw does not depend on them.
     t = trainer("gru")
     learner, rollout = collected()
     after, _ = t.advance(t.init(0), 1)
-    assert difference(after.learner.policy.normalizer, observe(learner.policy, rollout).normalizer) < 1e-6
+    assert difference(after.learner.policy.normalizer, update_normalizer(learner.policy, rollout).normalizer) < 1e-6
     assert learner.policy.normalizer.count.tolist() == [0, 0]
 
 
@@ -156,59 +133,13 @@ def test_an_update_with_recomputed_advantages_differs_from_one_without():
     assert difference(learned[True].policy.critic, learned[False].policy.critic) > 1e-5
 
 
-FINE = {"loss": jnp.array(0.0), "grad_norm": jnp.array(0.0)}
-
-
-def test_health_reports_the_source_and_ignores_padding():
-    learner, rollout = collected()
-    assert not any(health(spoiled(rollout), FINE, learner).values())
-    nan = jnp.nan
-    cases = {
-        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner),
-        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), {}, learner),
-        "loss": (rollout, {"loss": jnp.array(nan)}, learner),
-        "gradient": (rollout, {"grad_norm": jnp.array(jnp.inf)}, learner),
-        "parameters": (rollout, {}, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
-    }
-    for source, (rows, metrics, state) in cases.items():
-        flags = health(rows, FINE | metrics, state)
-        assert {name for name, bad in flags.items() if bad} == {source}
-
-
-@functools.cache
-def collected_parts():
-    collector = small_collector(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
-    state = collector.init(jax.random.key(0))
-    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
-    return state.learner, rollout
-
-
 def test_normalizer_of_dict_includes_exactly_valid_steps():
     learner, rollout = collected_parts()
     filled = dataclasses.replace(rollout, valid=rollout.valid.at[-2:].set(False))
-    seen = observe(learner.policy, filled).normalizer["body"][0]
+    seen = update_normalizer(learner.policy, filled).normalizer["body"][0]
     rows = np.asarray(rollout.observation["body"][0])[:-2].reshape(-1, 3)
     np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
     assert seen.count.tolist() == [len(rows), 0]
-
-
-def test_health_checks_every_part_of_an_observation():
-    learner, rollout = collected_parts()
-    assert not any(health(rollout, FINE, learner).values())
-    body = rollout.observation["body"]
-    broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
-    flags = health(dataclasses.replace(rollout, observation=broken), FINE, learner)
-    assert {name for name, bad in flags.items() if bad} == {"observation"}
-    padding = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
-    assert not any(health(padding, FINE, learner).values())
-
-
-def test_overflowing_normalizer_statistics_are_reported():
-    learner, rollout = collected()
-    huge = rollout.observation.at[0, 0, 0].set(1e25)
-    policy = observe(learner.policy, dataclasses.replace(rollout, observation=huge))
-    assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
-    assert any(health(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())
 
 
 def moved(epochs, **settings):

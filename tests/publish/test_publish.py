@@ -21,15 +21,14 @@ from proximo.cli import main
 from proximo.config import from_mapping
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, run_directory
-from proximo.storage import system_info as system_module
+from proximo.storage import checkpoint, run_lookup
 
 MIDDLE = 10 * BATCH
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    """A run with memory, two of its checkpoints kept; sinks and folders as one machine has them."""
+    """A run with memory, two of its checkpoints kept; trackers and folders as one machine has them."""
     folder = tmp_path_factory.mktemp("runs")
     return trained(
         folder, "r", "proximo:PocMemory", **GRU, total_steps=2 * MIDDLE, checkpoint_every=MIDDLE, keep_checkpoints=9, track="csv"
@@ -110,7 +109,7 @@ def test_published_files_contain_nothing_about_the_machine(published, run_dir, t
     system = json.loads((other / "system.json").read_text())
     system["environment"]["JAX_COMPILATION_CACHE_DIR"] = "/home/me"
     (other / "system.json").write_text(json.dumps(system))
-    shown = system_module.published(other)
+    shown = publishing._shareable_system(other)
     assert "JAX_COMPILATION_CACHE_DIR" not in shown["environment"]
     assert shown["versions"] == system["versions"]
 
@@ -146,7 +145,7 @@ def test_pulling_again_reuses_the_run_and_never_overwrites_another(published, ru
     assert pull(other.place, runs_dir=str(tmp_path), name="other").name == "other"
     with pytest.raises(ConfigError, match="expected a plain name"):
         pull(other.place, runs_dir=str(tmp_path), name="../up")
-    newest, _ = run_directory.resolve("last", tmp_path)
+    newest, _ = run_lookup.find_run("last", tmp_path)
     assert newest.name == "other", "what came last, whenever it was trained"
 
 
@@ -257,7 +256,7 @@ def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys)
 
 
 def asking_for(folder, env_id, **settings):
-    """``folder`` with the settings of a stranger who asks for another environment, and for a sink."""
+    """``folder`` with the settings of a stranger who asks for another environment, and for a tracker."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["env"] |= {"id": env_id, "env_settings": settings}
     config["run"]["track"] = "pathlib:Path"

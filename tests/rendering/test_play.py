@@ -8,13 +8,13 @@ import pytest
 
 import proximo
 from proximo.backends import make_backend
+from proximo.collect.environment import environment
 from proximo.collect.learning import fresh_policy
-from proximo.collect.program_cache import environment
 from proximo.config.loading import make_config
 from proximo.errors import EnvError
-from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
-from proximo.rendering.play import PolicyAgent, episodes_of, random_agent
+from proximo.rendering.play import policy_agent, random_agent
+from proximo.rendering.watching import Subject
 
 from helpers import shaken
 
@@ -31,8 +31,8 @@ def made(env_id, **settings):
 
 
 def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):
-    agent = agent or PolicyAgent(policy, deterministic)
-    return list(episodes_of(policy.env, policy.config, agent, episodes, seed, EVALUATION_STREAM, max_steps))
+    agent = agent or policy_agent(policy, deterministic)
+    return list(Subject(policy.env, policy.config, agent, "greedy").play(episodes, seed, max_steps))
 
 
 def ends(played):
@@ -141,12 +141,12 @@ def test_episode_has_one_frame_per_step_plus_the_first(env_id):
 
 def test_jax_frames_can_be_drawn_after_the_episode():
     later = [step.draw for step in steps(made("toys:Drawn"))]
-    at_once = [step.draw() for step in episodes_of(*watched(made("toys:Drawn")))]
+    at_once = [step.draw() for step in watched(made("toys:Drawn"))]
     assert all(np.array_equal(draw(), frame) for draw, frame in zip(later, at_once, strict=True))
 
 
 def watched(policy):
-    return policy.env, policy.config, PolicyAgent(policy), 1, 0, EVALUATION_STREAM, 1000
+    return Subject(policy.env, policy.config, policy_agent(policy), "greedy").play(1, 0, 1000)
 
 
 def test_random_agent_differs_from_the_policy_and_repeats_by_seed():
@@ -161,7 +161,7 @@ def test_only_allowed_actions_are_taken(env_id, monkeypatch):
     """These environments raise at any other one."""
     policy = made(env_id)
     monkeypatch.setattr(type(policy.env.make()), "render", lambda self: np.zeros((20, 20, 3), np.uint8))
-    for agent in (PolicyAgent(policy), PolicyAgent(policy, deterministic=False), random_agent(policy.env, 0)):
+    for agent in (policy_agent(policy), policy_agent(policy, deterministic=False), random_agent(policy.env, 0)):
         assert len(steps(policy, 3, agent=agent)) > 15
 
 

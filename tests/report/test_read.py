@@ -8,7 +8,7 @@ import pytest
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.errors import CheckpointError
 from proximo.report.read import read_run, read_runs
-from proximo.storage.run_directory import RunLock
+from proximo.storage.run_lock import RunLock
 
 
 def test_metrics_are_read_with_their_steps_and_seconds(tmp_path):
@@ -48,7 +48,7 @@ def test_seconds_of_a_resumed_run_continue(tmp_path):
 
 def _row_seconds(run_dir):
     from proximo.report.read import _seconds
-    from proximo.tracking.sinks import read_rows
+    from proximo.tracking.json_lines import read_rows
 
     return _seconds(read_rows(run_dir / "metrics.jsonl"))
 

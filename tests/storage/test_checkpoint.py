@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 
 from proximo.errors import CheckpointError
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, checkpoint_format, retention, run_directory, run_lookup
 
 SRC = Path(checkpoint.__file__).parents[2]
 
@@ -177,7 +177,7 @@ def test_any_flipped_bit_of_the_metadata_raises(tmp_path):
 
 def test_any_flipped_bit_of_the_state_raises_with_both_hashes(tmp_path):
     path = checkpoint.save(tmp_path, 1, constant(1), {})
-    expected = checkpoint._hash(checkpoint.load(path).files[checkpoint.STATE])
+    expected = checkpoint_format._sha256(checkpoint.load(path).files[checkpoint.STATE])
     for byte in range(0, (path / checkpoint.STATE).stat().st_size, 7):
         flip(path / checkpoint.STATE, byte, byte % 8)
         with pytest.raises(CheckpointError, match=rf"state.safetensors has the sha256 [0-9a-f]{{64}}, expected {expected}"):
@@ -214,8 +214,8 @@ def rewrite_meta(path: Path, **changes: object) -> None:
     content = json.loads((path / checkpoint.META).read_bytes())
     content.pop("sha256")
     content.update(changes)
-    content["sha256"] = checkpoint._hash(checkpoint._render(content))
-    (path / checkpoint.META).write_bytes(checkpoint._render(content))
+    content["sha256"] = checkpoint_format._sha256(checkpoint_format._render(content))
+    (path / checkpoint.META).write_bytes(checkpoint_format._render(content))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
         checkpoint.save(tmp_path, step, constant(step), {})
     flip(tmp_path / "3" / checkpoint.STATE, 300, 1)
     (tmp_path / "2" / checkpoint.META).unlink()
-    found, warnings = checkpoint.load_newest(tmp_path)
+    found, warnings = run_lookup.load_newest(tmp_path)
     assert found.path == tmp_path / "1"
     assert len(warnings) == 2
     assert re.search(r"/3 is damaged: .* sha256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\. It was skipped\.$", warnings[0])
@@ -302,7 +302,7 @@ def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):
     for step in (1, 2):
         checkpoint.save(tmp_path, step, constant(step), {})
     (tmp_path / "2").rename(tmp_path / "30")
-    found, (warning,) = checkpoint.load_newest(tmp_path)
+    found, (warning,) = run_lookup.load_newest(tmp_path)
     assert found.path == tmp_path / "1"
     assert "/30 is damaged: it was saved as step 2, and its folder was renamed: restore the name. It was skipped." in warning
     (tmp_path / "30").rename(tmp_path / "best")
@@ -314,14 +314,14 @@ def test_deeply_nested_metadata_is_damage(tmp_path, depth):
     for step in (1, 2):
         checkpoint.save(tmp_path, step, constant(step), {})
     (tmp_path / "2" / checkpoint.META).write_text('{"format": "proximo-checkpoint", "info": ' + "[" * depth + "]" * depth + "}")
-    found, (warning,) = checkpoint.load_newest(tmp_path)
+    found, (warning,) = run_lookup.load_newest(tmp_path)
     assert found.path == tmp_path / "1"
     assert "/2 is damaged" in warning
 
 
 def test_no_valid_checkpoint_raises(tmp_path):
     with pytest.raises(CheckpointError) as raised:
-        checkpoint.load_newest(tmp_path / "r" / "checkpoints")
+        run_lookup.load_newest(tmp_path / "r" / "checkpoints")
     assert str(raised.value) == (
         f"There is no checkpoint in {tmp_path}/r/checkpoints: none was saved yet. Wait, or if no process trains it, go on "
         f"with: proximo train --resume {tmp_path}/r"
@@ -329,7 +329,7 @@ def test_no_valid_checkpoint_raises(tmp_path):
     checkpoint.save(tmp_path, 1, constant(1), {})
     flip(tmp_path / "1" / checkpoint.STATE, 300, 1)
     with pytest.raises(CheckpointError, match=r"no valid checkpoint in .*/1 is damaged"):
-        checkpoint.load_newest(tmp_path)
+        run_lookup.load_newest(tmp_path)
 
 
 def test_many_damaged_checkpoints_raise_one_short_sentence(tmp_path):
@@ -337,7 +337,7 @@ def test_many_damaged_checkpoints_raise_one_short_sentence(tmp_path):
         checkpoint.save(tmp_path, step, constant(step), {})
         flip(tmp_path / str(step) / checkpoint.STATE, 300, 1)
     with pytest.raises(CheckpointError) as raised:
-        checkpoint.load_newest(tmp_path)
+        run_lookup.load_newest(tmp_path)
     assert re.fullmatch(
         rf"There is no valid checkpoint in {tmp_path}: all 3 are damaged \(20, 3, 1; the newest: state.safetensors has the sha256 "
         r"[0-9a-f]{12}…, expected [0-9a-f]{12}…\). Start a new run.",
@@ -347,11 +347,11 @@ def test_many_damaged_checkpoints_raise_one_short_sentence(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"\(20, 3, 1; the newest: not a proximo checkpoint: cannot read meta.json \(No such file"
     ):
-        checkpoint.load_newest(tmp_path)
+        run_lookup.load_newest(tmp_path)
     for step in range(100, 110):
         (tmp_path / str(step)).mkdir()
     with pytest.raises(CheckpointError, match=r"all 13 are damaged \(109, 108, 107, 106, 105, 104, 103, 102, …; the newest"):
-        checkpoint.load_newest(tmp_path)
+        run_lookup.load_newest(tmp_path)
 
 
 def test_reader_during_a_replacement_does_not_stop_it(tmp_path, monkeypatch):
@@ -402,7 +402,7 @@ def test_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monkeyp
                 finished = True
             except (Crash, CheckpointError):
                 pass
-        saved, warnings = checkpoint.load_newest(folder)
+        saved, warnings = run_lookup.load_newest(folder)
         assert warnings == []
         found = saved.restore(constant(0))["a"]
         assert found[0] == (2 if finished else found[0])
@@ -483,7 +483,7 @@ def test_checkpoint_of_another_format_version_raises_one_sentence(tmp_path, vers
     for step in (1, 2):
         path = checkpoint.save(tmp_path, step, constant(step), {})
     rewrite_meta(path, format_version=version)
-    for load in (lambda: checkpoint.load(path), lambda: checkpoint.load_newest(tmp_path)):  # never skipped for an older one
+    for load in (lambda: checkpoint.load(path), lambda: run_lookup.load_newest(tmp_path)):  # never skipped for an older one
         with pytest.raises(CheckpointError) as raised:
             load()
         assert str(raised.value) == (

@@ -7,7 +7,8 @@ import pytest
 
 from proximo.tracking import csv_table
 from proximo.tracking.csv_table import CsvTable
-from proximo.tracking.sinks import JsonLines, TrackedRun, read_rows, truncate_after
+from proximo.tracking.json_lines import JsonLines, read_rows, truncate_after
+from proximo.tracking.tracker import TrackedRun
 
 
 class Run:
@@ -19,8 +20,8 @@ class Run:
         self.table = CsvTable(TrackedRun(run_dir, {}, resumed_at, self.warnings.append))
 
     def write(self, step, **values):
-        for sink in (self.lines, self.table):
-            sink.write(step, values)
+        for tracker in (self.lines, self.table):
+            tracker.write(step, values)
 
 
 def table(run_dir):
@@ -64,7 +65,7 @@ def test_resume_drops_the_rows_after_its_start(tmp_path):
     run = Run(tmp_path)
     for step in (10, 20, 30):
         run.write(step, a=step / 10, **({"late": 1.0} if step == 30 else {}))
-    resumed = Run(tmp_path, resumed_at=20)  # sinks are opened before metrics.jsonl is cut
+    resumed = Run(tmp_path, resumed_at=20)  # trackers are opened before metrics.jsonl is cut
     truncate_after(tmp_path / "metrics.jsonl", 20)
     assert [row["step"] for row in table(tmp_path)] == ["10", "20"]
     resumed.write(30, a=9.0)

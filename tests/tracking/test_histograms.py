@@ -14,7 +14,8 @@ from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
-from proximo.tracking.sinks import TensorBoard, read_rows
+from proximo.tracking.json_lines import read_rows
+from proximo.tracking.tensorboard import TensorBoard
 from proximo.training import loop
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
@@ -78,10 +79,10 @@ def test_invalid_transitions_are_ignored_and_parts_are_separate():
 def test_tensorboard_receives_the_same_bins(tmp_path):
     from tensorboardX.proto.event_pb2 import Event
 
-    sink = TensorBoard(tmp_path)
+    tracker = TensorBoard(tmp_path)
     h = Histogram.of(np.arange(3))
-    sink.write_histograms(7, {"histograms/x": h})
-    sink.flush()
+    tracker.write_histograms(7, {"histograms/x": h})
+    tracker.flush()
     (file,) = tmp_path.glob("events.*")
     data, found = file.read_bytes(), []
     while data:
@@ -92,7 +93,7 @@ def test_tensorboard_receives_the_same_bins(tmp_path):
     assert (step, tag, histo.num, histo.sum, histo.sum_squares) == (7, "histograms/x", 3, 3, 5)
     assert list(histo.bucket) == [1, 1, 1]
     assert list(histo.bucket_limit) == [0.5, 1.5, 2.5]
-    sink.close()
+    tracker.close()
 
 
 SETTINGS = {

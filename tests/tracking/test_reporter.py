@@ -1,66 +1,12 @@
-"""The window of metrics: means over episodes are weighted, extremes stay extremes, and nothing counts twice."""
+"""The default reporter."""
 
-import math
-
-import numpy as np
-import pytest
-
-from proximo.tracking.reporter import EPISODE_WINDOW, Reporter, Window
-
-
-def metrics(episodes, returns, **others):
-    rows = {"rollout/episodes": episodes, "rollout/return_mean": returns, **others}
-    return {name.replace("__", "/"): np.asarray(x, np.float32) for name, x in rows.items()}
-
-
-def test_returns_are_weighted_by_their_episodes():
-    window = Window()
-    window.add(metrics([1, 3], [10.0, 2.0]))
-    window.add(metrics([0], [0.0]))
-    assert window.recent_return == pytest.approx(4.0)
-    row = window.merge()
-    assert row["rollout/episodes"] == 4
-    assert row["rollout/return_mean"] == pytest.approx(4.0)
-
-
-def test_without_a_finished_episode_there_is_no_return():
-    window = Window()
-    window.add(metrics([0, 0], [0.0, 0.0]))
-    assert window.recent_return is None
-    assert math.isnan(window.merge()["rollout/return_mean"])
-
-
-def test_ratio_keeps_extremes_and_other_metrics_are_means():
-    window = Window()
-    window.add(metrics([1, 1], [0, 0], train__ratio_min=[0.9, 0.5], train__ratio_max=[1.5, 1.1], train__loss=[1, 3]))
-    row = window.merge()
-    assert row["train/ratio_min"] == 0.5
-    assert row["train/ratio_max"] == 1.5
-    assert row["train/loss"] == 2
-
-
-def test_row_is_merged_once_without_flags_of_nan():
-    window = Window()
-    window.add(metrics([1], [5.0], bad__loss=[0]))
-    assert len(window) == 1
-    assert "bad/loss" not in window.merge()
-    assert len(window) == 0
-    window.add(metrics([1], [7.0]))
-    assert window.merge()["rollout/return_mean"] == 7
-
-
-def test_recent_return_is_over_about_a_hundred_episodes():
-    window = Window()
-    window.add(metrics([EPISODE_WINDOW, 60, 60], [1000.0, 1.0, 3.0]))
-    assert window.recent_return == pytest.approx(2.0)
-    window.add(metrics([EPISODE_WINDOW], [9.0]))
-    assert window.recent_return == 9
+from proximo.tracking.reporter import Reporter
 
 
 def test_default_reporter_prints_nothing(capsys):
     reporter = Reporter()
     reporter.compiling()
-    reporter.begun([], 0)
+    reporter.seeds_started([], 0)
     reporter.advanced(1, 1.0, None)
     reporter.evaluated(1, [])
     reporter.warned("x")

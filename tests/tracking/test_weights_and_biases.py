@@ -10,7 +10,7 @@ import pytest
 
 from proximo.tracking import weights_and_biases as module
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.sinks import TrackedRun
+from proximo.tracking.tracker import TrackedRun
 from proximo.tracking.weights_and_biases import AXIS, WeightsAndBiases, has_key
 
 pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
@@ -73,26 +73,26 @@ def opened(run_dir, resumed_at=None, told=None):
     return WeightsAndBiases(TrackedRun(run_dir, SETTINGS, resumed_at, ([] if told is None else told).append))
 
 
-def written(sink, *steps):
+def written(tracker, *steps):
     for step in steps:
-        sink.write(step, {"train/loss": step / 10, "train/odd": float("nan")})
-    return sink
+        tracker.write(step, {"train/loss": step / 10, "train/odd": float("nan")})
+    return tracker
 
 
 def test_rows_have_environment_steps_and_finite_numbers_only(server, tmp_path):
-    sink = opened(tmp_path / "r")
-    written(sink, 10, 20).close()
-    assert server.rows == {(sink._id, "server"): {s: {AXIS: s, "train/loss": s / 10} for s in (10, 20)}}
-    assert ("*", {"step_metric": AXIS}) in sink._run.axes
-    assert sink._run.finished
+    tracker = opened(tmp_path / "r")
+    written(tracker, 10, 20).close()
+    assert server.rows == {(tracker._id, "server"): {s: {AXIS: s, "train/loss": s / 10} for s in (10, 20)}}
+    assert ("*", {"step_metric": AXIS}) in tracker._run.axes
+    assert tracker._run.finished
 
 
 def test_rows_of_one_step_are_joined(server, tmp_path):
-    sink = written(opened(tmp_path / "r"), 10)
-    sink.write(10, {"eval/return_mean": 3.0})
-    sink.write_histograms(10, {"histograms/x": Histogram.of(np.arange(3))})
-    sink.flush()
-    (row,) = server.rows[sink._id, "server"].values()
+    tracker = written(opened(tmp_path / "r"), 10)
+    tracker.write(10, {"eval/return_mean": 3.0})
+    tracker.write_histograms(10, {"histograms/x": Histogram.of(np.arange(3))})
+    tracker.flush()
+    (row,) = server.rows[tracker._id, "server"].values()
     assert row == {AXIS: 10, "train/loss": 1.0, "eval/return_mean": 3.0, "histograms/x": ("histogram", [1, 1, 1], 4)}
 
 
@@ -167,9 +167,9 @@ def test_clips_are_logged_once_with_the_next_row(server, tmp_path):
     videos = tmp_path / "r" / "videos"
     videos.mkdir(parents=True)
     (videos / "clip-20.mp4").write_bytes(b"")
-    sink = written(opened(tmp_path / "r"), 10, 20, 30)
-    sink.close()
-    rows = server.rows[sink._id, "server"]
+    tracker = written(opened(tmp_path / "r"), 10, 20, 30)
+    tracker.close()
+    rows = server.rows[tracker._id, "server"]
     assert [step for step, row in rows.items() if "videos/clip" in row] == [20]
     (videos / "clip-40.mp4").write_bytes(b"")
     written(opened(tmp_path / "r", resumed_at=30), 40).close()
@@ -207,16 +207,16 @@ def test_library_writes_a_complete_offline_run_after_a_resume(tmp_path, monkeypa
     monkeypatch.delenv("WANDB_MODE", raising=False)
     told = []
     written(opened(tmp_path / "r", told=told), 10, 20).close()
-    sink = written(opened(tmp_path / "r", 20, told), 10, 20)
-    sink.write_histograms(20, {"histograms/x": Histogram.of(np.arange(3))})
-    written(sink, 30).close()
+    tracker = written(opened(tmp_path / "r", 20, told), 10, 20)
+    tracker.write_histograms(20, {"histograms/x": Histogram.of(np.arange(3))})
+    written(tracker, 30).close()
     assert len(told) == 2
     assert capfd.readouterr() == ("", "")
     newest = max((tmp_path / "r" / "wandb").glob("offline-run-*"), key=lambda folder: folder.stat().st_mtime_ns)
     assert (tmp_path / "r" / "wandb" / "latest-run").resolve() == newest
     found = records(next(newest.glob("*.wandb")))
     (begun,) = [record.run for record in found if record.HasField("run")]
-    assert (begun.run_id, begun.project, begun.display_name) == (sink._id, "proximo", "CartPole-v1/r")
+    assert (begun.run_id, begun.project, begun.display_name) == (tracker._id, "proximo", "CartPole-v1/r")
     rows = [
         {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for record in found

@@ -17,7 +17,7 @@ import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
 from proximo.errors import CheckpointError, ConfigError, EnvError
 from proximo.spaces import Box, Discrete
-from proximo.storage import checkpoint
+from proximo.storage import checkpoint, checkpoint_format, run_lookup
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import Interrupts
 
@@ -320,7 +320,7 @@ def test_several_threads_may_predict():
 
 def newest(run_dir):
     """Path and metadata of the newest checkpoint."""
-    found, _ = checkpoint.load_newest(run_dir / "checkpoints")
+    found, _ = run_lookup.load_newest(run_dir / "checkpoints")
     meta = json.loads(found.files[checkpoint.META])
     del meta["sha256"]
     return found.path, meta
@@ -328,7 +328,9 @@ def newest(run_dir):
 
 def forged(path, meta):
     """Write ``meta`` with valid checksums."""
-    (path / checkpoint.META).write_bytes(checkpoint._render({**meta, "sha256": checkpoint._hash(checkpoint._render(meta))}))
+    (path / checkpoint.META).write_bytes(
+        checkpoint_format._render({**meta, "sha256": checkpoint_format._sha256(checkpoint_format._render(meta))})
+    )
 
 
 def test_invalid_evaluation_in_a_checkpoint_raises(tmp_path):
@@ -352,7 +354,7 @@ def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
     arrays[name] = np.array(arrays[name])
     arrays[name].flat[0] = value
     data = safetensors.numpy.save(arrays)
-    meta["files"][checkpoint.STATE] = {"sha256": checkpoint._hash(data), "size": len(data)}
+    meta["files"][checkpoint.STATE] = {"sha256": checkpoint_format._sha256(data), "size": len(data)}
     (path / checkpoint.STATE).write_bytes(data)
     forged(path, meta)
     for load in (proximo.load, proximo.load_policy):

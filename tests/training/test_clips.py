@@ -10,8 +10,8 @@ from PIL import Image
 
 from commands import copied, final_state, rows, train_words, trained
 from proximo.cli import main
-from proximo.rendering.frames import VideoError
-from proximo.tracking.sinks import Sink
+from proximo.rendering.recorder import VideoError
+from proximo.tracking.tracker import Tracker
 from proximo.training import clips
 
 import gym_toys
@@ -144,17 +144,17 @@ def test_missing_encoder_is_one_warning(tmp_path, capsys, monkeypatch):
 
 
 def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):
-    class Written(Sink):
+    class Written(Tracker):
         def write_clip(self, step, gif, size):
             self.clip = step, gif(), size
 
-    sink = Written()
-    clip = clips._Clip(SimpleNamespace(run_dir=tmp_path, sinks=sink), 7, 30.0)
+    tracker = Written()
+    clip = clips._Clip(SimpleNamespace(run_dir=tmp_path, trackers=tracker), 7, 30.0)
     for k in range(230):
         clip.add(np.full((200, 400, 3), k, np.uint8))
     clip.finish()
     assert frames(tmp_path / "videos" / "7.mp4") == 230
-    step, gif, size = sink.clip
+    step, gif, size = tracker.clip
     (tmp_path / "a.gif").write_bytes(gif)
     image = Image.open(tmp_path / "a.gif")
     assert (step, size, image.size) == (7, (100, 200), (200, 100))

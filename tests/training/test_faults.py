@@ -1,4 +1,4 @@
-"""Faults of the disk, the run folder and the numbers during a training: progress is saved, and the error names the reason."""
+"""Faults of the disk, the run directory and the numbers during a training: progress is saved, and the error names the reason."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ from commands import BATCH, SMALL, final_state, rows, train_words
 from disks import fill_disk_for, full_disk, wait_for_room
 from proximo.errors import CheckpointError, RunDirectoryError
 from proximo.storage import checkpoint
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
 from proximo.training import saver
-from proximo.training.faults import first_fault
+from proximo.training.non_finite import first_non_finite
 
 SETTINGS = {**SMALL, "tensorboard": "true", "track": "csv"}
 TOTAL = SMALL["total_steps"]
@@ -166,7 +166,7 @@ def test_renamed_run_folder_is_saved_and_can_be_resumed(whole, tmp_path):
 
 def test_run_folder_removed_during_training_is_not_recreated(tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    with pytest.raises(RunDirectoryError, match=f"The run folder {run_dir} was removed or renamed during the training"):
+    with pytest.raises(RunDirectoryError, match=f"The run directory {run_dir} was removed or renamed during the training"):
         train(tmp_path, "r", At(3 * BATCH, lambda _: shutil.rmtree(run_dir)), video_every=4 * BATCH)
     assert list(run_dir.parent.iterdir()) == []
 
@@ -211,10 +211,10 @@ def test_unwritable_folders_give_one_error_and_one_warning(tmp_path):
     assert f"Cannot store compiled programs in {home}/.cache/proximo/xla" in ended.stderr
 
 
-def test_first_fault_is_the_earliest_and_its_first_source():
+def test_first_non_finite_update_is_the_earliest_and_its_first_source():
     metrics = {f"bad/{name}": np.zeros((2, 4)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
     metrics["bad/loss"][1, 2:] = 1
     metrics["bad/reward"][1, 3] = 1
     metrics["bad/gradient"][1, 2] = 1
-    assert first_fault(metrics, 0) == (4, "")
-    assert first_fault(metrics, 1) == (2, "loss")
+    assert first_non_finite(metrics, 0) == (4, "")
+    assert first_non_finite(metrics, 1) == (2, "loss")

@@ -15,7 +15,7 @@ from commands import BATCH, SMALL, Process, copied, final_state, rows, train_wor
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError, EnvironmentFault
 from proximo.storage import checkpoint
-from proximo.tracking.sinks import read_rows
+from proximo.tracking.json_lines import read_rows
 
 TOTAL = SMALL["total_steps"]
 WALK = "gym_toys:Walk"

@@ -14,7 +14,7 @@ from commands import BATCH, Process, ended_at_once, final_state, pressed_twice, 
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.errors import TrainingError
-from proximo.storage import checkpoint
+from proximo.storage import checkpoint, run_lookup
 from proximo.training import interrupts
 from proximo.training.interrupts import AbandonedError, HungError, Interrupts
 
@@ -267,7 +267,7 @@ def test_hung_runtime_ends_the_training(tmp_path):
     assert ended.code == 1, ended
     assert "proximo: JAX's CPU runtime has hung" in ended.err
     assert "Traceback" not in ended.err
-    checkpoint.load_newest(run_dir / "checkpoints")
+    run_lookup.load_newest(run_dir / "checkpoints")
 
 
 def kill_at_random_moments(tmp_path, kills, seed):
@@ -286,7 +286,7 @@ def kill_at_random_moments(tmp_path, kills, seed):
             ended = process.end()
         assert ended.code == -signal.SIGKILL, ended
         leftovers += [path.name.split("-")[0] for path in (run_dir / "checkpoints").glob(".*")]
-        steps_saved.append(checkpoint.load_newest(run_dir / "checkpoints")[0].step)
+        steps_saved.append(run_lookup.load_newest(run_dir / "checkpoints")[0].step)
         words = ["train", "--resume", str(run_dir)]
     assert steps_saved == sorted(set(steps_saved)), "a resumed run did not continue"
     assert main([*words, "--checkpoint-every", str(100 * BATCH)]) == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.extend.random import define_prng_impl
 
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer
+from proximo.collect import GymnasiumCollector, GymnasiumTrainer, JaxTrainer
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -102,7 +102,7 @@ GRU = {"memory": "gru", "memory_horizon": 6, "towers": "separate"}
 
 def test_no_key_is_used_twice_in_training_and_evaluation(uses):
     collector = small_collector(toys.ContinuousRandomEnds(), **GRU, sde_every=4, stagger_steps=5)
-    state, _ = jax.jit(collector.advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(2), 2)
+    state, _ = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(2), 2)
     trained = len(uses.of)
     evaluated(state.learner.policy, collector.env, collector.config)
     assert not uses.repeated()
@@ -113,7 +113,7 @@ def test_no_key_is_used_twice_in_training_and_evaluation(uses):
 def test_seeds_on_levels_in_one_program_share_no_key(uses, monkeypatch):
     monkeypatch.setattr(jax_evaluator, "JaxLevels", ())  # it would draw the levels again to report them
     collector = small_collector(JaxLevels(toys.RandomEnds(), LevelRange(0, 2**31 - 1)), seeds_axis=True)
-    run = jax.vmap(lambda state: collector.advance(state, jnp.int32(2), 2)[0], axis_name=SEEDS_AXIS)
+    run = jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(2), 2)[0], axis_name=SEEDS_AXIS)
     states = jax.jit(run)(collector.init_seeds(jax.vmap(jax.random.key)(np.arange(2))))
     for seed in range(2):
         evaluated(jax.tree.map(itemgetter(seed), states.learner.policy), collector.env, collector.config, seed)

@@ -15,7 +15,8 @@ from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, checkpoint_format, retention, run_directory
+from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
 
@@ -210,13 +211,17 @@ def test_run_without_a_checkpoint_starts_again_with_a_warning(whole, tmp_path, c
     assert rows(run_dir) == rows(whole["feed-forward"])
 
 
-def test_checkpoint_of_another_run_raises(whole, tmp_path, capsys):
+def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, capsys):
     run_dir = copied(whole["gru"], tmp_path)
     shutil.rmtree(run_dir / "checkpoints")
     shutil.copytree(whole["feed-forward"] / "checkpoints", run_dir / "checkpoints")
+    (run_dir / "failure.txt").write_text("NaN in the loss.\n")
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     for words in (["train", "--resume", f"{run_dir}@{3 * BATCH}"], ["eval", str(run_dir)]):
         assert main(words) == 2
         assert "does not fit these settings" in capsys.readouterr().err
+        after = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
+        assert after == before
 
 
 def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):
@@ -247,7 +252,7 @@ def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, verb, run, sen
 def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
-    check = f"import pathlib, time\nfrom proximo.storage.run_directory import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
+    check = f"import pathlib, time\nfrom proximo.storage.run_lock import RunLock\nlock = RunLock(pathlib.Path({str(run_dir)!r}))\nlock.__enter__()"
     with Process(before=f"{check}\nprint('held', flush=True)\ntime.sleep(100)") as holder:
         holder.read_until("held")
         assert main(["train", "--resume", f"{run_dir}@{3 * BATCH}"]) == 2
@@ -283,7 +288,7 @@ def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypa
 
     def spy(run_dirs, *arguments):
         with pytest.raises(RunDirectoryError, match="is in use"):
-            run_directory.RunLock(run_dir).__enter__()
+            RunLock(run_dir).__enter__()
         seen.append(run_dirs)
         raise ConfigError("enough")
 
@@ -319,7 +324,7 @@ def test_resume_with_fewer_total_steps_raises(whole, tmp_path):
 def test_checkpoint_of_a_newer_proximo_raises(whole, tmp_path, monkeypatch):
     run_dir = copied(whole["feed-forward"], tmp_path)
     before = checkpoint.steps(run_dir / "checkpoints")
-    monkeypatch.setattr(checkpoint, "VERSION", 0)
+    monkeypatch.setattr(checkpoint_format, "VERSION", 0)
     with pytest.raises(CheckpointError, match="has the format version"):
         proximo.resume(run_dir)
     assert checkpoint.steps(run_dir / "checkpoints") == before

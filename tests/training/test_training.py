@@ -20,8 +20,9 @@ from proximo.evaluation import evaluate as evaluation
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
 
 import toys
 from helpers import bits, compilations
@@ -170,7 +171,7 @@ def test_traced_settings_are_the_hyperparameters():
 
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_each_seed_is_an_ordinary_run(groups, mode, capsys):
-    seed_runs = run_directory.seed_run_dirs(groups[mode])
+    seed_runs = seed_run_dirs(groups[mode])
     assert [path.name for path in seed_runs] == ["seed-5", "seed-6", "seed-7"]
     assert len({final_state(path)["learner.key"] for path in seed_runs}) == 3
     for i, seed_run in enumerate(seed_runs):
@@ -196,7 +197,7 @@ def test_vmapped_seed_learns_like_the_single_one(groups):
 def test_resumed_group_equals_the_uninterrupted_one(groups, mode, tmp_path):
     group = copied(groups[mode], tmp_path)
     assert main(["train", "--resume", f"{group}@{8 * BATCH}"]) == 0
-    for seed_run in run_directory.seed_run_dirs(group):
+    for seed_run in seed_run_dirs(group):
         assert final_state(seed_run) == final_state(groups[mode] / seed_run.name)
         assert rows(seed_run) == rows(groups[mode] / seed_run.name)
 
@@ -215,7 +216,7 @@ def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_
     out = capsys.readouterr().out
     assert "seed-7: it starts from the beginning" in out
     assert "seed-5: mean return" not in out, "it was complete"
-    for seed_run in run_directory.seed_run_dirs(group):
+    for seed_run in seed_run_dirs(group):
         assert final_state(seed_run) == final_state(groups["serial"] / seed_run.name)
 
 
@@ -319,9 +320,9 @@ def test_failed_seed_does_not_stop_the_others(tmp_path, capsys, mode):
     with pytest.raises(TrainingError) as caught:
         proximo.train("odd_envs:Unlucky", **settings)
     group = tmp_path / "odd_envs-Unlucky" / "g"
-    failed = [m.name for m in run_directory.seed_run_dirs(group) if (m / "failure.txt").exists()]
+    failed = [m.name for m in seed_run_dirs(group) if (m / "failure.txt").exists()]
     assert 0 < len(failed) < 4, failed
-    for seed_run in run_directory.seed_run_dirs(group):
+    for seed_run in seed_run_dirs(group):
         steps = checkpoint.steps(seed_run / "checkpoints")
         assert (f"of {seed_run} (" in str(caught.value)) == (seed_run.name in failed)
         assert (TOTAL in steps) == (seed_run.name not in failed)
@@ -330,7 +331,7 @@ def test_failed_seed_does_not_stop_the_others(tmp_path, capsys, mode):
     longer = TOTAL + 2 * BATCH
     with contextlib.suppress(TrainingError):
         proximo.resume(group, total_steps=longer)
-    for seed_run in run_directory.seed_run_dirs(group):
+    for seed_run in seed_run_dirs(group):
         assert (seed_run.name in failed) == (TOTAL not in checkpoint.steps(seed_run / "checkpoints"))
 
 
@@ -376,10 +377,9 @@ def widened(result):
 def test_backend_uses_the_evaluation_and_precision_settings():
     settings = {**SMALL, "max_episode_steps": 7, "matmul_precision": "highest"}
     backend = JaxBackend(proximo.make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), stacked=False)
-    assert (backend._evaluator.limit, backend._evaluator.matmul_precision) == (7, "highest")
-    collector = backend.collector
-    state = collector.init(jax.random.key(0))
-    assert "HIGHEST" in str(jax.make_jaxpr(collector.advance, static_argnums=2)(state, jnp.int32(1), 1))
+    assert backend._evaluator.limit == 7
+    advance, state = backend._programs.advance._function, backend.collector.init(jax.random.key(0))
+    assert "HIGHEST" in str(jax.make_jaxpr(advance)(state, jnp.int32(1)))
 
 
 def test_run_with_memory_is_loaded(tmp_path):

@@ -290,7 +290,7 @@ def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, monkeypat
             for share in (0.01, 0.05, 0.5, 1.0):
                 shares.append(share)
                 self.watch.advanced(share)
-            super().train(evaluations, judge)
+            super().train(evaluations, select)
 
     monkeypatch.setattr(module, "Batch", Slow)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 60).trials
@@ -308,7 +308,7 @@ def test_final_round_continues_after_the_search_deadline(tmp_path, monkeypatch):
 
         def train(self, evaluations, select):
             self.watch.advanced(0.5)
-            super().train(evaluations, judge)
+            super().train(evaluations, select)
 
     monkeypatch.setattr(module, "Batch", Telling)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=12, finalists=2), deadline=time.monotonic() + 34).trials

@@ -7,7 +7,8 @@ import yaml
 
 from proximo.config import override
 from proximo.errors import CheckpointError, ConfigError
-from proximo.tune.plan import FORMAT, PLAN, StudyPlan, find_study, read_plan
+from proximo.storage.named_folders import find_folder
+from proximo.tune.plan import FORMAT, PLAN, STUDIES, StudyPlan, read_plan
 from proximo.tune.planning import make_plan
 
 from studies import ENV, config, plan
@@ -81,14 +82,14 @@ def stored(tune_dir, tmp_path, *names):
 def test_study_is_found_by_path_name_and_last(tmp_path):
     tune_dir = stored(tmp_path / "tune", tmp_path, "a/one", "b/two", "b/one")
     for text in (str(tune_dir / "b" / "two"), "two", "b/two"):
-        assert find_study(text, tune_dir) == tune_dir / "b" / "two"
-    assert find_study("last", tune_dir) == tune_dir / "b" / "one"
+        assert find_folder(text, tune_dir, STUDIES) == tune_dir / "b" / "two"
+    assert find_folder("last", tune_dir, STUDIES) == tune_dir / "b" / "one"
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("one", "The name 'one' fits 2 studies: a/one, b/one. Give the environment too."),
+        ("one", "The name 'one' fits 2 studies: a/one, b/one. Add the environment, as in <env>/one."),
         ("twoo", "No study 'twoo': looked for a folder of that path, and for that name among the 3 studies in "),
         ("", "No study ''"),
     ],
@@ -96,14 +97,14 @@ def test_study_is_found_by_path_name_and_last(tmp_path):
 def test_unknown_study_raises_one_sentence(tmp_path, text, sentence):
     tune_dir = stored(tmp_path / "tune", tmp_path, "a/one", "b/two", "b/one")
     with pytest.raises(CheckpointError) as error:
-        find_study(text, tune_dir)
+        find_folder(text, tune_dir, STUDIES)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_missing_studies_are_reported(tmp_path):
     with pytest.raises(CheckpointError, match=r"There is no study in .*: start one with `proximo tune ENV`"):
-        find_study("last", tmp_path)
+        find_folder("last", tmp_path, STUDIES)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
-from proximo.training.progress import TimedCalls
+from proximo.training.timed_calls import TimedCalls
 from proximo.tune import batch as module
 from proximo.tune.batch import Batch, with_hyperparameters
 from proximo.tune.trial import TrialResult, boundaries
@@ -146,6 +146,6 @@ def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():
     assert len(trained(Batch([gymnasium], [100, 101], 1, Watching()), prune=lambda number, now: {0})) == 1
 
 
-def test_nonfinite_returns_are_a_failure():
+def test_non_finite_returns_are_a_failure():
     assert TrialResult.of([1.0, float("nan")], True).failure == "an evaluation gave NaN or infinity"
     assert TrialResult.of([1.0, 3.0], True).score == 2.0

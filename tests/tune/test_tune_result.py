@@ -12,7 +12,7 @@ from PIL import Image
 from proximo.cli import tuning_reporters
 from proximo.config import override, presets, to_mapping
 from proximo.config.loading import make_config
-from proximo.storage.atomic_files import plain
+from proximo.serialization import jsonable
 from proximo.tune import study as study_module
 from proximo.tune.api import TuneResult
 from proximo.tune.pictures import MIN_TRIALS, draw_importance, draw_pictures, importance
@@ -177,7 +177,7 @@ def test_study_without_a_finished_trial_has_no_preset(tmp_path):
 
 
 def test_the_summary_is_strict_json(tmp_path):
-    found = json.loads(json.dumps(plain(summary(tmp_path, plan(tmp_path, SPACE), trials())), allow_nan=False))
+    found = json.loads(json.dumps(jsonable(summary(tmp_path, plan(tmp_path, SPACE), trials())), allow_nan=False))
     assert (found["best"]["trial"], found["base"]["score"]) == (1, 3.0)
     assert found["command"] == f"proximo train --config {tmp_path}/preset.yaml"
 

@@ -12,19 +12,15 @@ __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False) -> Backend:
-    """The backend that trains on ``env``.
-
-    Args:
-        config: the settings.
-        env: the environment.
-        stacked: whether to train several seeds together. Gymnasium environments ignore it (``backend.stacked`` is then false).
-
-    Raises:
-        EnvError: a JAX environment breaks its protocol.
-    """
-    return GymnasiumBackend(config, env) if isinstance(env, GymnasiumEnvironment) else JaxBackend(config, env, stacked)
+    """The backend that trains on ``env``: with ``stacked`` several seeds together, if it is able to (``backend.stacked``). Raises
+    ``EnvError`` if a JAX environment breaks its protocol."""
+    return _backend_of(env)(config, env, stacked)  # pyright: ignore[reportArgumentType]
 
 
 def stacks_seeds(config: Config, env: Environment) -> bool:
-    """Whether several seeds train together: ``seeds_mode`` is ``vmap``, or ``auto`` and ``env`` is a JAX environment."""
-    return config.run.seeds_mode == "vmap" or (config.run.seeds_mode == "auto" and not isinstance(env, GymnasiumEnvironment))
+    """Whether several seeds train together: the backend of ``env`` is able to, and ``seeds_mode`` is not ``serial``."""
+    return config.run.seeds_mode != "serial" and _backend_of(env).can_stack
+
+
+def _backend_of(env: Environment) -> type[GymnasiumBackend] | type[JaxBackend]:
+    return GymnasiumBackend if isinstance(env, GymnasiumEnvironment) else JaxBackend

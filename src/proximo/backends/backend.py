@@ -36,6 +36,8 @@ class Backend(abc.ABC):
     of one seed. Compiled functions are reused by later backends of this process.
     """
 
+    can_stack: bool
+    """Whether it can train several seeds together."""
     donates: bool
     """Whether ``advance`` uses up the state that it is given. A caller that still needs the state makes a copy."""
 
@@ -58,7 +60,7 @@ class Backend(abc.ABC):
         """The state before the first step, of each seed. A backend that is not stacked takes one seed."""
 
     def join(self, states: list[TrainState]) -> TrainState:
-        """The restored states of all seeds as one state of this backend. Its schedules end at the ``total_steps`` of ``config``."""
+        """The restored states of all seeds as one state. Its schedules end at the ``total_steps`` of ``config``."""
         total = make_hyperparameters(self.config.ppo).total_steps
         states = [eqx.tree_at(lambda s: s.learner.hyperparameters.total_steps, state, total) for state in states]
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
@@ -117,11 +119,7 @@ class Backend(abc.ABC):
 
     def player(self, seed: int, stream: int) -> Player:
         """One environment to draw: its episodes are the first ones of an evaluation with ``seed`` in ``stream``. The caller
-        closes it.
-
-        Raises:
-            EnvError: the environment cannot be drawn.
-        """
+        closes it. Raises ``EnvError`` if it cannot be drawn."""
         return make_player(self.env, self.config, seed, stream)
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:  # noqa: B027 (JAX environments have no workers)

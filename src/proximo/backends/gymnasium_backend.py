@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends.backend import Backend
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
+from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
@@ -24,15 +26,14 @@ from proximo.types import TrainState
 class GymnasiumBackend(Backend):
     """Trains on a Gymnasium environment."""
 
-    donates = False
+    can_stack = donates = False
     collector: GymnasiumCollector
+    _evaluator: GymnasiumEvaluator | None
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment):
+    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False):
         programs = reuse(gymnasium_key(config, env), lambda: GymnasiumPrograms(config, env))
         super().__init__(config, env, GymnasiumCollector(config, env, programs), stacked=False)
         self.trainer = GymnasiumTrainer(self.collector)
-        self._failure: Exception | None = None
-        """The error that cut the last call short. The next call raises it."""
 
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():
@@ -42,24 +43,21 @@ class GymnasiumBackend(Backend):
         return self.trainer.begin(super().join(states))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        return self.collector.with_new_episodes(state.learner, state.collector.key)
+        return TrainState(without_running_return(state.learner), state.collector, jnp.array(True))
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():
             self.collector.prepare(state)
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
-        if self._failure is not None:
-            raise self._failure
         updates: list[dict[str, float]] = []
         for _ in range(num_updates):
             try:
                 state, metrics = self.trainer.update(state)
-            except (ProximoError, TrainingError) as failure:
+            except (ProximoError, TrainingError):
                 if not updates:
                     raise
-                self._failure = failure
-                break
+                break  # the next call raises it
             updates.append(metrics)
         names = dict.fromkeys(name for metrics in updates for name in metrics)
         return state, {name: np.array([[metrics.get(name, np.nan) for metrics in updates]]) for name in names}
@@ -73,11 +71,11 @@ class GymnasiumBackend(Backend):
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
         self.collector.environments.warn = warn
-        if isinstance(self._evaluator, GymnasiumEvaluator):
+        if self._evaluator is not None:
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
-        return self.trainer.learner.is_computing
+        return self.trainer.is_learning
 
     def describe(self) -> str:
         vector_env = self.collector.environments.open()
@@ -86,7 +84,7 @@ class GymnasiumBackend(Backend):
         return f"environments {vector_env.description}{overlap}{lag}"
 
     def fault(self) -> str:
-        return self.trainer.learner.bad_environment
+        return self.trainer.bad_environment
 
     def close(self) -> None:
         try:

@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends.backend import Backend, copy_of
-from proximo.collect import JaxCollector
+from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
@@ -29,39 +28,37 @@ class JaxPrograms:
     seeds."""
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
-        self.env = env  # the key of the cache holds its id, which must not go to another object
-        collector, capacity = JaxCollector(config, env, seeds_axis=stacked), config.updates_per_call
+        # It keeps env alive: the key of the cache has its id, which must not go to another object.
+        self.collector = collector = JaxCollector(config, env, seeds_axis=stacked)
+        trainer, capacity = JaxTrainer(collector), config.updates_per_call
 
         def advance(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
-            return collector.advance(state, num_updates, capacity)
+            return trainer.advance(state, num_updates, capacity)
 
         def over_seeds(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+            function = jax.default_matmul_precision(config.run.matmul_precision)(function)
             return jax.vmap(function, in_axes=in_axes, axis_name=SEEDS_AXIS) if stacked else function
 
         self.start = jax.jit(collector.init_seeds if stacked else collector.init)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
-        self.advance = CompiledFunction(over_seeds(advance, (0, None)), config.run.matmul_precision, donate=(0,))
-        self.inspect_before = jax.jit(over_seeds(collector.inspect_before))
-        self.inspect_after = jax.jit(over_seeds(collector.inspect_after))
+        self.advance = CompiledFunction(over_seeds(advance, (0, None)), donate=(0,))
+        self.inspect_before = jax.jit(over_seeds(trainer.inspect_before))
+        self.inspect_after = jax.jit(over_seeds(trainer.inspect_after))
 
 
 class JaxBackend(Backend):
     """Trains on a JAX environment."""
 
-    donates = True
+    can_stack = donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False):
-        super().__init__(config, env, JaxCollector(config, env, seeds_axis=stacked), stacked)
         self._programs: JaxPrograms = reuse(program_key(config, env, stacked), lambda: JaxPrograms(config, env, stacked))
+        super().__init__(config, env, self._programs.collector, stacked)
 
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():
             keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
-            state = self._programs.start(keys)
-            # The compiled function has the hyperparameters of the settings that it was compiled for.
-            ours, theirs = make_hyperparameters(self.config.ppo), state.learner.hyperparameters
-            ours = jax.tree.map(lambda x, like: jnp.full(like.shape, x, like.dtype), ours, theirs)
-            return jax.block_until_ready(eqx.tree_at(lambda s: s.learner.hyperparameters, state, ours))
+            return jax.block_until_ready(self._programs.start(keys, make_hyperparameters(self.config.ppo)))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(state.learner, state.collector.key)

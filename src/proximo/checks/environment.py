@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -9,8 +12,9 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
+@functools.singledispatch
 def check_environment(
-    env: JaxEnvironment | GymnasiumEnvironment,
+    env: JaxEnvironment,
     env_id: str,
     num_envs: int = 8,
     limit: int = 0,
@@ -21,7 +25,7 @@ def check_environment(
     This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
 
     Args:
-        env: The environment.
+        env: A JAX environment, or a Gymnasium environment (``_check_gymnasium``).
         env_id: Its id, for messages.
         num_envs: Number of environments that a training would step together.
         limit: The ``max_episode_steps`` of the training; 0 for none.
@@ -30,8 +34,11 @@ def check_environment(
     Returns:
         The findings. Those that the user should fix first come first.
     """
-    if not isinstance(env, GymnasiumEnvironment):
-        return jax_environment.check(env, env_id, limit, on_check)
+    return jax_environment.check(env, env_id, limit, on_check)
+
+
+@check_environment.register(GymnasiumEnvironment)
+def _check_gymnasium(env: GymnasiumEnvironment, env_id: str, num_envs: int = 8, *of_jax: Any) -> list[Finding]:
     findings: list[Finding] = []
     for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
         try:

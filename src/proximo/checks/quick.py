@@ -31,14 +31,15 @@ def _more(env_id: str) -> str:
     return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
-def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> list[str]:
+@functools.singledispatch
+def quick_check(env: JaxEnvironment, env_id: str) -> list[str]:
     """Check that ``env`` can be trained, with a few steps of one environment.
 
     Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
     their first thousand steps.
 
     Args:
-        env: The environment.
+        env: A JAX environment, or a Gymnasium environment (``_check_gymnasium``).
         env_id: Its id, for messages.
 
     Returns:
@@ -47,12 +48,14 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> list
     Raises:
         EnvError: The environment cannot be trained.
     """
-    if not isinstance(env, GymnasiumEnvironment):
-        return _check_jax(env, env_id)
-    return [] if env.make is None else _check_gymnasium(env, env_id)
+    _check_jax(env, env_id)
+    return []
 
 
+@quick_check.register(GymnasiumEnvironment)
 def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> list[str]:
+    if env.make is None:
+        return []
     one = make_one(env)
     try:
         first = _short(one, env)
@@ -74,7 +77,7 @@ def _short(one: Any, env: GymnasiumEnvironment) -> list[Transition]:
     return play(one, env.id, env.action_space, STEPS, seconds=SECONDS)
 
 
-def _check_jax(env: JaxEnvironment, env_id: str) -> list[str]:
+def _check_jax(env: JaxEnvironment, env_id: str) -> None:
     try:
         jax_vector.check_env(env, env_id)
     except EnvError as fault:
@@ -95,4 +98,3 @@ def _check_jax(env: JaxEnvironment, env_id: str) -> list[str]:
     with custom_code_errors(env_id):
         first, (later, reward) = jax.device_get(jax.jit(run)(jax.random.key(0)))
     check_numbers(flat_observations(first, later), reward, from_any(env.observation_space, "observation"), env_id)
-    return []

@@ -102,19 +102,20 @@ def _equal(a: Any, b: Any) -> bool:
 def episodes_of(played: list[Transition]) -> list[Episode]:
     """The episodes that ended in a play."""
     names = ("terminated", "truncated", "episode_start")
-    return episodes_in(*(np.array([[bool(np.any(getattr(t, name)))] for t in played]) for name in names))
+    terminated, truncated, starts = (np.array([[bool(np.any(getattr(t, name)))] for t in played]) for name in names)
+    return episodes_in(terminated, truncated, ~starts)
 
 
-def episodes_in(terminated: np.ndarray, truncated: np.ndarray, padding: np.ndarray | None = None) -> list[Episode]:
+def episodes_in(terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray | None = None) -> list[Episode]:
     """The episodes that ended.
 
     Args:
         terminated: ``[T, N]``, whether a step terminated its episode.
         truncated: ``[T, N]``, whether a step truncated its episode.
-        padding: ``[T, N]``, rows that are not steps of an episode. None if all are.
+        valid: ``[T, N]``, False where a row is not a step of an episode. None if all are.
     """
     ended = []
-    steps = np.cumsum(np.ones_like(terminated) if padding is None else ~padding, axis=0)
+    steps = np.cumsum(np.ones_like(terminated) if valid is None else valid, axis=0)
     for column in range(terminated.shape[1]):
         before = 0
         for t in np.flatnonzero(terminated[:, column] | truncated[:, column]):
@@ -136,7 +137,7 @@ class Streams:
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    padding: np.ndarray
+    valid: np.ndarray
 
     def equals(self, other: Streams, column: int | None = None) -> bool:
         """Whether both are equal in all environments, or in the one at ``column``."""
@@ -157,7 +158,7 @@ class Streams:
 
     def episodes(self) -> list[Episode]:
         """The episodes that ended."""
-        return episodes_in(self.terminated, self.truncated, self.padding)
+        return episodes_in(self.terminated, self.truncated, self.valid)
 
 
 def play_vector_env(
@@ -175,9 +176,9 @@ def play_vector_env(
     for t in range(len(buffer.action)):
         for i in range(buffer.action.shape[1]):
             mask = None if mask_at is None else buffer.observation[mask_at][t, i]
-            rng = np.random.default_rng([autoreset_seed if buffer.padding[t, i] else 0, t])
+            rng = np.random.default_rng([0 if buffer.valid[t, i] else autoreset_seed, t])
             buffer.action[t, i] = allowed_action(action_space, rng, mask)
         vector_env.send(0, t, 0)
         vector_env.receive(0, t, 0)
-    kept = (buffer.reward, buffer.terminated, buffer.truncated, buffer.padding[:-1])
+    kept = (buffer.reward, buffer.terminated, buffer.truncated, buffer.valid[:-1])
     return Streams(tuple(array.copy() for array in buffer.observation), *(array.copy() for array in kept))

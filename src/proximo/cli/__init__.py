@@ -27,7 +27,7 @@ VERBS = {
     "report": "write a page with learning curves and tables of runs",
     "export": "write a policy as files that run without proximo and JAX",
     "push": "publish a policy in a folder or on the Hugging Face Hub",
-    "pull": "fetch a published policy as a run",
+    "pull": "download a published policy as a run",
     "check": "check whether an environment can be trained",
     "envs": "list the environments",
     "doctor": "check whether this machine is ready for training",
@@ -54,6 +54,23 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
+
+    def add_episode_flags(self) -> None:
+        """Add the flags that choose the episodes of a trained policy."""
+        seed_help = "seed of the environments, distinct from training's (default 0)"
+        self.add_argument("--seed", type=int, default=0, metavar="N", help=seed_help)
+        self.add_argument(
+            "--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)"
+        )
+        settings_help = "parameters of the environment to change"
+        self.add_argument("--env-settings", type=_env_settings, default={}, metavar="KEY=VALUE,...", help=settings_help)
+
+
+def _env_settings(text: str) -> dict[str, Any]:
+    from proximo.config import LEAVES
+    from proximo.config.coercion import coerce
+
+    return coerce(LEAVES["env_settings"], text)
 
 
 def first_clause(text: str, ends: str = ";:\n") -> str:
@@ -84,9 +101,9 @@ def _parser() -> Parser:
     parser = Parser(
         prog="proximo",
         description="Proximal Policy Optimization, complete.",
-        epilog=f"verbs:\n{lines}\n\n`proximo VERB --help` explains a verb. Start with: proximo train CartPole-v1",
+        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="proximo VERB [...]",
+        usage="proximo COMMAND [...]",
     )
     parser.add_argument("--version", action="version", version=f"proximo {__version__}")
     parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
@@ -94,13 +111,9 @@ def _parser() -> Parser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line with the words after ``proximo``, by default those of this process.
 
-    Args:
-        arguments: The words after ``proximo``; None for those of this process.
-
-    Returns:
-        The exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if os.getcwd() not in sys.path:
@@ -184,9 +197,9 @@ def print_warnings(messages: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print ``value`` as one line of strict JSON."""
-    from proximo.storage.atomic_files import plain
+    from proximo.serialization import jsonable
 
-    print(json.dumps(plain(value), allow_nan=False))
+    print(json.dumps(jsonable(value), allow_nan=False))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -229,5 +242,5 @@ def _dispatch(arguments: list[str]) -> int:
     if verb == COMPLETE:
         return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
     if verb not in VERBS:
-        raise UsageError(f"Unknown verb {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
+        raise UsageError(f"Unknown command {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
     return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])

@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo check",
-        description="Check whether an environment can be trained, with Gymnasium's checker and our own checks.",
+        description="Check whether an environment can be trained, with Gymnasium's checker and proximo's checks.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
@@ -63,7 +63,7 @@ def make_parser() -> Parser:
 def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
     """The environment's id and all findings. If the environment cannot be made, that is a finding."""
     from proximo.checks import Finding, check_environment, check_policy
-    from proximo.collect.program_cache import environment
+    from proximo.collect.environment import environment
     from proximo.config.loading import make_config
     from proximo.errors import EnvError
     from proximo.jax_setup import prepare_jax

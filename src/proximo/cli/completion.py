@@ -44,7 +44,7 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo completion",
-        description="Print a script that lets a shell complete verbs, flags, settings, environments and runs.",
+        description="Print a script that lets a shell complete commands, flags, settings, environments and runs.",
         epilog='For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are '
         "completed after `proximo envs` has listed them.",
     )

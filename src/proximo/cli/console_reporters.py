@@ -25,15 +25,10 @@ NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYP
 def open_reporter(
     quiet_kind: Any, line_kind: Any, live_kind: Any, stream: TextIO, quiet: bool, as_json: bool = False
 ) -> Iterator[Any]:
-    """Make the reporter for ``stream``: a live one on a terminal, else one that prints lines.
+    """Make the reporter for ``stream``: one of ``live_kind`` on a terminal, else one of ``line_kind``; if ``quiet``, one of
+    ``quiet_kind``, which prints only warnings, to stderr.
 
-    Args:
-        quiet_kind: Class of the reporter that prints only warnings.
-        line_kind: Class of the reporter that prints lines.
-        live_kind: Class of the reporter that redraws its display.
-        stream: Where to report.
-        quiet: Report only warnings, to stderr.
-        as_json: If the process must exit during a call, write a JSON object with the error to the current standard output.
+    With ``as_json``, if the process must exit during a call, a JSON object with the error is written to the current standard output.
     """
     live = not quiet and draws_in_place(stream)
     console = Console(
@@ -68,12 +63,8 @@ def duration(seconds: float) -> str:
 
 
 class ConsoleReporter:
-    """Prints warnings and an early stop.
-
-    Args:
-        console: Where to print.
-        answer: File descriptor that gets a JSON object with the error if the process must exit during a call.
-    """
+    """Prints warnings and an early stop. ``answer`` is the file descriptor that gets a JSON object with the error if the process must
+    exit during a call."""
 
     def __init__(self, console: Console, answer: int | None = None):
         self.console, self.answer = console, answer
@@ -94,7 +85,7 @@ class ConsoleReporter:
     def stopped(self, message: str) -> None:
         self.print(message)
 
-    def left(self, message: str) -> None:
+    def exiting(self, message: str) -> None:
         if self.answer is not None:
             os.write(self.answer, f"{json.dumps({'error': message})}\n".encode())
 

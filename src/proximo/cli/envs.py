@@ -6,14 +6,11 @@ from typing import Any
 
 from proximo.cli import Parser, print_json
 from proximo.cli.known_names import remember_environments
-from proximo.envs.jax import EXTRAS
-from proximo.errors import MEMORY_GYM
+from proximo.envs.libraries import LIBRARIES
 
-# These have hundreds of ids, which are listed only on request.
-LONG = (*EXTRAS, "ale", "envpool", "minigrid", "memory-gym")
-INSTALLED_BY = {"ale": "pip install 'proximo[atari]'", "gymnax": "pip install 'gymnax'", "memory-gym": MEMORY_GYM}
-"""Commands for libraries without an extra of their name."""
 DESCRIBED = ("gymnax", "proximo")
+# These have hundreds of ids, which are listed only on request.
+LONG = tuple(library for library in LIBRARIES if library not in DESCRIBED)
 
 
 def make_parser() -> Parser:
@@ -54,8 +51,7 @@ def run(arguments: list[str]) -> int:
 
 def _print(library: str, entries: list[dict[str, Any]], whole: bool) -> None:
     if not entries:
-        command = INSTALLED_BY.get(library, f"pip install 'proximo[{library}]'")
-        print(f"{library}: not installed ({command})")
+        print(f"{library}: not installed (pip install {LIBRARIES[library].install})")
         return
     if library in LONG and not whole:
         print(f"{library}: {len(entries)} ids, such as {entries[0]['id']}; `proximo envs {library}` lists them")

@@ -19,15 +19,13 @@ def make_parser() -> Parser:
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="number of episodes of each kind (default 100)")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="episodes of each policy, greedy and sampled (default 100)"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the environments, distinct from training's (default 0)"
-    )
-    parser.add_argument("--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)")
-    parser.add_argument("--env-settings", default="", metavar="KEY=VALUE,...", help="parameters of the environment to change")
+    parser.add_episode_flags()
     parser.add_argument(
         "--num-envs", type=int, default=0, metavar="N", help="environments stepped together (default 0: chosen for speed)"
     )
@@ -43,10 +41,11 @@ def run(arguments: list[str]) -> int:
     if options.episodes_file is not None and (options.episodes_file.is_dir() or not options.episodes_file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {options.episodes_file}: expected a file in a folder that exists.")
 
-    from proximo.storage import retention, run_directory
+    from proximo.storage import retention, run_lookup
+    from proximo.storage.named_folders import seed_run_dirs
 
-    path, which = run_directory.resolve(options.run, Path(options.runs_dir))
-    seed_runs = run_directory.seed_run_dirs(path)
+    path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
+    seed_runs = seed_run_dirs(path)
     evaluations = {str(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
     if options.episodes_file is not None:
         _write_lines(options.episodes_file, evaluations)
@@ -69,8 +68,6 @@ def run(arguments: list[str]) -> int:
 
 def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
     """Evaluate one run. Warnings go to standard error."""
-    from proximo.config import LEAVES
-    from proximo.config.coercion import coerce
     from proximo.evaluation.evaluate import Mode, evaluate_policy
     from proximo.evaluation.policy import load_policy
 
@@ -83,7 +80,7 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
             modes,
             seed=options.seed,
             levels=options.levels,
-            env_settings=coerce(LEAVES["env_settings"], options.env_settings),
+            env_settings=options.env_settings,
             num_envs=options.num_envs,
         )
     print_warnings(dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))))
@@ -145,10 +142,11 @@ def _over_seeds(evaluations: dict[str, Any], mode: str) -> dict[str, Any]:
 
 
 def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
-    from proximo.storage.atomic_files import plain, write_atomic
+    from proximo.serialization import jsonable
+    from proximo.storage.atomic_files import write_atomic
 
     lines = [
-        json.dumps(plain({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
+        json.dumps(jsonable({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
         for name, evaluation in evaluations.items()
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()

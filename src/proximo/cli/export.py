@@ -19,7 +19,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--stochastic",
         action="store_true",
-        help="add noise as an input that samples the action (default: the most probable action)",
+        help="add an input for noise, which samples the actions (default: the most probable actions)",
     )
     parser.add_argument("--batch", type=int, metavar="N", help="accept only N environments (default: any number)")
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
@@ -37,11 +37,11 @@ def run(arguments: list[str]) -> int:
     from proximo.evaluation.policy import load_policy
     from proximo.export import export, onnx_is_installed
     from proximo.jax_setup import prepare_jax
-    from proximo.storage import run_directory
+    from proximo.storage import run_lookup
 
     prepare_jax()
     policy = load_policy(options.run, options.runs_dir)
-    run_dir = run_directory.resolve(options.run, Path(options.runs_dir))[0]
+    run_dir = run_lookup.find_run(options.run, Path(options.runs_dir))[0]
     form = options.format or ("both" if onnx_is_installed() else "numpy")
     out = Path(options.out) if options.out else run_dir / "export"
     done = export(policy, out, str(run_dir), form, not options.stochastic, options.batch)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from proximo.errors import is_plain
 from proximo.jax_setup import cache_folder
+from proximo.storage.named_folders import is_run, known_folders
 
 ENVIRONMENTS_FILE = "environments.txt"
 
@@ -41,11 +41,7 @@ def remember_environments(ids: Iterable[str]) -> None:
 
 def runs(runs_dir: Path, word: str) -> list[str]:
     """Runs by the names that verbs take; after an ``@``, the checkpoints of the run before it."""
-    found = [
-        path
-        for path in runs_dir.glob("*/[!.]*")
-        if is_plain(str(path)) and ((path / "config.yaml").is_file() or any(path.glob("seed-*")))
-    ]
+    found = known_folders(runs_dir, is_run)
     name, at, _ = word.rpartition("@")
     if not at:
         return _with_last(found, word)
@@ -56,9 +52,7 @@ def runs(runs_dir: Path, word: str) -> list[str]:
 
 def studies(tune_dir: Path, word: str) -> list[str]:
     """Studies by the names that ``proximo tune --resume`` takes."""
-    return _with_last(
-        [path for path in tune_dir.glob("*/[!.]*") if is_plain(str(path)) and (path / "study.yaml").is_file()], word
-    )
+    return _with_last(known_folders(tune_dir, lambda path: (path / "study.yaml").is_file()), word)
 
 
 def _with_last(found: list[Path], word: str) -> list[str]:

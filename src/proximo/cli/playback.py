@@ -11,7 +11,7 @@ from typing import Any
 from proximo.cli import print_warnings
 from proximo.cli.pygame_window import Window, closed_by_user
 from proximo.rendering.play import PlayedStep
-from proximo.rendering.video import Recorder, recorder
+from proximo.rendering.video import recording
 from proximo.rendering.watching import Subject
 from proximo.training.interrupts import Interrupts
 
@@ -74,20 +74,13 @@ class Playback:
 
     def into_files(self, paths: list[Path]) -> None:
         """Record all frames. Files get their names only when they are complete."""
-        recorders: list[Recorder] = []
-        try:
-            recorders += [recorder(path, self.fps) for path in paths]
+        with contextlib.ExitStack() as stack:
+            recorders = [stack.enter_context(recording(path, self.fps)) for path in paths]
             for row in self._frames():
                 frame = row.draw()
                 assert frame is not None
-                for each in recorders:
-                    each.add(frame)
-            for each in recorders:
-                each.close()
-        except BaseException:
-            for each in recorders:
-                each.drop()
-            raise
+                for recorder in recorders:
+                    recorder.add(frame)
         self.files = [path for path in paths if self.frames]
         for path in self.files:
             print(f"{path} ({self.frames:,} frames, {self.fps:g} per second)", flush=True)

@@ -10,7 +10,7 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo pull",
-        description="Fetch a published policy. It becomes a run that every verb accepts.",
+        description="Download a published policy. It becomes a run that every command accepts.",
         usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]",
     )
     parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")

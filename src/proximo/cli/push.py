@@ -22,11 +22,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--episodes", type=int, default=100, metavar="N", help="episodes of each evaluation, greedy and sampled (default 100)"
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the environments, distinct from training's (default 0)"
-    )
-    parser.add_argument("--levels", metavar="FROM:TO", help="levels to evaluate on, such as 1000:1050")
-    parser.add_argument("--env-settings", default="", metavar="KEY=VALUE,...", help="parameters of the environment to change")
+    parser.add_episode_flags()
     parser.add_argument("--no-clip", action="store_true", help="do not record a video")
     parser.add_argument("--private", action="store_true", help="make a new repository on the Hub private")
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
@@ -38,8 +34,6 @@ def run(arguments: list[str]) -> int:
     """Publish a policy."""
     options = make_parser().parse_args(arguments)
 
-    from proximo.config import LEAVES
-    from proximo.config.coercion import coerce
     from proximo.publish import push
 
     with quiet_stdout(options.json):
@@ -49,7 +43,7 @@ def run(arguments: list[str]) -> int:
             episodes=options.episodes,
             seed=options.seed,
             levels=options.levels,
-            env_settings=coerce(LEAVES["env_settings"], options.env_settings),
+            env_settings=options.env_settings,
             clip=not options.no_clip,
             private=options.private,
             runs_dir=options.runs_dir,

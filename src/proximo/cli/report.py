@@ -34,7 +34,7 @@ def make_parser() -> Parser:
     """The flags of the verb."""
     parser = Parser(
         prog="proximo report",
-        description="Write a page, an image and a table of runs: learning curves with intervals, results, settings.",
+        description="Write a page, a picture and a table of runs: learning curves with intervals, results, settings.",
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a path, a name or last; the parent folder of several seeds")
     parser.add_argument(

@@ -70,13 +70,25 @@ def summary(results: list[Any]) -> dict[str, Any]:
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
-    parser = make_parser()
+    return parse_settings(make_parser(), arguments, "--num-envs 16")
+
+
+def parse_settings(
+    parser: Parser, arguments: list[str], example: str, why_not: str = ""
+) -> tuple[argparse.Namespace, dict[str, str]]:
+    """The options of a verb that accepts settings, and the settings that the user gave.
+
+    For messages, ``example`` is a flag of the verb, and ``why_not`` is why it does not accept every setting.
+    """
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
+        name = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
+            raise UsageError(f"`{parser.prog}` does not accept {word}, because {why_not}; see `{parser.prog} --help`.")
         if word.startswith("--"):
-            raise unknown(word[2:].partition("=")[0])
+            raise unknown(name)
         raise UsageError(
-            f"Unexpected {word!r}: expected one environment, then flags, as in `proximo train CartPole-v1 --num-envs 16`."
+            f"Unexpected {word!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."
         )
     return options, given_settings(options)
 
@@ -100,7 +112,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
     add_help(parser, "show common settings", lambda: make_parser(COMMON))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name, last, or last@STEP")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")

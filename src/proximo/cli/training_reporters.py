@@ -46,30 +46,30 @@ class LineReporter(QuietReporter):
         self._announced = False
         self._how = ""
 
-    def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         self.total, self.seeds, self.seeds_left = config.total_updates * config.batch_size, len(run_dirs), len(run_dirs)
         self.tensorboard = config.run.tensorboard
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
-        seeds = f", {len(run_dirs)} seeds ({facts['seeds_mode']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
-        resumed = f", resumed at step {facts['resumed_at']:,}" if "resumed_at" in facts else ""
+        seeds = f", {len(run_dirs)} seeds ({summary['seeds_mode']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
+        resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
         asked = config.ppo.total_steps
         rounded = f" (of {asked:,} requested: only whole updates)" if asked != self.total else ""
         ppo = config.ppo
         rows = {
-            "environment": f"{config.env.id}: {facts['observation']} → {facts['action']}",
-            "network": f"{facts['network']}: {facts['parameters']:,} parameters",
-            "batch": facts["batch"],
-            "training": f"{self.total:,} steps{rounded} in {facts['updates']:,} updates{seeds}{resumed}",
+            "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
+            "network": f"{summary['network']}: {summary['parameters']:,} parameters",
+            "batch": summary["batch"],
+            "training": f"{self.total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",
             "settings": f"learning rate {ppo.learning_rate.text}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps.text}, "
             f"entropy {ppo.ent_coef.text}",
-            "device": facts["device"],
+            "device": summary["device"],
             "run": str(self.where),
         }
-        if facts.get("twin"):
-            rows["in JAX"] = f"{facts['twin']} is the same task and trains many times as fast"
+        if summary.get("twin"):
+            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times as fast"
         self.banner(rows)
 
-    def begun(self, run_dirs: list[Path], steps: int) -> None:
+    def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
         self.steps, self.recent, self.evaluation = steps, None, None
         self.seeds_together = len(run_dirs)
         self.seeds_left -= len(run_dirs)
@@ -150,8 +150,8 @@ class LiveReporter(LiveDisplay, LineReporter):
 
     _state = "compiling…"
 
-    def started(self, config: Config, run_dirs: list[Path], facts: dict[str, Any]) -> None:
-        super().started(config, run_dirs, facts)
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
+        super().started(config, run_dirs, summary)
         self._live.start()
 
     def compiling(self) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
-from proximo.cli.train import add_setting, given_settings
-from proximo.config import LEAVES, unknown
+from proximo.cli.train import add_setting, parse_settings
+from proximo.config import LEAVES
 from proximo.errors import ConfigError, lacking
 from proximo.serialization import dump_yaml
 
@@ -80,19 +80,9 @@ def _names_env(file: Path | None) -> bool:
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
-    options, unread = parser.parse_known_args(arguments)
-    for word in unread:
-        name = word.removeprefix("--").partition("=")[0].replace("-", "_").removeprefix("no_")
-        if word.startswith("--") and name in LEAVES:
-            raise UsageError(f"`proximo tune` does not accept {word}, because trials write no runs; see `proximo tune --help`.")
-        if word.startswith("--"):
-            raise unknown(word[2:].partition("=")[0])
-        raise UsageError(
-            f"Unexpected {word!r}: expected one environment, then flags, as in `proximo tune CartPole-v1 --trials 20`."
-        )
+    options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
     if options.seconds is not None and not options.seconds > 0:
         raise ConfigError(f"seconds = {options.seconds:g}: expected more than 0.")
-    settings = given_settings(options)
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
         given += [
@@ -119,7 +109,7 @@ def make_parser(settings: bool = True) -> Parser:
     add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
     add = parser.add_argument
     add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add("--trials", type=int, metavar="N", help="number of settings to try, with the initial ones (default 64)")
+    add("--trials", type=int, metavar="N", help="number of trials, including that of the initial settings (default 64)")
     add("--seconds", type=float, metavar="S", help="end after S seconds, with the final round (default: no limit)")
     add("--seeds", type=int, metavar="K", help="seeds of each trial; its score is their mean (default 2)")
     add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")

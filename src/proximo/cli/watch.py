@@ -55,9 +55,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--episodes", type=int, default=EPISODES, metavar="N", help=f"number of episodes (default {EPISODES})")
     parser.add_argument("--stochastic", action="store_true", help="sample actions (default: the most probable action)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the environments, as in eval (default 0)")
-    parser.add_argument("--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)")
-    parser.add_argument("--env-settings", default="", metavar="KEY=VALUE,...", help="parameters of the environment to change")
+    parser.add_episode_flags()
     parser.add_argument("--max-steps", type=int, metavar="N", help="end an episode after N steps (default 10000)")
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second (default: those of the environment)")
     parser.add_argument("--video", action="store_true", help="write an mp4 even if there is a display")
@@ -87,12 +85,10 @@ def _asked_paths(options: argparse.Namespace) -> list[Path]:
 
 
 def _subject(options: argparse.Namespace) -> Subject:
-    from proximo.config import LEAVES
-    from proximo.config.coercion import coerce
     from proximo.rendering import watching
 
     watching.check(options.episodes, options.seed, options.max_steps, options.fps)
-    changes = {"levels": options.levels, "env_settings": coerce(LEAVES["env_settings"], options.env_settings)}
+    changes = {"levels": options.levels, "env_settings": options.env_settings}
     if options.agent == "random":
         if options.stochastic:
             raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")

@@ -1,8 +1,9 @@
-"""How a rollout is collected."""
+"""How a rollout is collected, and learned from."""
 
-from proximo.collect.functional import Functions, make_functions
+from proximo.collect.functional import Functions, make_functions, make_train
 from proximo.collect.gymnasium_collector import GymnasiumCollector
 from proximo.collect.gymnasium_trainer import GymnasiumTrainer
-from proximo.collect.jax_collector import JaxCollector, make_train
+from proximo.collect.jax_collector import JaxCollector
+from proximo.collect.jax_trainer import JaxTrainer
 
-__all__ = ["Functions", "GymnasiumCollector", "GymnasiumTrainer", "JaxCollector", "make_functions", "make_train"]
+__all__ = ["Functions", "GymnasiumCollector", "GymnasiumTrainer", "JaxCollector", "JaxTrainer", "make_functions", "make_train"]

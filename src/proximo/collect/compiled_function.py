@@ -14,24 +14,18 @@ class CompiledFunction:
     """A function, compiled for the shapes of its arguments when they first come.
 
     A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than a
-    small network.
-
-    Args:
-        function: a pure function of arrays.
-        matmul_precision: precision of matrix products inside it.
-        donate: indices of the arguments that a call uses up.
+    small network. It uses up the arguments with the indices ``donate``.
     """
 
-    def __init__(self, function: Callable[..., Any], matmul_precision: str, donate: tuple[int, ...] = ()):
-        self._function, self._precision, self._donate = function, matmul_precision, donate
+    def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()):
+        self._function, self._donate = function, donate
         self._programs: dict[int, Any] = {}
 
     def program(self, size: int, *arguments: Any) -> Any:
         """The program for ``arguments``, compiled once for each ``size``. Arguments of one size have equal shapes."""
         if size not in self._programs:
-            with jax.default_matmul_precision(self._precision):
-                lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
-                self._programs[size] = compile_lowered(lowered)
+            lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
+            self._programs[size] = compile_lowered(lowered)
         return self._programs[size]
 
     def __call__(self, size: int, *arguments: Any) -> Any:

@@ -38,7 +38,7 @@ class EpisodeTally:
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
         """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
-        valid = ~buffer.padding[:-1]
+        valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
         rewards = np.cumsum(np.where(valid, buffer.reward, 0.0), axis=0, dtype=np.float64)
         lengths = np.cumsum(valid, axis=0)

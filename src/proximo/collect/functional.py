@@ -1,4 +1,4 @@
-"""The pieces of a training as pure functions, to be jitted, vmapped and scanned by the user."""
+"""A training, and its pieces, as pure functions, to be jitted, vmapped and scanned by the user."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from proximo.collect.jax_collector import JaxCollector
-from proximo.collect.learning import check_policy, kept, learn
+from proximo.collect.jax_trainer import JaxTrainer
+from proximo.collect.learning import learn
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
@@ -18,58 +21,100 @@ from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
 
 
 class Functions(NamedTuple):
-    """``init(key, hyperparameters=None) -> state``, ``collect(state) -> (state, rollout, metrics)``, ``update(state, rollout) ->
-    (state, metrics)``; see ``make_functions``."""
+    """The three functions that ``make_functions`` returns and explains."""
 
     init: Callable[..., TrainState]
+    """``init(key, hyperparameters=None) -> state``"""
     collect: Callable[[TrainState], tuple[TrainState, Rollout, Metrics]]
+    """``collect(state) -> (state, rollout, metrics)``"""
     update: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
+    """``update(state, rollout) -> (state, metrics)``"""
 
 
 def make_functions(config: Config, env: Environment, seeds_axis: bool = False) -> Functions:
-    """The pieces of a training on a JAX environment, as pure functions.
+    """The parts of a training on a JAX environment, as pure functions.
+
+        config = proximo.make_config("gymnax:CartPole-v1")
+        init, collect, update = proximo.make_functions(config, proximo.make_env(config.env.id))
+        state = init(jax.random.key(0))
+        state, rollout, metrics = jax.jit(collect)(state)
+        state, metrics = jax.jit(update)(state, rollout)
 
     - ``init(key, hyperparameters=None)`` returns the state before the first step. Hyperparameters
-      (``proximo.ppo.make_hyperparameters``) are traced, so that they can be vmapped over.
-    - ``collect(state)`` takes ``num_steps`` steps of all environments by the policy of ``state``. It returns the next state, the
+      (``proximo.ppo.make_hyperparameters``) are traced, so you can vmap over them.
+    - ``collect(state)`` takes ``num_steps`` steps of all environments with the policy of ``state``. It returns the next state, the
       rollout (``proximo.types.Rollout``) and metrics ``rollout/…`` of the episodes that ended in it.
-    - ``update(state, rollout)`` learns once. It returns the next state and metrics ``train/…``. From the first NaN or infinity on
-      the learner stays as it was (``state.healthy``).
+    - ``update(state, rollout)`` makes one update. It returns the next state and metrics ``train/…``. If NaN or infinity occurs,
+      ``state.healthy`` becomes False, and this and all later updates leave the learner unchanged.
 
-    A rollout may be changed between the two, for example by adding to its ``reward``.
+    You may change a rollout between ``collect`` and ``update``, for example add to its ``reward``.
 
     Args:
         config: the settings.
         env: a JAX environment.
-        seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all
-            seeds at once.
+        seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds
+            together.
+
+    Returns:
+        The functions, a named tuple ``(init, collect, update)``.
 
     Raises:
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
-    collector = JaxCollector(config, env, seeds_axis)
-    check_policy(env, config)
+    collector = _checked_collector(config, env, seeds_axis)
+    with_precision = jax.default_matmul_precision(config.run.matmul_precision)
 
+    @with_precision
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
-        check_types("collect(state)", state=(state, TrainState))
-        with jax.default_matmul_precision(config.run.matmul_precision):
-            collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
+        _check_type("collect(state): state", state, TrainState)
+        collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
         return dataclasses.replace(state, collector=collected), rollout, metrics
 
+    @with_precision
     def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-        check_types("update(state, rollout)", state=(state, TrainState), rollout=(rollout, Rollout))
-        with jax.default_matmul_precision(config.run.matmul_precision):
-            learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
-        return TrainState(kept(healthy, learner, state.learner), state.collector, healthy), metrics
+        _check_type("update(state, rollout): state", state, TrainState)
+        _check_type("update(state, rollout): rollout", rollout, Rollout)
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
+        return TrainState(learner, state.collector, healthy), metrics
 
-    def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        return collector.init(key, hyperparameters)
-
-    return Functions(init, collect, update)
+    return Functions(collector.init, collect, update)
 
 
-def check_types(call: str, **arguments: tuple[Any, type]) -> None:
-    """Raise ``ConfigError`` for an argument, by its name, of another type than the one beside it."""
-    for name, (given, expected) in arguments.items():
-        if not isinstance(given, expected):
-            raise ConfigError(f"{call}: {name} is {type(given).__name__}, expected {expected.__name__}.")
+def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
+    """Make a whole training one pure function. You can jit it, and vmap it over keys and hyperparameters.
+
+        config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": 20_000})
+        train = proximo.make_train(config, proximo.make_env(config.env.id))
+        state, metrics = jax.jit(train)(jax.random.key(0))
+
+    Args:
+        config: the settings.
+        env: a JAX environment.
+        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds together.
+
+    Returns:
+        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals that
+        of ``proximo train`` up to rounding, because XLA may compile a larger program differently.
+
+    Raises:
+        EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
+    """
+    collector, total = _checked_collector(config, env, seeds_axis), config.total_updates
+    advance = jax.default_matmul_precision(config.run.matmul_precision)(JaxTrainer(collector).advance)
+
+    def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
+        return advance(collector.init(key, hyperparameters), jnp.int32(total), total)
+
+    return train
+
+
+def _checked_collector(config: Config, env: Environment, seeds_axis: bool) -> JaxCollector:
+    collector = JaxCollector(config, env, seeds_axis)
+    check_policy(env, config)
+    return collector
+
+
+def _check_type(what: str, given: Any, expected: type) -> None:
+    """Raise ``ConfigError`` unless ``given`` is an ``expected``."""
+    if not isinstance(given, expected):
+        raise ConfigError(f"{what} is {type(given).__name__}, expected {expected.__name__}.")

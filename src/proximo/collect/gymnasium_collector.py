@@ -7,17 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment, vector_options
-from proximo.collect.learning import fresh_policy, without_running_return
+from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.collect.rollout_in_progress import RolloutEnd, RolloutInProgress, Timing
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.networks import ActorCritic
-from proximo.ppo import LearnerState, make_hyperparameters
+from proximo.ppo import make_hyperparameters
 from proximo.types import GymnasiumCollectorState, Hyperparameters, TrainState
 
 
@@ -40,18 +39,10 @@ class GymnasiumCollector:
         self._end: RolloutEnd | None = None
         """What the last rollout has passed on; None: the environments have to be reset."""
 
-    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
-        """A fresh policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
-        return fresh_policy(key, self.env, self.config)
-
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
         learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
         return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
-
-    def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
-        """The state of a trained ``learner`` with new episodes, whose seeds follow from ``key``."""
-        return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""
@@ -61,19 +52,14 @@ class GymnasiumCollector:
         """Make the environments and compile everything."""
         vector_env, policy = self.environments.open(), state.learner.policy
         packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
-        start = self._no_rollout(vector_env, policy)
+        start = RolloutEnd.empty(policy, vector_env, self.programs)
         rollout = RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
         self.programs.learn.program(0, state.learner, state.healthy, rollout)
 
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
     ) -> tuple[GymnasiumCollectorState, GymnasiumRollout, dict[str, float]]:
-        """``num_steps`` steps of all environments.
-
-        Args:
-            policy: the policy that acts.
-            state: the key of the noise, and of the seeds if the environments are reset.
-            timing: adds the seconds of environments and policy.
+        """``num_steps`` steps of all environments. ``timing`` adds the seconds of environments and policy.
 
         Returns:
             The next state, the rollout, and metrics of the episodes that finished in it. The rollout lies in a rollout buffer,
@@ -99,8 +85,4 @@ class GymnasiumCollector:
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.key)).tolist()).generate_state(1)
         vector_env = self.environments.reset(0, int(seed[0]))
         self.episodes.begin(bool(self.config.env.stagger_steps))
-        return self._no_rollout(vector_env, policy)
-
-    def _no_rollout(self, vector_env: VectorEnvironment, policy: ActorCritic) -> RolloutEnd:
-        memory = [policy.init_memory(len(columns)) for columns in vector_env.groups]
-        return RolloutEnd.empty(memory, vector_env.buffers[0], self.programs)
+        return RolloutEnd.empty(policy, vector_env, self.programs)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
-from proximo.collect.learning import fresh_learner, fresh_policy, kept, learn
+from proximo.collect.learning import fresh_learner, fresh_policy, learn
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
@@ -56,7 +56,7 @@ class GymnasiumPrograms:
         self.observes_previous = bool(policy.observed_previous)
         """Whether the policy observes the previous action or reward."""
         self.reads_flags = self.is_recurrent or self.observes_previous
-        """Whether the policy depends on ``episode_start`` and ``padding``."""
+        """Whether the policy depends on ``episode_start`` and ``valid``."""
         self._noise = jax.tree.structure(jax.eval_shape(lambda key: policy.actor.noise(key, (1,)), jax.random.key(0)))
         env_action, self.action = jax.eval_shape(self._example_action, policy)
         self.columns = StepColumns.of(env_action.shape, self.action.shape)
@@ -67,7 +67,7 @@ class GymnasiumPrograms:
         """``fresh_learner`` in one program: operation by operation it takes three times as long, and 70 MB."""
 
         def compiled(function: Any) -> CompiledFunction:
-            return CompiledFunction(function, config.run.matmul_precision)
+            return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
 
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
@@ -111,9 +111,7 @@ class GymnasiumPrograms:
         raw = unflatten(self.space, observation)
         if previous is None:
             return raw
-        exists = ~jnp.isnan(previous.packed[..., 0])[
-            ..., None
-        ]  # NaN before the first step: no action was taken, not even action 0
+        exists = ~jnp.isnan(previous.packed[..., :1])  # NaN before the first step: no action was taken, not even action 0
         action = jnp.where(exists, policy.actor.features(self._sampled(previous.packed)), 0.0)
         return policy.with_previous_step(raw, episode_start, Previous(action, previous.reward.astype(float)))
 
@@ -133,14 +131,14 @@ class GymnasiumPrograms:
         noise: Leaves,
         memory: Memory,
         episode_start: Array | None,
-        padding: Array | None,
+        valid: Array | None,
         previous: PreviousSteps | None,
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """A step of a group of ``n`` environments: the packed step, and the memory after it. The flags are None if nothing
         depends on them."""
         policy = self._unpack(packed)
         episode_start = jnp.zeros(observation[0].shape[0], bool) if episode_start is None else episode_start
-        valid = jnp.ones_like(episode_start) if padding is None else ~padding
+        valid = jnp.ones_like(episode_start) if valid is None else valid
         observed, noises = self._observed(policy, observation, episode_start, previous), jax.tree.unflatten(self._noise, noise)
         memory, action, log_prob, value = policy.act(memory, observed, episode_start, valid, noises)
         columns = (policy.to_space(action), action, log_prob, value)
@@ -157,8 +155,7 @@ class GymnasiumPrograms:
         self, state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: GymnasiumRollout
     ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
         """Learn from a rollout. From the first NaN or infinity on the state stays as it was before it."""
-        learned, healthy, metrics = learn(state, healthy, self._rollout(rollout))
-        return kept(healthy, learned, state), healthy, metrics
+        return learn(state, healthy, self._rollout(rollout))
 
     def _inspect(self, before: ppo.LearnerState, learned: ActorCritic, rollout: GymnasiumRollout) -> dict[str, Any]:
         """The quantities of a rollout and of the policy that has learned from it, for histograms."""
@@ -180,7 +177,7 @@ class GymnasiumPrograms:
             terminated=given.terminated,
             truncated=given.truncated,
             bootstrap_value=given.bootstrap_value,
-            valid=~given.padding[:-1],
+            valid=given.valid[:-1],
             memory=given.memory,
             last_observation=last_observation,
             last_episode_start=episode_start[-1],

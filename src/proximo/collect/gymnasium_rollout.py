@@ -76,8 +76,8 @@ class GymnasiumRollout(eqx.Module):
     """T+1 N ..., an array for each leaf of the observation; the last one is what follows the rollout."""
     episode_start: Any
     """T+1 N bool."""
-    padding: Any
-    """T+1 N bool: steps whose action is ignored."""
+    valid: Any
+    """T+1 N bool: False on padding, steps whose action is ignored."""
     packed: Any
     """T N columns: see ``StepColumns``."""
     reward: Any
@@ -108,13 +108,13 @@ class GymnasiumRollout(eqx.Module):
         """
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
-            truncated[t, i] = True  # ends sums over later steps in the invalid step
-            if t and not (buffer.episode_start[t, i] or buffer.padding[t - 1, i] or terminated[t - 1, i]):
+            truncated[t, i] = True  # restarts the running return that scales rewards
+            if t and buffer.valid[t - 1, i] and not (buffer.episode_start[t, i] or terminated[t - 1, i]):
                 truncated[t - 1, i], bootstrap_value[t - 1, i] = True, packed[t, i, columns.value]
         return cls(
             observation=buffer.observation,
             episode_start=buffer.episode_start,
-            padding=buffer.padding,
+            valid=buffer.valid,
             packed=packed,
             reward=buffer.reward,
             terminated=terminated,
@@ -125,9 +125,8 @@ class GymnasiumRollout(eqx.Module):
 
     def bad_environment(self) -> str:
         """Which environment returned NaN or infinity, and in which step, in words; empty if none did."""
-        valid = ~self.padding
-        checked = [("observation", array, valid) for array in self.observation]
-        checked += [("reward", self.reward, valid[:-1]), ("final observation", self.bootstrap_value, self.truncated)]
+        checked = [("observation", array, self.valid) for array in self.observation]
+        checked += [("reward", self.reward, self.valid[:-1]), ("final observation", self.bootstrap_value, self.truncated)]
         for name, array, mask in checked:
             if np.issubdtype(array.dtype, np.floating):
                 bad = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & mask

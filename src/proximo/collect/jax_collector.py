@@ -1,22 +1,21 @@
-"""Collects and learns on JAX environments: environments, policy and learner in one compiled program."""
+"""Collects rollouts of JAX environments: environments and policy in one pure function."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, Key, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
 
 from proximo.collect import jax_vector
-from proximo.collect.learning import check_policy, fresh_learner, fresh_policy, kept, learn, without_running_return
-from proximo.collect.policy_step import Acting, policy_step
+from proximo.collect.learning import fresh_learner, without_running_return
+from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.math.losses import masked_mean
+from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
-from proximo.ppo import LearnerState, inspection, make_hyperparameters
+from proximo.ppo import LearnerState
 from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, EpisodeStatistics, Hyperparameters, JaxCollectorState, Metrics, Observation, Rollout, TrainState
 
@@ -24,7 +23,7 @@ NO_LIMIT = 2**32 - 1
 
 
 class JaxCollector:
-    """Trains on a JAX environment. Its methods are pure functions of the training state, to be jitted and vmapped.
+    """Steps a JAX environment by a policy. Its methods are pure functions of the training state, which you can jit and vmap.
 
     Args:
         config: the settings.
@@ -38,27 +37,28 @@ class JaxCollector:
     def __init__(self, config: Config, env: Environment, seeds_axis: bool = False):
         self.config, self.env, self.seeds_axis = config, jax_vector.check_env(env, config.env.id), seeds_axis
         self.limit = config.env.max_episode_steps or NO_LIMIT
-        self.reports_success = jax_vector.reports_success(self.env)
-
-    def init_policy(self, key: Key[Array, ""]) -> ActorCritic:
-        """A fresh policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
-        return fresh_policy(key, self.env, self.config)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """The state before the first step."""
-        learner, key_collector = fresh_learner(
-            key, self.env, self.config, hyperparameters or make_hyperparameters(self.config.ppo)
-        )
+        """Return the state before the first step.
+
+        Args:
+            key: random key of the training.
+            hyperparameters: from ``proximo.ppo.make_hyperparameters``; None: those of the settings.
+
+        Returns:
+            The training state.
+        """
+        learner, key_collector = fresh_learner(key, self.env, self.config, hyperparameters)
         return TrainState(learner, self._init_collector(key_collector, learner.policy), jnp.array(True))
 
     def with_new_episodes(self, learner: LearnerState, key: Key[Array, ""]) -> TrainState:
         """The state of a trained ``learner`` with new episodes, whose random numbers follow from ``key``."""
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
-    def init_seeds(self, keys: Key[Array, " K"]) -> TrainState:
+    def init_seeds(self, keys: Key[Array, " K"], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can deadlock
         XLA's CPU runtime on few cores."""
-        return jax.lax.map(self.init, keys)
+        return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
         num_envs, stagger = self.config.env.num_envs, self.config.env.stagger_steps
@@ -92,8 +92,15 @@ class JaxCollector:
         return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
-        """``num_steps`` steps of all environments. Returns the next state, the rollout, and metrics of the episodes that finished
-        in it."""
+        """Take ``num_steps`` steps of all environments.
+
+        Args:
+            policy: the policy that acts.
+            state: the collector's part of the training state.
+
+        Returns:
+            The next state, the rollout, and metrics ``rollout/…`` of the episodes that ended in it.
+        """
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
@@ -120,10 +127,8 @@ class JaxCollector:
         # By the parameters that act now, so that sequences with burn-in are read as they were acted on.
         state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
-        memory, last = (
-            jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory),
-            jax.tree.map(lambda m: m[-1], memory),
-        )
+        last = jax.tree.map(lambda m: m[-1], memory)
+        memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
         fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
         last_value = policy.value(state.memory, last_observation, state.episode_start)
@@ -140,17 +145,16 @@ class JaxCollector:
         if burn_in:
             late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
-        metrics = _episode_metrics(**finished)
-        if not self.reports_success:
-            del metrics["rollout/success_rate"]
-        return dataclasses.replace(state, key=key), rollout, metrics
+        return dataclasses.replace(state, key=key), rollout, _episode_metrics(*finished)
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
         ``Rollout`` and the arguments of ``_episode_metrics``."""
         always = jnp.ones_like(state.episode_start)
-        before = Acting(state.env_state, state.observation, state.memory, state.previous)
-        after, step = policy_step(self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params)
+        before = StepState(state.env_state, state.observation, state.memory, state.previous)
+        after, step, success = policy_step(
+            self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
+        )
         length, episode_return = state.episode.length + 1, state.episode.episode_return + step.reward
         over_time = (length >= state.step_limit) & ~step.terminated
         truncated = step.truncated | over_time
@@ -162,24 +166,10 @@ class JaxCollector:
             jnp.zeros_like(step.value),
             self.seeds_axis,
         )
-        fields = {
-            "observation": step.observation,
-            "episode_start": state.episode_start,
-            "action": step.action,
-            "log_prob": step.log_prob,
-            "value": step.value,
-            "reward": step.reward,
-            "terminated": step.terminated,
-            "truncated": truncated,
-            "bootstrap_value": bootstrap_value,
-        }
+        flags = {"episode_start": state.episode_start, "truncated": truncated}
+        fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
         # In a staggered start first episodes are not counted: the ones that finish would be the short ones.
-        finished = {
-            "whole": done & ~state.episode.partial,
-            "episode_return": episode_return,
-            "length": length,
-            "success": step.success,
-        }
+        finished = done & ~state.episode.partial, episode_return, length, success
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -200,79 +190,19 @@ class JaxCollector:
         )
         return state, (fields, finished)
 
-    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
-        """Collect and learn once. From the first NaN or infinity on, the state stays as it was before it."""
-        collector, rollout, episodes = self.collect(state.learner.policy, state.collector)
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.seeds_axis)
-        learner, collector = kept(healthy, (learner, collector), (state.learner, state.collector))
-        return TrainState(learner, collector, healthy), {**metrics, **episodes}
-
-    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict]:
-        """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            _, rollout, _ = self.collect(state.learner.policy, state.collector)
-            return rollout, inspection.learned_from(state.learner, rollout)
-
-    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
-        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return inspection.ratios(before.learner, after.learner.policy, rollout)
-
-    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        """``num_updates <= capacity`` updates. Returns the state and their metrics, the first entries of arrays of shape
-        (capacity,).
-
-        The number is traced: one program serves every trip count, so that how a run is divided into calls never changes
-        its bits.
-        """
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            return self._advance(state, num_updates, capacity)
-
-    def _advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
-        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
-        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
-
-        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            state, buffers = carry
-            state, metrics = self.update(state)
-            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
-
-        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
-
-
-def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
-    """A whole training as one pure function, to be jitted, and vmapped over keys and hyperparameters.
-
-    Args:
-        config: the settings.
-        env: a JAX environment.
-        seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``, where environments are reset for all seeds at
-            once.
-
-    Returns:
-        ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals a
-        run of the command line up to rounding, because a larger program may be fused differently.
-
-    Raises:
-        EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
-    """
-    collector = JaxCollector(config, env, seeds_axis)
-    check_policy(env, config)
-    total = config.total_updates
-
-    def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return collector.advance(collector.init(key, hyperparameters), jnp.int32(total), total)
-
-    return train
-
 
 def _episode_metrics(
-    whole: Bool[Array, "T N"], episode_return: Float[Array, "T N"], length: UInt32[Array, "T N"], success: Bool[Array, "T N"]
+    finished: Bool[Array, "T N"],
+    episode_return: Float[Array, "T N"],
+    length: UInt32[Array, "T N"],
+    success: Bool[Array, "T N"] | None,
 ) -> Metrics:
     """Means over the episodes that finished, 0 if none did."""
-    return {
-        "rollout/episodes": jnp.sum(whole).astype(jnp.float32),
-        "rollout/return_mean": masked_mean(episode_return, whole),
-        "rollout/length_mean": masked_mean(length.astype(jnp.float32), whole),
-        "rollout/success_rate": masked_mean((success & whole).astype(jnp.float32), whole),
+    metrics = {
+        "rollout/episodes": jnp.sum(finished).astype(jnp.float32),
+        "rollout/return_mean": masked_mean(episode_return, finished),
+        "rollout/length_mean": masked_mean(length.astype(jnp.float32), finished),
     }
+    if success is not None:
+        metrics["rollout/success_rate"] = masked_mean((success & finished).astype(jnp.float32), finished)
+    return metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +23,7 @@ SEEDS_AXIS = "seeds"
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
 
-    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
-
-    Raises:
-        ConfigError: ``seeds_axis`` outside of ``jax.vmap(..., axis_name="seeds")``.
+    With one answer for all seeds ``lax.cond`` stays a branch under vmap. Raises ``ConfigError`` outside of that vmap.
     """
     answer = jnp.any(condition)
     if not seeds_axis:
@@ -60,10 +58,10 @@ def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[
 def step(
     env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
-    """Step ``N`` environments. Returns states, observations, rewards (float32), terminated, truncated and success (bool; false if
+    """Step ``N`` environments. Returns states, observations, rewards (float32), terminated, truncated and success (bool; None if
     the environment does not report it)."""
     new, seen, reward, terminated, truncated, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
-    success = jnp.asarray(info.get("success", jnp.zeros_like(terminated))).astype(bool)
+    success = jnp.asarray(info["success"]).astype(bool) if "success" in info else None
     truncated = truncated.astype(bool) & ~terminated.astype(bool)
     return (
         as_template(new, states),
@@ -88,14 +86,10 @@ def _example_action(env: JaxEnvironment) -> Array:
 
 
 def check_env(env: Environment, env_id: str) -> JaxEnvironment:
-    """Check that ``env`` follows the protocol of JAX environments: reset and step are traced, and shapes and types are compared
-    with the spaces.
+    """Check that ``env`` follows the protocol of JAX environments, and return it.
 
-    Returns:
-        ``env``.
-
-    Raises:
-        EnvError: the protocol is broken, or ``env`` is a Gymnasium environment or a name.
+    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the protocol is broken, or
+    ``env`` is a Gymnasium environment or a name.
     """
     if isinstance(env, str):
         raise EnvError(f"env = {env!r} is a name: expected the environment itself, as proximo.make_env({env!r}).")
@@ -106,19 +100,11 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
         )
     params = env.default_params
     space = from_any(env.observation_space, "observation")
-    with custom_code_errors(f"{env_id}.reset"):
-        pair = jax.eval_shape(env.reset, jax.random.key(0), params)
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        got = f"{len(pair)} values" if isinstance(pair, tuple) else "one value"
-        raise EnvError(f"{env_id}.reset returns {got}: expected a pair (state, observation).")
-    state, observation = pair
+    key = jax.random.key(0)
+    state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
     _check_observation(observation, space, env_id, "reset", None)
-    with custom_code_errors(f"{env_id}.step"):
-        result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), params)
-    if not isinstance(result, tuple) or len(result) != 6:
-        raise EnvError(
-            f"{env_id}.step returns {len(result) if isinstance(result, tuple) else 'one'} values: expected (state, observation, reward, terminated, truncated, info)."
-        )
+    names = ("state", "observation", "reward", "terminated", "truncated", "info")
+    result = _traced(f"{env_id}.step", env.step, names, key, state, _example_action(env), params)
     new, seen, reward, terminated, truncated, info = result
     _check_observation(seen, space, env_id, "step", observation)
     if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
@@ -140,6 +126,16 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
                 f"where reset returns {before.dtype}{list(before.shape)}: use one type and shape."
             )
     return env
+
+
+def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> tuple[Any, ...]:
+    """Shapes and types of what ``function`` returns. Raises ``EnvError`` unless it is a tuple of ``names``."""
+    with custom_code_errors(what):
+        result = jax.eval_shape(function, *arguments)
+    if not isinstance(result, tuple) or len(result) != len(names):
+        got = f"{len(result)} values" if isinstance(result, tuple) else "one value"
+        raise EnvError(f"{what} returns {got}: expected ({', '.join(names)}).")
+    return result
 
 
 def _check_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:

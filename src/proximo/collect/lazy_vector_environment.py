@@ -1,44 +1,20 @@
-"""The vector environment of a collector or an evaluator: how the settings want it stepped, and when it is made."""
+"""The vector environment of a collector or an evaluator, which is made when it is first needed."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
-from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
-from proximo.jax_setup import cores
-
-
-def vector_options(config: Config, notify: Callable[[str], None] = lambda message: None) -> VectorOptions:
-    """How ``config`` wants environments to be stepped."""
-    env = config.env
-    return VectorOptions(
-        num_workers=env.num_workers,
-        single_environments=env.num_workers >= 0 or env.overlap or env.stagger_steps > 0,
-        num_groups=2 if env.overlap else 1,
-        stagger_steps=env.stagger_steps,
-        step_timeout=env.step_timeout,
-        reset_timeout=env.reset_timeout,
-        max_restarts=env.max_restarts,
-        cores=cores(),
-        warn=notify,
-    )
 
 
 class LazyVectorEnvironment:
     """A vector environment that is made when it is first needed, and kept until ``close``.
 
-    Args:
-        env: the environment.
-        options: how it is stepped. Its warnings go to ``warn`` of this object, which may be set at any time.
-        num_envs: number of environments.
-        num_steps: steps of a rollout buffer.
-        num_buffers: number of rollout buffers.
-        purpose: what it is made for, for error messages.
+    Its warnings go to ``warn``, which may be set at any time. ``purpose`` says in error messages what it is made for.
     """
 
     def __init__(

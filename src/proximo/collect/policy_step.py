@@ -12,8 +12,8 @@ from proximo.networks import ActorCritic
 from proximo.types import Memory, Observation, Previous
 
 
-class Acting(NamedTuple):
-    """What a policy and its environments carry from step to step."""
+class StepState(NamedTuple):
+    """What the environments and the policy pass on from step to step."""
 
     env_state: PyTree
     """N ...."""
@@ -26,37 +26,35 @@ class Acting(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """One step of ``N`` environments."""
+    """One step of ``N`` environments, with fields of ``Rollout``."""
 
     observation: Observation
     """N ...: as the policy has read it."""
     action: Shaped[Array, "N ..."]
-    """As it was sampled."""
     log_prob: Float[Array, " N"]
     value: Float[Array, " N"]
     reward: Float[Array, " N"]
     terminated: Bool[Array, " N"]
     truncated: Bool[Array, " N"]
     """By the environment itself."""
-    success: Bool[Array, " N"]
 
 
 def policy_step(
     env: JaxEnvironment,
     policy: ActorCritic,
-    before: Acting,
+    before: StepState,
     episode_start: Bool[Array, " N"],
     valid: Bool[Array, " N"],
     noise: PyTree | None,
     keys: Key[Array, " N"],
     params: PyTree,
-) -> tuple[Acting, Transition]:
+) -> tuple[StepState, Transition, Bool[Array, " N"] | None]:
     """Act and step.
 
     Args:
         env: the environment.
         policy: the policy.
-        before: what is carried.
+        before: what the last step has passed on.
         episode_start: whether an episode begins with this observation; the memory is reset there.
         valid: where it is false, the memory stays as it was.
         noise: random numbers of the actions (``policy.actor.noise``); None: the most probable actions.
@@ -64,12 +62,13 @@ def policy_step(
         params: parameters of the environment.
 
     Returns:
-        What is carried after the step, and the step. Environments whose episode ended are not reset.
+        What is passed on, the step, and which environments report a success (None if they never do). Environments whose episode
+        ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
     env_state, observation, reward, terminated, truncated, success = jax_vector.step(
         env, keys, before.env_state, policy.to_space(action), before.observation, params
     )
-    after = Acting(env_state, observation, memory, policy.previous_step(action, reward))
-    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated, success)
+    after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
+    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated), success

@@ -1,4 +1,4 @@
-"""The program cache: environments and compiled functions that later trainings and evaluations in this process use again."""
+"""The program cache: compiled functions and environments that later trainings and evaluations in this process use again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 import jax
 
-from proximo.collect.lazy_vector_environment import vector_options
-from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, custom_settings, to_mapping
+from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
-from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment, Preprocessing, make_env
-from proximo.errors import ConfigError
+from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.ppo.state import StaticSettings
 from proximo.types import Hyperparameters
 
@@ -24,58 +22,15 @@ _kept: OrderedDict[Hashable, Any] = OrderedDict()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
-    """What ``make()`` returned for ``key``. It is called if that is not among the last ``MAX_KEPT`` objects."""
+    """What ``make()`` returned for ``key`` in JAX's present precision. It is called if that is not among the last ``MAX_KEPT``
+    objects."""
+    key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
     if key not in _kept:
         _kept[key] = make()
     _kept.move_to_end(key)
     while len(_kept) > MAX_KEPT:
         _kept.popitem(last=False)
     return _kept[key]
-
-
-def precision() -> str:
-    """``float32``, or ``float64`` in JAX's 64-bit mode."""
-    return jax.dtypes.canonicalize_dtype("float64").name
-
-
-def environment(config: Config) -> Environment:
-    """The environment of ``config``. A JAX environment is the same object for the same settings and class, so that compiled
-    functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another one.
-
-    Raises:
-        ConfigError: a setting has no effect on this environment.
-        EnvError: the environment cannot be made.
-    """
-    env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
-    check_settings(config, env)
-    if isinstance(env, GymnasiumEnvironment):
-        return env
-    settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
-    return reuse(("environment", type(env), config.env.id, settings), lambda: env)
-
-
-def preprocessing_of(config: Config) -> Preprocessing:
-    """The preprocessing of a Gymnasium environment."""
-    return Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
-
-
-def check_settings(config: Config, env: Environment) -> None:
-    """Raise ``ConfigError`` for a setting that has no effect on ``env``."""
-    if isinstance(env, GymnasiumEnvironment):
-        _check_gymnasium_settings(config, env)
-        return
-    for name in GYMNASIUM_ONLY:
-        leaf = LEAVES[name]
-        if getattr(getattr(config, leaf.group), name) != leaf.default:
-            raise ConfigError(f"{name} is for Gymnasium environments: it has no effect on {config.env.id}, a JAX environment.")
-
-
-def _check_gymnasium_settings(config: Config, env: GymnasiumEnvironment) -> None:
-    env.check(config.env.num_envs, vector_options(config))
-    if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
-        raise ConfigError(
-            f"seeds_mode = vmap: {config.env.id} is a Gymnasium environment, where seeds train one after the other: use serial or auto."
-        )
 
 
 def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
@@ -99,6 +54,5 @@ def _static(config: Config) -> Hashable:
         custom,
         StaticSettings.of(config),
         config.run.matmul_precision,
-        precision(),
         json.dumps(mapping, sort_keys=True, default=repr),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,21 +106,13 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
 """What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""
 
 
-def _numbers(value: Any) -> list[float]:
+def _parts(value: Any) -> list[Any]:
+    """All texts and numbers in ``value``, including the keys of mappings."""
     if isinstance(value, ScheduleText):
-        return [value.initial, value.final]
-    if isinstance(value, tuple):
-        return [number for number in value if not isinstance(number, str)]
-    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All strings in ``value``, including the keys of mappings."""
-    if isinstance(value, str | ScheduleText):
-        yield str(value)
-    elif isinstance(value, tuple | list | dict):
-        for part in (*value, *value.values()) if isinstance(value, dict) else value:
-            yield from _texts(part)
+        return [value.text, value.initial, value.final]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return [part for item in value for part in _parts(item)] if isinstance(value, tuple | list) else [value]
 
 
 def _shown(number: float) -> str:
@@ -128,15 +120,8 @@ def _shown(number: float) -> str:
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value`` to the type of a setting and check its range.
-
-    Args:
-        leaf: the setting.
-        value: a value from YAML or Python, or the text of a flag.
-
-    Raises:
-        ConfigError: the type or the range is wrong.
-    """
+    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError`` if its type or range
+    is wrong."""
 
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
@@ -146,9 +131,10 @@ def coerce(leaf: Leaf, value: Any) -> Any:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise wrong(expected + nearest(str(value)[:80], custom.choices(leaf.type))) from None
-    if not all(map(is_plain, _texts(result))):
+    parts = _parts(result)
+    if not all(is_plain(part) for part in parts if isinstance(part, str)):
         raise wrong("text without control characters")
-    for number in _numbers(result):
+    for number in [] if isinstance(result, dict) else [part for part in parts if type(part) in (int, float)]:
         if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
             raise wrong("a finite number")
         if leaf.low is not None and number < leaf.low:

@@ -81,18 +81,10 @@ def is_lost(value: Any) -> bool:
 
 
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
-    """The custom code that ``value`` is or names.
+    """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, or a function of
-    a module that is not part of an installed library.
-
-    Args:
-        setting: name of the setting, for messages.
-        value: custom code, or its name.
-        methods: names of the methods that a class must define.
-
-    Raises:
-        ConfigError: the code cannot be found, or fails the check.
+    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, or a
+    function of a module that is not part of an installed library. Raises ``ConfigError`` if it is not found, or fails the check.
     """
     if isinstance(value, Custom):
         if inspect.isclass(value.value):

@@ -8,31 +8,24 @@ from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
 from proximo.config.custom import is_custom
+from proximo.config.schema import WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
 from proximo.signatures import answered
 
-# Settings that a resumed run may change.
 RESUMABLE = {
     "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
-    "num_workers", "step_timeout", "reset_timeout", "max_restarts", "track", "histograms", "video_every",
+    "track", "histograms", "video_every", *WORKER_SETTINGS,
 }  # fmt: skip
+"""Settings that a resumed run may change."""
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
 
 
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
-    """The mapping in a YAML file, without its ``provenance``.
-
-    Args:
-        path: the file.
-        flag: the flag that named it, for messages.
-        expected: what the file should contain, for messages.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a mapping in YAML.
-    """
+    """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
+    it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
         mapping = read_yaml(path.read_bytes())
     except OSError as error:
@@ -59,6 +52,9 @@ def make_config(
         file: a YAML file with groups of settings. It overrides the preset.
         preset: whether to start from the preset of the environment, if it has one.
 
+    Returns:
+        All settings.
+
     Raises:
         ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
     """
@@ -81,10 +77,8 @@ def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, A
     networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
     # The values are not checked yet: an object is custom code.
     removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
-    memory = requested.get("memory")
-    if memory is not None:
-        removed |= {name for name, memories in ONLY_WITH.items() if memory not in memories}
-    if memory == "none":
+    removed |= {name for name, (other, values) in ONLY_WITH.items() if other in requested and requested[other] not in values}
+    if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
 
@@ -96,16 +90,16 @@ def shortened(config: Config) -> Config:
     return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
 
 
+def resume_warnings(before: Config, after: Config) -> list[str]:
+    """What a resume with the settings ``after`` changes about a run that was saved with the settings ``before``."""
+    if before.ppo.total_steps == after.ppo.total_steps:
+        return []
+    sentence = "schedules stretch over the new total, so this run differs from one that had the new total from the start."
+    return [f"total_steps {before.ppo.total_steps} → {after.ppo.total_steps}: {sentence}"]
+
+
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The settings of a resumed run.
-
-    Args:
-        config: the settings that the run was saved with.
-        settings: new values by name.
-
-    Raises:
-        ConfigError: a resumed run cannot change one of ``settings``.
-    """
+    """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)

@@ -28,6 +28,13 @@ LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
 """All settings by name, in the order of the tree."""
 
 
+def text_of(value: Any) -> str:
+    """The value of a setting as a user writes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def custom_settings(config: Config) -> dict[str, str | Custom]:
     """The settings of ``config`` whose value is custom code, or its name."""
     values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
@@ -64,9 +71,6 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
         settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
         join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
 
-    Returns:
-        The new settings.
-
     Raises:
         ConfigError: for an unknown name, a value of the wrong type, or one out of range.
     """
@@ -82,18 +86,11 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``.
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value
+    in ``base``.
 
-    Args:
-        mapping: the tree, as YAML or JSON returns it.
-        base: settings for all names that the tree does not have.
-        source: name of the file, for messages.
-
-    Returns:
-        The settings. A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly.
-
-    Raises:
-        ConfigError: for an unknown group or name, or a wrong value.
+    A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly. ``source`` names the file in
+    messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")

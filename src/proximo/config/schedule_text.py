@@ -21,10 +21,11 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class ScheduleText:
-    """A constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` (0 … 1] of the training.
+    """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` (0 … 1] of the training.
 
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
-    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``.
+    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. Programs read
+    its numbers as a ``types.Schedule``.
     """
 
     text: str = field(compare=False)

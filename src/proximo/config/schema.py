@@ -3,8 +3,10 @@
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
-To add a setting, declare it here. A setting of ``PPOConfig`` also gets a field of the same name in ``types.Hyperparameters`` if it is traced,
-or in ``ppo.state.StaticSettings`` if another value needs another compilation.
+To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
+``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
+value needs another compilation. A new field there changes checkpoints: raise
+``checkpoint_format.VERSION``. ``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class EnvConfig:
     )
     stagger_steps: int = _setting(
         0,
-        "truncate the first episode of each environment after a random number of steps, 1 to this, so that episodes do not end together; 0: off",
+        "truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; 0: off",
         low=0,
         high=2**31 - 2,
     )
@@ -44,15 +46,17 @@ class EnvConfig:
     )
     frame_stack: int = _setting(1, "number of last observations that are stacked along a new first axis", low=1, high=1000)
     action_repeat: int = _setting(1, "steps for which each action is repeated; their rewards are summed", low=1, high=1000)
-    levels: str = _setting("", "range of seeds for episodes, as 0:99: each episode is reset with one of them; empty: any seed")
-    life_loss: bool = _setting(False, "treat a lost life as a termination when learning; the episode goes on")
+    levels: str = _setting(
+        "", "range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed"
+    )
+    life_loss: bool = _setting(False, "treat a lost life as a termination when learning; the episode continues")
     num_workers: int = _setting(
         -1,
         "worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start",
         low=-1,
         high=1024,
     )
-    overlap: bool = _setting(False, "split the environments in two halves: the policy acts for one while the other steps")
+    overlap: bool = _setting(False, "divide the environments into two halves: the policy acts for one while the other steps")
     step_timeout: float = _setting(60.0, "seconds that a step may take before its worker is restarted", above=0)
     reset_timeout: float = _setting(
         600.0, "seconds that a worker may take to create or reset its environments before it is restarted", above=0
@@ -72,7 +76,9 @@ class PPOConfig:
     num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
     num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
     learning_rate: ScheduleText = _setting(
-        ScheduleText("3e-4"), "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)", low=0
+        ScheduleText("3e-4"),
+        "learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)",
+        low=0,
     )
     gamma: float = _setting(0.99, "discount factor γ", low=0, high=1)
     gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1)
@@ -94,11 +100,11 @@ class PPOConfig:
         0.0, "clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off", low=0
     )
     clip_reward: Literal["none", "sign"] = _setting(
-        "none", "sign: learn from the sign of each reward, -1, 0 or 1; reported returns stay those of the environment"
+        "none", "sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected"
     )
     normalize_reward: bool = _setting(False, "divide rewards by the standard deviation of the discounted return")
     recompute_advantage: bool = _setting(
-        False, "recompute values and advantages before every epoch; the value loss is still clipped around the old values"
+        False, "recompute values and advantages before every epoch; clip_value_eps still clips around the collected values"
     )
     sequence_length: int = _setting(0, "steps of backpropagation through time for a memory; 0: the whole rollout", low=0)
     burn_in: int = _setting(0, "steps before each sequence that only update the memory, without loss or gradient", low=0)
@@ -106,16 +112,18 @@ class PPOConfig:
         False, "recompute the memory before each sequence with the current parameters, before every epoch"
     )
     learner_lag: int = _setting(
-        0, "1: collect each rollout during the previous update, with the policy from before that update", low=0, high=1
+        0, "1: collect the next rollout during each update, with the policy from before the update", low=0, high=1
     )
     objective: Literal["clip", "kl_penalty"] | Custom = _setting(
         "clip",
         "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function",
     )
-    dual_clip: float = _setting(0.0, "clip: bound of the ratio in the loss of negative advantages, above 1; 0: off", low=0)
+    dual_clip: float = _setting(
+        0.0, "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off", low=0
+    )
     kl_coef: float = _setting(
         1.0,
-        "kl_penalty: weight β of the divergence; halved or doubled after an update that misses kl_target by a factor of 1.5",
+        "kl_penalty: initial weight β of the divergence; it is halved or doubled after an update that misses kl_target by a factor of 1.5",
         above=0,
     )
     kl_target: float = _setting(
@@ -129,7 +137,7 @@ class PPOConfig:
     )
     critic_learning_rate: ScheduleText = _setting(
         ScheduleText("0.0"),
-        "learning rate of the parameters that only the value uses, a number or a schedule; 0: learning_rate",
+        "learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate",
         low=0,
     )
     optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
@@ -143,13 +151,15 @@ class NetworkConfig:
     encoder: Literal["auto", "mlp", "nature_cnn"] | Custom = _setting(
         "auto", "auto: nature_cnn for images, mlp for other observations; or a custom encoder"
     )
-    hidden_sizes: tuple[int, ...] = _setting((64, 64), "sizes of the layers of the MLP encoder, as 64,64", low=1, high=65_536)
+    hidden_sizes: tuple[int, ...] = _setting(
+        (64, 64), "sizes of the layers of the MLP encoder, such as 64,64", low=1, high=65_536
+    )
     activation: Literal["tanh", "relu"] = _setting("tanh", "activation function between layers")
     towers: Literal["separate", "shared"] = _setting(
-        "separate", "separate: one encoder and memory for the policy and one for the value; shared: one for both"
+        "separate", "separate: one encoder and memory for the policy and one for the value function; shared: one for both"
     )
     privileged: tuple[str, ...] = _setting(
-        (), "entries of a Dict observation that only the value reads, as state,goal; the trained policy acts without them"
+        (), "entries of a Dict observation that only the value function reads, such as state,goal; the policy acts without them"
     )
     memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting(
         "none", "memory of the policy; or a custom cell"
@@ -158,12 +168,15 @@ class NetworkConfig:
     memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
     memory_horizon: int = _setting(
         0,
-        "gru and lstm: initialize the units to remember for 2 to this many steps, at least 3; 0: for 2 (gru) or 4 (lstm) steps",
+        "gru and lstm: before training, each unit remembers for between 2 and this many steps, 3 or more; 0: for 2 (gru) or 4 (lstm) steps",
         low=0,
     )
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)
     memory_heads: int = _setting(4, "gtrxl: number of attention heads", low=1, high=256)
-    memory_gate: Literal["gru", "identity"] = _setting("gru", "gtrxl: how the output of a layer is added to its input")
+    memory_gate: Literal["gru", "identity"] = _setting(
+        "gru",
+        "gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: by addition",
+    )
     reset_memory: bool = _setting(
         True, "start every episode with an empty memory; false: carry the memory over to the next episode"
     )
@@ -177,7 +190,7 @@ class NetworkConfig:
     actor_critic: Literal["none"] | Custom = _setting("none", "a custom network that replaces encoder, memory, actor and critic")
     distribution: Literal["auto", "beta"] | Custom = _setting(
         "auto",
-        "distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded intervals; or a custom one",
+        "distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded Box actions; or a custom one",
     )
     action_mapping: Literal["clip", "tanh"] = _setting(
         "clip", "how a Gaussian sample is mapped to a bounded action space: clipped, or squashed by tanh"
@@ -208,12 +221,12 @@ class NetworkConfig:
 class RunConfig:
     """The run directory, and everything besides learning: seeds, evaluation, checkpoints, tracking."""
 
-    seed: int = _setting(0, "random seed of the run; with seeds=K, seeds seed … seed + K - 1", low=0, high=MAX_SEED)
+    seed: int = _setting(0, "random seed of the run; with seeds=K, the first of K consecutive seeds", low=0, high=MAX_SEED)
     seeds: int = _setting(1, "number of independent seeds to train", low=1, high=1000)
     seeds_mode: Literal["auto", "vmap", "serial"] = _setting(
         "auto", "vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX environments"
     )
-    runs_dir: str = _setting("runs", "directory of all runs")
+    runs_dir: str = _setting("runs", "folder of all runs")
     name: str = _setting("", "name of the run; empty: date and time")
     updates_per_call: int = _setting(
         0, "maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64", low=0, high=10**5
@@ -225,14 +238,14 @@ class RunConfig:
     )
     diagnose_every: int = _setting(
         0,
-        "updates between diagnoses of the memory (staleness, use); 0: at most fifty diagnoses in the run; -1: off",
+        "updates between measurements of memory/staleness and memory/use; 0: at most fifty measurements in the run; -1: off",
         low=-1,
     )
     checkpoint_every: int = _setting(0, "environment steps between checkpoints; 0: a checkpoint with every evaluation", low=0)
     keep_checkpoints: int = _setting(3, "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     track: str = _setting(
-        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MySink; separate several by commas"
+        "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas"
     )
     histograms: bool = _setting(
         False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
@@ -293,8 +306,7 @@ class Config:
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
 
 
-GYMNASIUM_ONLY = (
-    "preprocessing", "frame_stack", "action_repeat", "life_loss", "num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts",
-    "learner_lag",
-)  # fmt: skip
+WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts")
+"""Settings of worker processes, which change how fast training is and not what it learns."""
+GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
 """Settings that have no effect on JAX environments."""

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
 
-from proximo.config import LEAVES, MAX_SEED, Config, custom_settings
+from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, text_of
+from proximo.config.custom import choices
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-OUR_MEMORIES = ("gru", "lstm", "mingru", "lru", "gtrxl")
+BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 ONLY_WITH = {
-    "memory_size": OUR_MEMORIES,
-    "memory_layers": OUR_MEMORIES,
-    "memory_horizon": ("gru", "lstm"),
-    "memory_window": ("gtrxl",),
-    "memory_heads": ("gtrxl",),
-    "memory_gate": ("gtrxl",),
+    "memory_size": ("memory", BUILT_IN_MEMORIES),
+    "memory_layers": ("memory", BUILT_IN_MEMORIES),
+    "memory_horizon": ("memory", ("gru", "lstm")),
+    "memory_window": ("memory", ("gtrxl",)),
+    "memory_heads": ("memory", ("gtrxl",)),
+    "memory_gate": ("memory", ("gtrxl",)),
+    "dual_clip": ("objective", ("clip",)),
+    "kl_coef": ("objective", ("kl_penalty",)),
+    "kl_target": ("objective", ("kl_penalty",)),
+    "weight_decay": ("optimizer", ("adamw",)),
 }
-"""Settings that apply only to some memories."""
+"""Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
 """Settings that apply to every memory, also to custom ones."""
 OF_NETWORKS = {
@@ -40,19 +44,14 @@ OF_NETWORKS = {
 def validate(config: Config) -> Config:
     """Check the settings against each other, and return ``config``. Raises ``ConfigError`` if two contradict each other."""
     values = {name: (leaf.value_in(config), leaf.default) for name, leaf in LEAVES.items()}
-    changed = {name: _shown(value) for name, (value, default) in values.items() if value != default}
+    changed = {name: text_of(value) for name, (value, default) in values.items() if value != default}
     _validate_run(config)
     _validate_network(config, changed)
-    _validate_memory(config, changed)
+    _validate_conditions(config, changed)
+    _validate_memory(config)
     _validate_batch(config)
-    _validate_objective(config, changed)
+    _validate_objective(config)
     return config
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _validate_run(config: Config) -> None:
@@ -134,12 +133,9 @@ def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
         )
 
 
-def _validate_objective(config: Config, changed: Mapping[str, str]) -> None:
+def _validate_objective(config: Config) -> None:
     """Check the settings of one objective, of the learning rates and of the optimizer."""
     ppo = config.ppo
-    for name, objective in (("dual_clip", "clip"), ("kl_coef", "kl_penalty"), ("kl_target", "kl_penalty")):
-        if ppo.objective != objective and name in changed:
-            raise ConfigError(f"{name} = {changed[name]} needs objective = {objective}, not {ppo.objective}.")
     if 0 < ppo.dual_clip <= 1:
         raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
     adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
@@ -148,25 +144,30 @@ def _validate_objective(config: Config, changed: Mapping[str, str]) -> None:
             f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update measure, and the first one "
             f"measures none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
-    if config.network.actor_critic != "none" and "critic_learning_rate" in changed:
+    if config.network.actor_critic != "none" and ppo.critic_learning_rate != LEAVES["critic_learning_rate"].default:
         raise ConfigError(
             "critic_learning_rate is for parameters that only the value function uses, and proximo does not know these in a custom "
             "actor_critic: leave one of them out."
         )
-    if ppo.weight_decay and ppo.optimizer == "adam":
-        raise ConfigError(f"weight_decay = {ppo.weight_decay} needs optimizer = adamw (adam takes none).")
 
 
-def _validate_memory(config: Config, changed: Mapping[str, str]) -> None:
-    """Check the settings of a memory, or of one kind of memory."""
-    ppo, network = config.ppo, config.network
-    for name in (*NEED_MEMORY, *ONLY_WITH):
-        memories = ONLY_WITH.get(name, OUR_MEMORIES)
-        if name not in changed or (network.remembers if name in NEED_MEMORY else network.memory in memories):
+def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
+    """Check that every changed setting has an effect with the others."""
+    for name, value in changed.items():
+        if name not in ONLY_WITH and (name not in NEED_MEMORY or config.network.remembers):
             continue
-        if network.memory == "none" and memories is OUR_MEMORIES:
-            raise ConfigError(f"{name} = {changed[name]} needs a memory, but memory = none: set memory, for example to gru.")
-        raise ConfigError(f"{name} = {changed[name]} needs memory = {' or '.join(memories)}, not {network.memory}.")
+        other, values = ONLY_WITH.get(name, ("memory", BUILT_IN_MEMORIES))
+        current = LEAVES[other].value_in(config)
+        if current in values:
+            continue
+        if values is BUILT_IN_MEMORIES and current == "none":
+            raise ConfigError(f"{name} = {value} needs a memory, but memory = none: set memory, for example to gru.")
+        raise ConfigError(f"{name} = {value} needs {other} = {' or '.join(values)}, not {current}.")
+
+
+def _validate_memory(config: Config) -> None:
+    """Check the settings of a memory."""
+    ppo, network = config.ppo, config.network
     if 0 < network.memory_horizon < 3:
         raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 steps or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
@@ -191,7 +192,7 @@ def _validate_memory(config: Config, changed: Mapping[str, str]) -> None:
 
 
 def tracker_names(track: str) -> list[str]:
-    """The names of sinks in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
+    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
     names = [name.strip() for name in track.split(",") if name.strip()]
     if names in ([], ["none"]):
         return []
@@ -200,7 +201,7 @@ def tracker_names(track: str) -> list[str]:
             raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
             raise ConfigError(
-                f"track = {track!r}: there is no sink {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MySink, "
+                f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MyTracker, "
                 "several separated by commas, or none."
             )
     return names

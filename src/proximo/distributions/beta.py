@@ -13,13 +13,8 @@ _EDGE = 1e-6
 """Distance of samples from 0 and 1, where the logarithm of the density is not finite."""
 
 _LANCZOS = (
-    76.18009172947146,
-    -86.50532032941677,
-    24.01409824083091,
-    -1.231739572450155,
-    1.208650973866179e-3,
-    -5.395239384953e-6,
-)
+    76.18009172947146, -86.50532032941677, 24.01409824083091, -1.231739572450155, 1.208650973866179e-3, -5.395239384953e-6,
+)  # fmt: skip
 
 
 def _stirling_error(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -37,7 +32,7 @@ class Beta(Distribution):
     All weight lies within the bounds, while a Gaussian that is clipped to them is biased.
 
     Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning using
-    the Beta distribution", section 4.
+    the Beta distribution".
     """
 
     alpha: Float[Array, "*batch n"]

@@ -15,14 +15,7 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, noise: PyTree[Array]) -> Shaped[Array, "..."]:
-        """Sample an action.
-
-        Args:
-            noise: Noise with the leading axes of the distribution.
-
-        Returns:
-            One action for each distribution, a function of parameters and noise.
-        """
+        """A sample of each distribution, from noise with its leading axes."""
 
     @abc.abstractmethod
     def mode(self) -> Shaped[Array, "..."]:
@@ -30,14 +23,7 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "..."]:
-        """Logarithm of the probability or density of an action, summed over its components.
-
-        Args:
-            action: Sampled actions with the leading axes of the distribution.
-
-        Returns:
-            One number for each distribution.
-        """
+        """Logarithm of the probability or density of each sampled action, summed over its components."""
 
     @abc.abstractmethod
     def entropy(self) -> Float[Array, "..."]:

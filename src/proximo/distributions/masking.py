@@ -16,27 +16,17 @@ def allowed(mask: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
 
 
 def mask_choices(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """Mask the logits of a categorical distribution.
+    """Logits by which forbidden choices have probability 0 and gradient 0.
 
-    Args:
-        logits: Logits of the choices.
-        mask: True for each allowed choice. A mask that allows nothing is ignored.
-
-    Returns:
-        Logits by which forbidden choices have probability 0 and gradient 0.
+    ``mask`` is true for each allowed choice. A mask that allows nothing is ignored.
     """
     return jnp.where(allowed(mask), logits, FORBIDDEN)
 
 
 def mask_bits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n 2"]) -> Float[Array, "*batch n"]:
-    """Mask the logits of bits.
+    """Logits by which forbidden values of bits have probability 0 and gradient 0.
 
-    Args:
-        logits: Logits of the bits.
-        mask: For each bit, whether it may be 0 and whether it may be 1. A mask that allows neither is ignored.
-
-    Returns:
-        Logits by which a forbidden value has probability 0 and gradient 0.
+    ``mask``: for each bit, whether it may be 0 and whether it may be 1. A mask that allows neither is ignored.
     """
     may = allowed(mask)
     return jnp.where(may[..., 0], jnp.where(may[..., 1], logits, FORBIDDEN), -FORBIDDEN)

@@ -25,16 +25,7 @@ class StateDependentGaussian(Gaussian):
     def of(
         cls, mean: Float[Array, "*batch n"], features: Float[Array, "*batch features"], log_std: Float[Array, "features n"]
     ) -> "StateDependentGaussian":
-        """Make the distribution.
-
-        Args:
-            mean: Means of the actions.
-            features: Features ``φ`` that the matrix is multiplied with.
-            log_std: Log standard deviations of the matrix.
-
-        Returns:
-            The distribution.
-        """
+        """The distribution with these means, the features ``φ``, and the log standard deviations of the matrix."""
         variance = jnp.square(features) @ jnp.exp(2.0 * log_std)
         return cls(mean, 0.5 * jnp.log(variance + 1e-6), features, log_std)
 
@@ -42,17 +33,9 @@ class StateDependentGaussian(Gaussian):
     def matrices(
         key: Key[Array, ""], shape: tuple[int, ...], every: int, features: int, n: int
     ) -> Float[Array, "*batch features n"]:
-        """Draw standard normal matrices.
+        """Standard normal matrices for a batch of ``shape``, each kept for ``every`` steps.
 
-        Args:
-            key: Random key.
-            shape: Shape of the batch. With two or more axes, the first is time.
-            every: Number of steps that share one matrix.
-            features: Number of features.
-            n: Number of components of an action.
-
-        Returns:
-            A matrix for each element of the batch.
+        If the shape has two or more axes, the first is time.
         """
         time, rest = (shape[0], shape[1:]) if len(shape) > 1 else (1, shape)
         drawn = jax.random.normal(key, (math.ceil(time / every), *rest, features, n))

@@ -37,13 +37,9 @@ def _font(size: int) -> Any:
 
 
 class Canvas:
-    """A picture of a part of a world.
+    """A picture of ``width`` × ``height`` pixels.
 
-    Args:
-        width: pixels.
-        height: pixels.
-        world: ``(left, right, bottom, top)``, the visible part. By default the units are pixels, and y grows downwards.
-        paper: color of the background.
+    ``world`` is the visible part, ``(left, right, bottom, top)``. By default the units are pixels, and y grows downwards.
     """
 
     def __init__(self, width: int, height: int, world: tuple[float, float, float, float] | None = None, paper: Color = PAPER):

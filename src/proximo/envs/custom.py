@@ -9,22 +9,14 @@ from typing import Any
 
 from proximo.custom_code import check_module, custom_code_errors, is_users_function
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.jax import EXTRAS
+from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
 
-def find(module_name: str, class_name: str, forms: str) -> Any:
-    """Find the class of an environment, or a function that makes one.
-
-    Args:
-        module_name: a module on Python's path.
-        class_name: name of a class or a function in it.
-        forms: the accepted forms of an id, for messages.
-
-    Raises:
-        EnvError: The module or the class does not exist, or is not an environment.
-    """
+def find(module_name: str, class_name: str) -> Any:
+    """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
+    not exist, or is not an environment."""
     check_module(module_name)
     try:
         found = importlib.util.find_spec(module_name) is not None
@@ -33,7 +25,7 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
     if not found:
         raise EnvError(
             f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
-            f"(expected {forms}{nearest(module_name, ('gymnax', 'proximo', 'envpool', 'ale', *EXTRAS))})."
+            f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
         )
     with custom_code_errors(f"Importing {module_name}"):
         module = importlib.import_module(module_name)
@@ -59,20 +51,10 @@ def find(module_name: str, class_name: str, forms: str) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
-    """Make the environment of a class.
+    """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
+    that makes one. ``settings`` are its keyword arguments.
 
-    Args:
-        cls: class of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or a function that makes one.
-        settings: keyword arguments of ``cls``.
-        env_id: id of the environment, for messages.
-        preprocessing: wrappers of Gymnasium environments.
-
-    Returns:
-        A ``JaxEnvironment`` or a ``GymnasiumEnvironment``.
-
-    Raises:
-        EnvError: It is neither of them.
-        ConfigError: ``cls`` does not accept one of the settings.
+    Raises ``EnvError`` if it is none of them, and ``ConfigError`` if it does not accept one of the settings.
     """
     vectorized = _is_vectorized(cls)
     _check_settings(cls, {**settings, **({"num_envs": 1} if vectorized else {})}, env_id)
@@ -152,12 +134,7 @@ def check_protocol(env: Any, env_id: str) -> None:
 
 
 def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
-    """Make an environment from an object.
-
-    Args:
-        env: a JAX environment, or a class or a function that makes an environment of either kind.
-        settings: keyword arguments of a class or function.
-        preprocessing: wrappers of Gymnasium environments.
+    """Make an environment from an object: a JAX environment, or a class or a function as in ``from_class``.
 
     Returns:
         An id in angle brackets, which no command can find again, and the environment.

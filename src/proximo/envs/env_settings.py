@@ -13,16 +13,8 @@ from proximo.errors import ConfigError, nearest
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
-    """Replace fields of ``params``.
-
-    Args:
-        params: a dataclass, the default parameters.
-        settings: new values by field name.
-        env_id: id of the environment, for messages.
-
-    Raises:
-        ConfigError: A name is not a field, or a value has another type than the default.
-    """
+    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has another type than
+    the default."""
     if not settings:
         return params
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
@@ -45,19 +37,8 @@ def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None
 
 
 def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
-    """Split the time limit from other settings.
-
-    Args:
-        given: settings of the user.
-        name: name of the setting that limits the steps of an episode.
-        default: the limit if it is not set.
-
-    Returns:
-        The limit (steps) and the remaining settings.
-
-    Raises:
-        ConfigError: The limit is not an integer of 1 … 2³¹ - 1.
-    """
+    """Split the setting ``name``, which limits the steps of an episode, from the others: the limit and the remaining settings.
+    Raises ``ConfigError`` if the limit is not an integer of 1 … 2³¹ - 1."""
     limit = given.get(name, default)
     if type(limit) is not int or not 1 <= limit < 2**31:
         raise ConfigError(f"env_settings: {name} = {limit!r}: expected a number of steps, 1 … 2³¹ - 1.")

@@ -9,14 +9,17 @@ To add a library of environments:
    setting.
 
    - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
-     ``jax/craftax.py`` is a short example.
+     ``jax/craftax.py`` is a short example. ``jax/library_import.py`` imports a library that may be missing.
    - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
      ``from_factory`` (single environments) or ``from_vector`` (a vector environment) of ``gymnasium/construction.py``;
      ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
 
-2. Add the library to ``JAX_ADAPTERS`` or ``GYMNASIUM_ADAPTERS`` below, and to ``ID_FORMS``.
-3. If ``pip install proximo[LIBRARY]`` shall install it, add the extra to ``pyproject.toml``, and to ``EXTRAS`` in ``jax/__init__.py``
-   (JAX) or ``gymnasium/construction.py``.
+2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs`` and the tests read this table.
+3. Run ``pytest tests/envs/test_table_of_libraries.py`` and add what it names: the extra in ``pyproject.toml``, a version in
+   ``constraints.txt``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
+   ``CONTRIBUTING.md``.
+4. Test the adapter: ``tests/envs/jax/test_LIBRARY.py``, with the helpers of ``tests/adapted.py`` and a row in ``IDS`` of
+   ``test_missing_extras.py``; or ``tests/envs/gymnasium/test_libraries.py``.
 """
 
 from __future__ import annotations
@@ -27,32 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.envs import custom, hidden_velocities
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.jax import EXTRAS
 from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 
 if TYPE_CHECKING:
     from proximo.envs.protocol import Environment
-
-JAX_ADAPTERS = {
-    "gymnax": "proximo.envs.jax.gymnax",
-    "proximo": "proximo.envs.tasks",
-    **{library: f"proximo.envs.jax.{library}" for library in EXTRAS},
-}
-"""Libraries of JAX environments, and the module of each adapter."""
-GYMNASIUM_ADAPTERS = {
-    "ale": "proximo.envs.gymnasium.ale",
-    "envpool": "proximo.envs.gymnasium.envpool",
-    "minigrid": "proximo.envs.gymnasium.minigrid",
-    "memory-gym": "proximo.envs.gymnasium.memory_gym",
-}
-"""Libraries of Gymnasium environments, and the module of each adapter."""
-LIBRARIES = (*JAX_ADAPTERS, *GYMNASIUM_ADAPTERS)
-"""What may precede the colon of an id, beside modules of the user."""
-ID_FORMS = (
-    "Gymnasium's NAME-v1, gymnax:NAME, proximo:NAME, brax:NAME, craftax:NAME, jumanji:NAME, navix:NAME, playground:NAME, ale:GAME, "
-    "envpool:TASK, minigrid:TASK, memory-gym:TASK, or my_package.module:MyEnv"
-)
 
 # Gymnasium ids that gymnax has too. They are listed here because importing gymnax takes longer than some trainings.
 TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
@@ -88,22 +71,21 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
 
 def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, separator, name = env_id.partition(":")
-    if separator and library in JAX_ADAPTERS:
-        return _adapter(library).from_name(name, settings)
-    if separator and library in GYMNASIUM_ADAPTERS:
-        return _adapter(library).from_name(name, settings, preprocessing)
-    return _gymnasium_or_custom(env_id, settings, preprocessing)
+    if not separator or library not in LIBRARIES:
+        return _gymnasium_or_custom(env_id, settings, preprocessing)
+    from_name = _adapter(library).from_name
+    return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)
 
 
 def _adapter(library: str) -> ModuleType:
-    return importlib.import_module({**JAX_ADAPTERS, **GYMNASIUM_ADAPTERS}[library])
+    return importlib.import_module(LIBRARIES[library].adapter)
 
 
 def _gymnasium_or_custom(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     """``CartPole-v1``, ``module:CartPole-v1`` (importing ``module`` registers the id), or ``module:MyEnv``."""
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
-        return custom.from_class(custom.find(module, name, ID_FORMS), settings, env_id, preprocessing)
+        return custom.from_class(custom.find(module, name), settings, env_id, preprocessing)
     from proximo.envs.gymnasium import construction
 
     mask = hidden_velocities.mask_of(env_id)
@@ -138,11 +120,7 @@ def twin(env_id: str) -> str | None:
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """Describe the spaces of a JAX environment.
-
-    Returns:
-        ``observation`` and ``action`` in words, or ``error``: why the environment cannot be trained.
-    """
+    """The spaces of a JAX environment in words, ``{observation, action}``, or ``{error}``: why the environment cannot be trained."""
     from proximo.envs.jax.gymnax import DOWNLOADS
 
     if env_id.partition(":")[2] in DOWNLOADS:

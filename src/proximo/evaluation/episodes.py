@@ -37,14 +37,18 @@ class Episodes:
     unfinished: int
     """Episodes that were still running after ``eval_max_steps`` (or ``MAX_STEPS``) steps. Their returns so far are counted."""
     warnings: tuple[str, ...] = ()
-    """Why the levels may not be new to the policy."""
+    """Warnings that the policy may have been trained on the levels that were played."""
     seed: list[int | None] | None = None
-    """E: seed of the reset that began the episode, None if it had no seed of its own. None if seeds are unknown."""
+    """E: seed of the reset that began the episode; None for a reset without a seed. None instead of a list: unknown."""
     level: list[int | None] | None = None
-    """E: level of the episode. None if levels are not drawn from a range, or are unknown."""
+    """E: level of the episode. None instead of a list: ``levels`` is not set, or the levels are unknown."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """``{index, env_seed, level, return, length, success}`` of each episode, None if it is unknown."""
+        """One dictionary for each episode.
+
+        Returns:
+            ``{index, env_seed, level, return, length, success}`` for each episode. Unknown values are None.
+        """
         unknown = [None] * len(self.length)
         columns = {
             "index": range(len(self.length)),
@@ -77,16 +81,10 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean without the lowest and the highest quarter, whose sizes are rounded down.
+    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded down. NaN
+    if any value is NaN.
 
     It equals ``scipy.stats.trim_mean(x, 0.25)``, but importing SciPy takes longer than writing a report.
-
-    Args:
-        x: the values.
-        axis: the axis of the values; None: all values.
-
-    Returns:
-        A float, or with ``axis`` an array. NaN if any value is NaN.
     """
     ordered = np.sort(x, axis=axis)
     cut = ordered.shape[axis or 0] // 4

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import MAX_SEED, Config, override
-from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs import Environment
 from proximo.envs.level_seeds import PARTS, LevelRange
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
@@ -24,14 +24,11 @@ from proximo.spaces import from_any
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
-GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
-"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
-steps all of them as arrays, as for CartPole."""
-MAX_TOGETHER = 100_000
+MAX_NUM_ENVS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
 
     played: dict[str, Any]
@@ -61,25 +58,26 @@ def evaluate(
 ) -> Episodes:
     """Play whole episodes on environment seeds that neither training nor the selection of checkpoints has used.
 
+        episodes = proximo.evaluate("last@best", 100)
+        print(episodes.summary()["return_mean"])
+
     Args:
         run: a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
-        episodes: number of episodes.
-        deterministic: take the most probable actions; otherwise sample.
-        seed: seed of the environments.
-        runs_dir: folder of runs.
-        levels: play levels of this range, for example ``"1000:1050"``, instead of those of the training.
-        env_settings: parameters of the environment to change, in addition to those of the training.
-        num_envs: environments that play at a time; 0 chooses.
+        episodes: number of episodes, 1 or more.
+        deterministic: whether to take the most probable action; otherwise actions are sampled.
+        seed: seed of the episodes, 0 or more.
+        runs_dir: folder of the runs that are found by name.
+        levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+        env_settings: parameters of the environment that differ from the training's.
+        num_envs: environments that are played at the same time; 0: chosen automatically.
 
     Returns:
-        The episodes. ``.summary()`` has their statistics.
+        The episodes. ``.summary()`` returns their mean return and other statistics.
 
     Raises:
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
     """
-    prepare_jax()
-    _check(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     mode: Mode = "greedy" if deterministic else "sampled"
     return evaluate_policy(
@@ -96,45 +94,29 @@ def evaluate_policy(
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
-) -> Evaluation:
+) -> EvaluationResult:
     """``evaluate`` in each of ``modes``, on the same environment seeds."""
     prepare_jax()
-    _check(episodes, seed, num_envs)
+    check_number("episodes", episodes, 1, MAX_EPISODES)
+    check_number("seed", seed, 0, MAX_SEED)
+    check_number("num_envs", num_envs, 0, MAX_NUM_ENVS)
     env, config = evaluation_environment(policy, levels, env_settings or {})
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
-    with contextlib.closing(make_evaluator(env, config, episodes, num_envs or _num_envs(env, config))) as evaluator:
+    with contextlib.closing(make_evaluator(env, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             played[mode] = dataclasses.replace(result, warnings=warnings)
-    trained, evaluated = policy.config.env, config.env
-    changed = {name: value for name, value in evaluated.env_settings.items() if trained.env_settings.get(name) != value}
-    facts = {
-        "env": evaluated.id,
-        "env_settings": changed,
-        "levels": evaluated.levels or None,
-        "seed": seed,
-        "step": policy.step,
-    }
-    return Evaluation(facts, played)
+    trained = policy.config.env.env_settings
+    changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
+    where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
+    return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
-def _check(episodes: int, seed: int, num_envs: int) -> None:
-    for name, value, low, high in (
-        ("episodes", episodes, 1, MAX_EPISODES),
-        ("seed", seed, 0, MAX_SEED),
-        ("num_envs", num_envs, 0, MAX_TOGETHER),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-            raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
-
-
-def _num_envs(env: Environment, config: Config) -> int:
-    """Environments at a time; 0: what ``make_evaluator`` chooses."""
-    if not isinstance(env, GymnasiumEnvironment) or not config.network.reset_memory:
-        return 0
-    as_arrays = env.make is not None and env.make_vector is not None
-    return max(ARRAYS_TOGETHER if as_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
+def check_number(name: str, value: Any, low: int, high: int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is an integer of ``low`` … ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:
@@ -155,18 +137,21 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[s
     return tuple(found)
 
 
+def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, by name, that play ``levels`` (None: those of the training) with ``env_settings``."""
+    changes: dict[str, Any] = {} if levels is None else {"levels": levels}
+    return {**changes, "env_settings": env_settings} if env_settings else changes
+
+
 def evaluation_environment(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
     """The environment of an evaluation, and the settings with its changes. Raises ``ConfigError`` if its spaces are not those of
     the policy."""
     if levels is None and not env_settings:
         return policy.env, policy.config
-    changes = {} if levels is None else {"levels": levels}
-    config = override(policy.config, {**changes, "env_settings": env_settings} if env_settings else changes)
+    config = override(policy.config, environment_settings(levels, env_settings))
     env = environment(config)
-    for role, ours, theirs in (
-        ("observation", from_any(env.observation_space, "observation"), from_any(policy.env.observation_space, "observation")),
-        ("action", from_any(env.action_space, "action"), from_any(policy.env.action_space, "action")),
-    ):
+    for role in ("observation", "action"):
+        ours, theirs = (from_any(getattr(one, f"{role}_space"), role) for one in (env, policy.env))
         if ours != theirs:
             raise ConfigError(f"env_settings: the {role} space is {ours} with them, where the policy was trained with {theirs}.")
     return env, config

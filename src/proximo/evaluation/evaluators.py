@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from proximo.collect.program_cache import precision, reuse
+from proximo.collect.program_cache import reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.evaluation.episodes import MAX_STEPS, Episodes
+from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
-from proximo.evaluation.jax_evaluator import MAX_TOGETHER, JaxEvaluator
+from proximo.evaluation.jax_evaluator import JAX_TOGETHER, JaxEvaluator
 from proximo.networks import ActorCritic
+
+GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
+"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
+steps all of them as arrays, as for CartPole."""
 
 
 class Evaluator(Protocol):
     """Plays a fixed number of episodes with any policy of its settings. The first call compiles."""
 
     def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
-        """Play.
-
-        Args:
-            policy: the policy.
-            seed: seed of the environments.
-            stream: stream of random keys (``SELECTION_STREAM``, …). Seed and stream give the same episodes to every policy.
-            deterministic: take the most probable actions; otherwise sample.
-        """
+        """Play with the most probable actions, or with sampled ones. ``seed`` and ``stream`` (``SELECTION_STREAM``, …) give the same
+        episodes to every policy."""
         ...
 
     def close(self) -> None:
@@ -32,20 +30,19 @@ class Evaluator(Protocol):
         ...
 
 
-def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: int = 0) -> Evaluator:
+def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: int | None = None) -> Evaluator:
     """The evaluator for policies of ``config``. For JAX environments it is one that this process has compiled already, if it
     fits.
 
-    Args:
-        env: the environment.
-        config: the settings.
-        episodes: number of episodes.
-        num_envs: environments that play at a time. 0: as many as in the training; 512 JAX environments, if the memory is reset
-            between episodes.
+    ``num_envs`` environments play at a time. None: as many as in the training. 0: as many as are fast, if the memory is reset between
+    episodes. JAX environments take None as 0.
     """
     if isinstance(env, GymnasiumEnvironment):
-        return GymnasiumEvaluator(env, config, episodes, num_envs)
-    max_steps = config.run.eval_max_steps or MAX_STEPS
-    num_envs = num_envs or (MAX_TOGETHER if config.network.reset_memory else config.env.num_envs)
-    settings = (episodes, config.env.max_episode_steps, config.run.matmul_precision, max_steps, num_envs)
-    return reuse(("evaluator", id(env), *settings, precision()), lambda: JaxEvaluator(env, *settings))
+        if num_envs == 0 and config.network.reset_memory:
+            steps_arrays = env.make is not None and env.make_vector is not None
+            num_envs = max(ARRAYS_TOGETHER if steps_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
+        return GymnasiumEvaluator(env, config, episodes, num_envs or config.env.num_envs)
+    num_envs = num_envs or (JAX_TOGETHER if config.network.reset_memory else config.env.num_envs)
+    limits = config.env.max_episode_steps, config.run.eval_max_steps
+    key = "evaluator", id(env), *limits, config.run.matmul_precision, episodes, num_envs
+    return reuse(key, lambda: JaxEvaluator(env, config, episodes, num_envs))

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment, vector_options
+from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
@@ -27,19 +27,12 @@ from proximo.networks.recurrent import select
 
 
 class GymnasiumEvaluator:
-    """Plays on environments of its own (see ``Evaluator``). Every environment plays the same number of episodes (or one less), so
-    that short ones are not favored. The environments are made with the first call, and kept until ``close``.
+    """Plays on environments of its own (see ``Evaluator``), ``num_envs`` at a time. They are made with the first call, and kept
+    until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored."""
 
-    Args:
-        env: the environment.
-        config: the settings.
-        episodes: number of episodes.
-        num_envs: environments that play at a time; 0: as many as in the training.
-    """
-
-    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int = 0):
+    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int):
         self.env, self.config = env, config
-        self.num_envs = min(episodes, num_envs or config.env.num_envs)
+        self.num_envs = min(episodes, num_envs)
         self.quota = np.full(self.num_envs, episodes // self.num_envs)
         """Episodes of each environment."""
         self.quota[: episodes % self.num_envs] += 1
@@ -47,7 +40,7 @@ class GymnasiumEvaluator:
         # Every episode is played whole, and by one group.
         options = dataclasses.replace(options, num_workers=min(options.num_workers, self.num_envs), num_groups=1, stagger_steps=0)
         self.environments = LazyVectorEnvironment(env, options, self.num_envs, 1, 1, "for an evaluation")
-        self._act = jax.jit(self._acted)
+        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
     def close(self) -> None:
         """End the environments."""
@@ -56,12 +49,12 @@ class GymnasiumEvaluator:
     def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         vector_env = self.environments.reset(0, source)
-        buffer, played = vector_env.buffers[0], _Played(self.quota, self.config.run.eval_max_steps or MAX_STEPS)
+        buffer, played = vector_env.buffers[0], _PlayedEpisodes(self.quota, self.config.run.eval_max_steps or MAX_STEPS)
         key = None if deterministic else evaluation_key(seed, stream)
         carried, last_step, t = Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs)), None, 0
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
-            flags = buffer.episode_start[0].copy(), buffer.padding[0].copy()
+            flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
             memory_before = carried.memory
             carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
             buffer.clear()
@@ -71,7 +64,7 @@ class GymnasiumEvaluator:
             if buffer.lost[0].any():  # an invalid step, which leaves the memory unchanged
                 carried = carried._replace(memory=select(jnp.array(buffer.lost[0]), memory_before, carried.memory))
             played.add(buffer)
-            last_step = sampled, buffer.reward[0].copy(), buffer.padding[0].copy()
+            last_step = sampled, buffer.reward[0].copy(), buffer.valid[0].copy()
             buffer.begin_after(buffer)
             t += 1
         return dataclasses.replace(played.episodes(), **self._origins(vector_env, source, played))
@@ -83,26 +76,25 @@ class GymnasiumEvaluator:
         last_step: tuple[Array, Array, Array] | None,
         observation: tuple[Any, ...],
         episode_start: Array,
-        padding: Array,
+        valid: Array,
         key: Key[Array, ""] | None,
         t: int,
     ) -> tuple[Carried, Array, Array]:
-        """Act in step ``t``. ``last_step``: the sampled action, the reward and the padding of the last step, which becomes the
+        """Act in step ``t``. ``last_step``: the sampled action, the reward and the validity of the last step, which becomes the
         previous one here. Returns what is carried, the sampled action, and the action as the environment takes it."""
         key = None if key is None else jax.random.fold_in(key, t)
         memory, previous = carried
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            if last_step is not None:
-                action, reward, invalid = last_step
-                previous = select(invalid, previous, policy.previous_step(action, reward))
-            observed = policy.with_previous_step(unflatten(self.env.observation_space, observation), episode_start, previous)
-            memory, action, _, _ = policy.step(memory, observed, episode_start, ~padding, key)
-            return Carried(memory, previous), action, policy.to_space(action)
+        if last_step is not None:
+            action, reward, was_valid = last_step
+            previous = select(was_valid, policy.previous_step(action, reward), previous)
+        observed = policy.with_previous_step(unflatten(self.env.observation_space, observation), episode_start, previous)
+        memory, action, _, _ = policy.step(memory, observed, episode_start, valid, key)
+        return Carried(memory, previous), action, policy.to_space(action)
 
-    def _origins(self, vector_env: VectorEnvironment, source: int, played: _Played) -> dict[str, list[int | None]]:
+    def _origins(self, vector_env: VectorEnvironment, source: int, played: _PlayedEpisodes) -> dict[str, list[int | None]]:
         """The seed of each environment's first episode, and the levels of all episodes. They are unknown if a worker was lost,
         and for environments that vectorize themselves, which are given one seed for all."""
-        if isinstance(vector_env, VectorEnvAdapter) or vector_env.restarts:
+        if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:
             return {}
         seeds = environment_seeds(self.num_envs, source)
         counts = [len(episodes) for episodes in played.finished]
@@ -113,7 +105,7 @@ class GymnasiumEvaluator:
         return origins
 
 
-class _Played:
+class _PlayedEpisodes:
     """The episodes of an evaluation, by environment, until each has played its quota."""
 
     def __init__(self, quota: np.ndarray, max_steps: int):

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Key, PyTree
 
 from proximo.collect import jax_vector
-from proximo.collect.policy_step import Acting, policy_step
+from proximo.collect.policy_step import StepState, policy_step
+from proximo.config import Config
 from proximo.envs import JaxEnvironment
 from proximo.envs.level_seeds import JaxLevels
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
@@ -18,13 +19,14 @@ from proximo.evaluation.policy import Carried
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
 
-MAX_TOGETHER = 512
+JAX_TOGETHER = 512
+"""Environments at a time."""
 
 
-class _Played(NamedTuple):
+class _RunningEpisodes(NamedTuple):
     """Episodes so far, one in each of ``N`` environments."""
 
-    acting: Acting
+    state: StepState
     episode_return: Float[Array, " N"]
     length: Int32[Array, " N"]
     success: Bool[Array, " N"]
@@ -33,32 +35,16 @@ class _Played(NamedTuple):
 
 class JaxEvaluator:
     """Plays one episode after each reset of an environment, so that short episodes are not favored (see ``Evaluator``). A memory
-    that is not reset is carried to the next episodes.
+    that is not reset is carried to the next episodes. Of ``config``, time limits and precision are used."""
 
-    Args:
-        env: the environment.
-        episodes: number of episodes.
-        max_episode_steps: time limit of the training; 0: none.
-        matmul_precision: precision of matrix products.
-        max_steps: the most steps of an episode of the evaluation.
-        num_envs: environments that play at a time.
-    """
-
-    def __init__(
-        self,
-        env: JaxEnvironment,
-        episodes: int,
-        max_episode_steps: int = 0,
-        matmul_precision: str = "default",
-        max_steps: int = MAX_STEPS,
-        num_envs: int = MAX_TOGETHER,
-    ):
-        self.env, self.episodes, self.matmul_precision = env, episodes, matmul_precision
+    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER):
+        self.env, self.episodes, self.num_envs = env, episodes, min(episodes, num_envs)
+        max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps
         """No episode is longer than ``limit``: at ``limit`` the training truncates it too."""
-        self.num_envs = min(episodes, num_envs)
-        self._play = jax.jit(self._play_chunk, static_argnums=3)
+        with_precision = jax.default_matmul_precision(config.run.matmul_precision)
+        self._play = jax.jit(with_precision(self._play_chunk), static_argnums=3)
 
     def close(self) -> None:
         """Nothing has to end."""
@@ -66,10 +52,9 @@ class JaxEvaluator:
     def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
         key = evaluation_key(seed, stream)
         chunks, carried = [], Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs))
-        with jax.default_matmul_precision(self.matmul_precision):
-            for i in range(-(-self.episodes // self.num_envs)):
-                carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
-                chunks.append(played)
+        for i in range(-(-self.episodes // self.num_envs)):
+            carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
+            chunks.append(played)
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
         unfinished = 0 if self.ends else int((~result["done"]).sum())
         level = result["level"].tolist() if "level" in result else None
@@ -85,26 +70,26 @@ class JaxEvaluator:
         keys_reset = jax.random.split(key_reset, num_envs)
         env_state, observation = jax_vector.reset(env, keys_reset, params)
         never = jnp.zeros(num_envs, bool)
-        start = _Played(
-            Acting(env_state, observation, *carried), jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
+        start = _RunningEpisodes(
+            StepState(env_state, observation, *carried), jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
         )
 
-        def is_running(carry: tuple[Array, _Played]) -> Array:
+        def is_running(carry: tuple[Array, _RunningEpisodes]) -> Array:
             return (carry[0] < self.limit) & ~jnp.all(carry[1].done)
 
-        def play(carry: tuple[Array, _Played]) -> tuple[Array, _Played]:
+        def play(carry: tuple[Array, _RunningEpisodes]) -> tuple[Array, _RunningEpisodes]:
             t, now = carry
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             episode_start = jnp.broadcast_to(t == 0, (num_envs,))
             noise = None if deterministic else policy.actor.noise(key_act, (num_envs,))
-            after, step = policy_step(
-                env, policy, now.acting, episode_start, ~now.done, noise, jax.random.split(key_step, num_envs), params
+            after, step, success = policy_step(
+                env, policy, now.state, episode_start, ~now.done, noise, jax.random.split(key_step, num_envs), params
             )
-            return t + 1, _Played(
-                after._replace(previous=select(now.done, now.acting.previous, after.previous)),
+            return t + 1, _RunningEpisodes(
+                after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return + jnp.where(now.done, 0.0, step.reward),
                 now.length + ~now.done,
-                jnp.where(now.done, now.success, step.success),
+                now.success if success is None else jnp.where(now.done, now.success, success),
                 now.done | ((step.terminated | step.truncated) & ~now.done),
             )
 
@@ -115,4 +100,4 @@ class JaxEvaluator:
             result["success"] = end.success if self.ends else end.success & end.done
         if isinstance(env, JaxLevels):
             result["level"] = jax.vmap(env.level)(keys_reset)
-        return Carried(end.acting.memory, end.acting.previous), result
+        return Carried(end.state.memory, end.state.previous), result

@@ -18,11 +18,7 @@ NON_NUMERIC_KINDS = "OSUMmc"
 
 
 def convert_observation(given: Any, space: Space) -> Observation:
-    """Convert ``given`` to arrays with the structure and the types of ``space``. Lists become arrays.
-
-    Args:
-        given: An observation with any leading axes.
-        space: The space of a single observation.
+    """Convert ``given``, with any leading axes, to arrays with the structure and the types of ``space``. Lists become arrays.
 
     Raises:
         ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image that was already

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.environment import environment
 from proximo.collect.learning import fresh_policy
-from proximo.collect.program_cache import environment
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
@@ -24,7 +24,8 @@ from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.signatures import answered
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Space, from_any, without, zeros
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.checkpoint_format import flatten
 from proximo.types import Memory, Observation, Previous
 
 
@@ -64,7 +65,7 @@ class Policy:
     step: int
     """Environment steps that the policy has learned from."""
     warnings: tuple[str, ...] = ()
-    """What is odd about the checkpoint that the policy was loaded from, in sentences."""
+    """Warnings about the checkpoint that the policy was loaded from."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -83,6 +84,9 @@ class Policy:
 
         Args:
             num_envs: Number of environments, 1 or more.
+
+        Returns:
+            The memory for the first call of ``predict``.
 
         Raises:
             ConfigError: If ``num_envs`` is not a positive integer.
@@ -245,7 +249,7 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
     Infinity is allowed in policies with custom code, which may use it as a mask.
     """
     wrong = np.isnan if custom_settings(config) else lambda x: ~np.isfinite(x)
-    for name, leaf in checkpoint.flatten(policy).items():
+    for name, leaf in flatten(policy).items():
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and wrong(np.asarray(leaf)).any():
             raise CheckpointError(
                 f"Checkpoint {path} has NaN or infinity in {name}, so its policy cannot act. A training never saves such a checkpoint: "
@@ -255,21 +259,24 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
 
 @answered
 def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Policy:
-    """Load the policy of a run.
+    """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
         runs_dir: The folder of all runs.
-        **custom: Objects that the policy was trained with and that cannot be imported by name, as ``encoder=MyEncoder``.
+        **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
+
+    Returns:
+        The policy.
 
     Raises:
         CheckpointError: If there is no such run or checkpoint, or if it cannot be read.
     """
     prepare_jax()  # before JAX starts: later it cannot be made to run small programs in the thread that calls them
-    path, which = run_directory.resolve_one(str(run), Path(runs_dir))
+    path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     config = run_directory.read_config(path, custom)
     env = environment(config)
-    saved, warnings = retention.find(path, which)
+    saved, warnings = run_lookup.find_checkpoint(path, which)
     template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
     actor_critic = saved.restore(template, part="learner.policy")
     check_finite(saved.path, actor_critic, config)

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import importlib.util
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
@@ -24,8 +23,9 @@ from proximo.export.documentation import input_meaning, output_meaning, readme
 from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
+from proximo.serialization import jsonable
 from proximo.spaces import from_any
-from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
 from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
@@ -87,7 +87,8 @@ def export(
     temporary = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
         metadata = _write_and_check(temporary, contents, policy_function, program, run, batch)
-        _install(temporary, folder)
+        sync_folder(temporary)
+        replace_folder(temporary, folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write {folder} ({error.strerror or error}): choose another --out.") from error
     finally:
@@ -158,7 +159,7 @@ def _write_and_check(
     write_synced(folder / README, readme(metadata, policy_function, [*contents]).encode())
     files = [*contents, README]
     metadata["sha256"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
-    write_synced(folder / METADATA, (json.dumps(plain(metadata), indent=1) + "\n").encode())
+    write_synced(folder / METADATA, (json.dumps(jsonable(metadata), indent=1) + "\n").encode())
     return metadata
 
 
@@ -218,14 +219,3 @@ def _check_folder(folder: Path) -> None:
         raise ConfigError(
             f"{folder} contains {min(unknown)!r}, which is not part of an export: choose another --out, or empty it."
         )
-
-
-def _install(temporary: Path, folder: Path) -> None:
-    """Rename the finished folder, in place of an earlier export."""
-    sync_folder(temporary)
-    old = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(temporary, folder)
-    sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)

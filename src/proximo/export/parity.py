@@ -33,7 +33,7 @@ from proximo.spaces import (
     from_any,
     tree,
 )
-from proximo.storage.checkpoint import flatten
+from proximo.storage.checkpoint_format import flatten
 from proximo.types import Previous
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 100, 4, 1e-5, 0.1
@@ -45,19 +45,11 @@ class ParityError(TrainingError):
 
 
 def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch: int | None) -> dict[str, float]:
-    """Run episodes of random observations with JAX and with ``runners``, each with its own memory.
+    """Run episodes of random observations with JAX and with ``runners``, each with its own memory. ``batch`` is the number of
+    environments; None for an export that takes any number.
 
-    Args:
-        policy_function: The function that was exported.
-        runners: What computes its outputs, by name.
-        batch: The number of environments; None for an export that takes any number.
-
-    Returns:
-        The largest error of each runner over ``STEPS`` steps, relative to numbers greater than 1. Integers must be equal; actions may
-        differ between choices that are equally probable.
-
-    Raises:
-        ParityError: If an error is above ``TOLERANCE``.
+    Returns the largest error of each runner over ``STEPS`` steps, relative to numbers greater than 1. Integers must be equal; actions
+    may differ between choices that are equally probable. Raises ``ParityError`` if an error is above ``TOLERANCE``.
     """
     rng, n = np.random.default_rng(0), batch or ENVIRONMENTS
     reference = eqx.filter_jit(PolicyFunction.__call__)

@@ -11,7 +11,7 @@ from typing import Any
 
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import RESUMABLE, changed_for_resume
+from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.tracking.reporter import Reporter
 from proximo.training.agent import PPO, load
@@ -175,9 +175,9 @@ class PPOModule(lightning.LightningModule):
                 f"The checkpoint was made with {name} = {theirs[name]!r}, but this module has {ours[name]!r}: use the same value, or "
                 "PPOModule.load_from_checkpoint(path)."
             )
-        agent.config = changed_for_resume(agent.config, changed)
-        if "total_steps" in changed:
-            rank_zero_warn(f"total_steps {theirs['total_steps']} → {ours['total_steps']}: schedules now span the new total.")
+        saved, agent.config = agent.config, changed_for_resume(agent.config, changed)
+        for warning in resume_warnings(saved, agent.config):
+            rank_zero_warn(warning)
         self.agent = agent
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -36,15 +36,7 @@ class RunningStatistics(eqx.Module):
         return cls(jnp.zeros(2), jnp.zeros(shape), jnp.ones(shape))
 
     def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
-        """Add samples.
-
-        Args:
-            samples: with the axes of ``valid`` first, then those of ``mean``.
-            valid: which samples count.
-
-        Returns:
-            Statistics that include the valid samples.
-        """
+        """Add the valid samples, with the axes of ``valid`` first, then those of ``mean``."""
         axes = tuple(range(valid.ndim))
         weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
         added = jnp.sum(valid).astype(self.mean.dtype)
@@ -57,16 +49,7 @@ class RunningStatistics(eqx.Module):
     def merged_moments(
         self, added: Float[Array, ""], mean: Float[Array, "..."], variance: Float[Array, "..."]
     ) -> RunningStatistics:
-        """Add samples by their moments.
-
-        Args:
-            added: number of samples, at most ``WORD``; 0 changes nothing.
-            mean: their mean.
-            variance: their variance, divided by their number.
-
-        Returns:
-            Statistics that include these samples.
-        """
+        """Add ``added`` samples (at most ``WORD``; 0 changes nothing) by their mean and their variance, divided by their number."""
         low, high = self.count[0] + added, self.count[1]
         carry = jnp.floor(low / WORD)
         count = jnp.stack([low - carry * WORD, high + carry])

@@ -8,15 +8,11 @@ from proximo.types import Schedule
 
 
 def scheduled(schedule: Schedule, progress: Float[Array, ""]) -> Float[Array, ""]:
-    """The current value of a schedule.
+    """The current value of a schedule, at the completed share ``progress`` of the training (0 … 1).
 
     With ``share = min(progress / fraction, 1)`` it is ``final + (initial - final) (1 - share) ** power``: constant if ``initial`` equals
     ``final``, linear if ``power`` is 1. A power of 0 marks the exponential schedule ``initial ** (1 - share) final ** share``. Every
     schedule is thus four numbers, which can be vmapped over.
-
-    Args:
-        schedule: the schedule.
-        progress: completed share of the training, 0 … 1.
     """
     remaining = 1.0 - jnp.clip(progress / schedule.fraction, 0.0, 1.0)
     polynomial = schedule.final + (schedule.initial - schedule.final) * remaining**schedule.power

@@ -16,18 +16,11 @@ def _mix(x: UInt32[Array, " n"], key: UInt32[Array, ""]) -> UInt32[Array, " n"]:
 
 
 def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
-    """A random order of ``0 … n - 1``.
+    """The numbers ``0 … n - 1`` in random order, for ``n`` below 2^31.
 
     A Feistel network is a bijection of ``0 … m - 1``, where ``m`` is the next power of four. An index that leaves ``0 … n - 1`` is
     encrypted again until it returns, which keeps the bijection. ``jax.random.permutation`` sorts twice: 4 ms for 8,192 entries on a
     CPU, compared with microseconds here. A network of few bits reaches only few orders, so that short lists are sorted.
-
-    Args:
-        key: random key.
-        n: number of entries, below 2^31.
-
-    Returns:
-        The numbers ``0 … n - 1`` in random order.
 
     Source: Mitchell et al. 2021, arXiv:2106.06161.
     """

@@ -35,10 +35,11 @@ from proximo.types import Memory, Observation, Previous
 
 
 class ActorCritic(eqx.Module):
-    """Observation normalizer → encoder → memory → heads.
+    """The networks of a policy: observation normalizer → encoder → memory → heads.
 
-    Policy and value share one torso (encoder and memory), or have one each. The memory is a tuple with one state per torso; a feed-forward
-    policy has an empty one. ``step`` acts and ``unroll`` learns, and ``scan(step) == unroll``.
+    Policy and value function share one torso (encoder and memory), or have one each. The memory is a tuple with one state per torso; a
+    feed-forward policy has an empty one. Acting calls ``step``, learning calls ``unroll``. Scanning ``step`` over time gives the same numbers as
+    ``unroll``.
 
     In shapes, ``N`` is the number of environments and ``T`` the number of steps. In each of the methods:
 
@@ -65,7 +66,14 @@ class ActorCritic(eqx.Module):
     """Entries of the observation that only the value reads."""
 
     def init_memory(self, batch: int) -> Memory:
-        """The empty memory of ``batch`` environments, a pytree of arrays of shape ``[batch, ...]``."""
+        """Return an empty memory.
+
+        Args:
+            batch: Number of environments.
+
+        Returns:
+            A pytree of arrays of shape ``[batch, ...]``.
+        """
         return tuple(torso.cell.init(batch) for torso in self.torsos)
 
     def step(
@@ -117,7 +125,17 @@ class ActorCritic(eqx.Module):
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
-        """Evaluate whole sequences, as the loss does: the memory after the last step, the action distributions and the values of all steps."""
+        """Evaluate whole sequences, as the loss does.
+
+        Args:
+            memory: The memory before the first step.
+            observation: Observations with leading axes ``T N``.
+            episode_start: Whether an episode starts with each observation.
+            valid: False on padding steps.
+
+        Returns:
+            The memory after the last step, the action distributions of all steps, and their values.
+        """
         return self._apply("unroll", memory, observation, episode_start, valid)
 
     def _apply(
@@ -130,30 +148,53 @@ class ActorCritic(eqx.Module):
         return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def value(self, memory: Memory, observation: Observation, episode_start: Bool[Array, " N"]) -> Float[Array, " N"]:
-        """The value of one observation per environment; the memory is not advanced."""
+        """Estimate the value of one observation per environment, without a step of the memory.
+
+        Args:
+            memory: The memory before the observation.
+            observation: Observations with a leading axis ``N``.
+            episode_start: Whether an episode starts with the observation.
+
+        Returns:
+            The values, in units of the scaled reward.
+        """
         x = self.normalize(observation)
         _, features = self.torsos[-1].run("step", memory[-1], x, self._resets(episode_start), jnp.ones_like(episode_start))
         return self.critic(features)[..., 0]
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """Map a sampled action to the action that the environment receives."""
+        """Map a sampled action to the action that the environment receives.
+
+        Args:
+            action: Actions as ``step`` returns them, with any leading axes.
+
+        Returns:
+            The actions in the action space: clipped or squashed, and scaled.
+        """
         return self.actor.to_space(action)
 
     def no_previous_step(self, batch: int) -> Previous | None:
-        """The previous step of ``batch`` environments that have not acted yet: zeros, or None if the policy does not observe it."""
+        """Return the previous step of environments that have not acted yet.
+
+        Args:
+            batch: Number of environments.
+
+        Returns:
+            Zeros; None if the policy does not observe its previous step.
+        """
         if not self.observed_previous:
             return None
         return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch))
 
     def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
-        """What the policy observes of a step at the next one.
+        """Return what the policy observes of a step when it takes the next one.
 
         Args:
             action: The sampled action of the step.
             reward: Its unscaled reward.
 
         Returns:
-            The previous step for ``with_previous_step``; None if the policy does not observe it.
+            The argument ``previous`` of ``with_previous_step``; None if the policy does not observe its previous step.
         """
         return Previous(self.actor.features(action), reward.astype(float)) if self.observed_previous else None
 
@@ -162,12 +203,12 @@ class ActorCritic(eqx.Module):
     ) -> Observation:
         """Add the previous action and reward to an observation.
 
-        They are zeros at episode starts, unless the memory is kept across episodes: then the policy must see the last reward of an episode.
+        At episode starts they are zeros. With ``reset_memory: false``, they are those of the previous episode's last step.
 
         Args:
             observation: The environment's observation.
             episode_start: Whether an episode starts with the observation.
-            previous: The previous step, from ``no_previous_step`` or ``previous``.
+            previous: The previous step, from ``no_previous_step`` or ``previous_step``.
 
         Returns:
             A Dict observation with the added entries; ``observation`` itself if ``previous`` is None.
@@ -244,9 +285,6 @@ def make_policy(
         config: Network settings.
         normalize_observation: Whether to normalize floating-point observations by running statistics.
         clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
-
-    Returns:
-        The policy.
 
     Raises:
         EnvError: A space or an action mask is not supported.

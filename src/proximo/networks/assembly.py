@@ -10,14 +10,8 @@ from jaxtyping import Array, Key
 from proximo.config import NetworkConfig
 from proximo.config.custom import is_custom
 from proximo.errors import EnvError, nearest
+from proximo.networks.custom import networks as custom
 from proximo.networks.custom.head import CustomHead, make_family
-from proximo.networks.custom.networks import (
-    Slice,
-    make_custom_actor_critic,
-    make_custom_encoder,
-    make_custom_memory,
-    make_custom_readout,
-)
 from proximo.networks.encoders import make_encoder
 from proximo.networks.heads import ActorHead, Readout, ReadoutFunction, make_actor, num_parameters
 from proximo.networks.recurrent import make_memory
@@ -32,13 +26,7 @@ section 3.2)."""
 def make_parts(
     key: Key[Array, ""], space: Space, action_space: ActionSpace, config: NetworkConfig
 ) -> tuple[tuple[Torso, ...], ActorHead, ReadoutFunction]:
-    """Make the torsos, the actor and the critic.
-
-    Args:
-        key: Random key of the parameters.
-        space: Space of the observations, without the action mask.
-        action_space: Space of the actions.
-        config: Network settings.
+    """The torsos, the actor and the critic for observations of ``space`` (without the action mask).
 
     Returns:
         One torso (shared) or two (the policy's, the value's), the actor head, and the critic.
@@ -49,8 +37,8 @@ def make_parts(
     """
     count, make_head = _family(action_space, config)
     if config.actor_critic != "none":
-        torso = Torso(*make_custom_actor_critic(key, space, count, config), config.compute_dtype)
-        return (torso,), make_head(Slice(0, count)), Slice(count, count + 1)
+        torso = Torso(*custom.make_actor_critic(key, space, count, config), config.compute_dtype)
+        return (torso,), make_head(custom.Slice(0, count)), custom.Slice(count, count + 1)
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
     spaces = (_unprivileged(space, config.privileged), space) if config.towers == "separate" else (space,)
     made = [_torso(k, part, config) for k, part in zip(jax.random.split(key_torsos, len(spaces)), spaces, strict=True)]
@@ -86,12 +74,12 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:
     """An encoder and a memory for ``space``, and their number of features."""
     key_encoder, key_memory = jax.random.split(key)
-    encoder, features = (make_custom_encoder if is_custom(config.encoder) else make_encoder)(key_encoder, space, config)
-    cell, features = (make_custom_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
+    encoder, features = (custom.make_encoder if is_custom(config.encoder) else make_encoder)(key_encoder, space, config)
+    cell, features = (custom.make_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
     return Torso(encoder, cell, config.compute_dtype), features
 
 
 def _readout(name: str, key: Key[Array, ""], features: int, count: int, gain: float, config: NetworkConfig) -> ReadoutFunction:
     if is_custom(getattr(config, name)):
-        return make_custom_readout(name, key, features, count, config)
+        return custom.make_readout(name, key, features, count, config)
     return Readout.create(key, features, count, gain, config)

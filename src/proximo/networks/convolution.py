@@ -34,18 +34,7 @@ class ConvReLU(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_channels: int, out_channels: int, size: int, stride: int) -> ConvReLU:
-        """Orthogonal weights times √2 and a zero bias.
-
-        Args:
-            key: Random key of the weights.
-            in_channels: Channels of the input.
-            out_channels: Channels of the output.
-            size: Height and width of the kernel, a multiple of ``stride``.
-            stride: Distance between two positions of the kernel.
-
-        Returns:
-            The layer.
-        """
+        """Orthogonal weights times √2 and a zero bias. ``size``: height and width of the kernel, a multiple of ``stride``."""
         shape = (size, size, in_channels, out_channels)
         return cls(jax.nn.initializers.orthogonal(HIDDEN_GAIN)(key, shape), jnp.zeros(out_channels), stride)
 

@@ -80,14 +80,7 @@ class NatureCNN(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], shape: tuple[int, ...]) -> NatureCNN:
-        """Make the network.
-
-        Args:
-            key: Random key of the weights.
-            shape: Shape of one image, in one of the orders of ``image_axes``.
-
-        Returns:
-            The network.
+        """The network for images of ``shape``, in one of the orders of ``image_axes``.
 
         Raises:
             EnvError: The images are smaller than ``MIN_IMAGE_SIZE``.
@@ -119,13 +112,9 @@ class NatureCNN(eqx.Module):
 
 
 def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Find height, width and channels among the axes of an image.
+    """The axes of an image in the order height, width, then stack and channels.
 
-    Args:
-        shape: (H, W), (H, W, C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two candidates.
-
-    Returns:
-        The indices of the axes in the order height, width, then stack and channels.
+    The shape is (H, W), (H, W, C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two candidates.
     """
     if len(shape) == 2:
         return (0, 1)
@@ -148,15 +137,7 @@ Encoder = VectorEncoder | OneHotEncoder | NatureCNN | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
-    """Make the encoder for observations of ``space``.
-
-    Args:
-        key: Random key of the weights.
-        space: Space of the observations, without the action mask.
-        config: Network settings.
-
-    Returns:
-        The encoder and its number of features.
+    """The encoder for observations of ``space`` (without the action mask), and its number of features.
 
     Raises:
         EnvError: ``encoder = nature_cnn`` without an image, or an image that is too small.

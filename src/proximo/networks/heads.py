@@ -40,18 +40,7 @@ class Readout(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> Readout:
-        """Make the layers.
-
-        Args:
-            key: Random key of the weights.
-            in_size: Number of features.
-            out_size: Number of outputs.
-            gain: Factor of the last layer's orthogonal weights.
-            config: Network settings.
-
-        Returns:
-            The readout.
-        """
+        """Orthogonal layers; ``gain`` is that of the last one."""
         key_hidden, key_output = jax.random.split(key)
         hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation)
         return cls(hidden, Linear.create(key_output, (in_size, *config.head_sizes)[-1], out_size, gain))
@@ -80,15 +69,7 @@ class ActorHead(eqx.Module, Generic[S]):
 
     @abc.abstractmethod
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
-        """Make the distribution.
-
-        Args:
-            features: Features of the policy's torso.
-            mask: Which actions are allowed; None allows all.
-
-        Returns:
-            A batch of distributions.
-        """
+        """The distributions for the features of the policy's torso. ``mask``: which actions are allowed; None allows all."""
 
     @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
@@ -214,7 +195,7 @@ class VaryingHead(GaussianHead):
 class BetaHead(ActorHead[Box]):
     """A Beta distribution for each component of a bounded Box, with both shapes ``1 + softplus(·)``: one peak, and no weight outside the bounds.
 
-    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017, section 4 (``distributions.Beta``).
+    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017 (``distributions.Beta``).
     """
 
     def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:
@@ -260,14 +241,7 @@ def _plain(value: Any) -> str:
 
 
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
-    """Number of outputs that the head for ``space`` reads from its readout.
-
-    Args:
-        space: Space of the actions.
-        config: Network settings.
-
-    Returns:
-        The number of parameters of one action's distribution.
+    """Number of parameters of one action's distribution: the outputs of the readout for ``make_actor``.
 
     Raises:
         EnvError: A setting for continuous actions is set for other actions.
@@ -280,15 +254,7 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """Make the head for actions of ``space``.
-
-    Args:
-        readout: Gives ``num_parameters(space, config)`` numbers.
-        space: Space of the actions.
-        config: Network settings.
-
-    Returns:
-        The head.
+    """The head for actions of ``space``, which reads the ``num_parameters(space, config)`` outputs of ``readout``.
 
     Raises:
         EnvError: ``distribution = beta`` for an unbounded space, or gSDE with a custom actor.

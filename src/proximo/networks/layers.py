@@ -22,19 +22,7 @@ class Linear(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float = HIDDEN_GAIN) -> Linear:
-        """Orthogonal weights and a zero bias.
-
-        Args:
-            key: Random key of the weights.
-            in_size: Number of inputs.
-            out_size: Number of outputs.
-            gain: Factor of the orthogonal matrix.
-
-        Returns:
-            The layer.
-
-        Source: Saxe, McClelland & Ganguli 2014, arXiv:1312.6120.
-        """
+        """Orthogonal weights times ``gain``, and a zero bias. Source: Saxe, McClelland & Ganguli 2014, arXiv:1312.6120."""
         return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
@@ -44,24 +32,14 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers, each followed by an activation."""
+    """Linear layers, each followed by an activation (a key of ``ACTIVATIONS``)."""
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str) -> MLP:
-        """Make the layers.
-
-        Args:
-            key: Random key of the weights.
-            in_size: Number of inputs.
-            sizes: Widths of the layers; an empty tuple makes the identity.
-            activation: A key of ``ACTIVATIONS``.
-
-        Returns:
-            The layers.
-        """
+        """Layers of these ``sizes``; an empty tuple makes the identity."""
         keys = jax.random.split(key, max(1, len(sizes)))
         ins = (in_size, *sizes)
         return cls(tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False)), activation)

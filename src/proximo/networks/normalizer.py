@@ -31,17 +31,8 @@ def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
     return statistics if jax.tree.leaves(statistics) else None
 
 
-def observed(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
-    """Merge the valid observations of a rollout into the statistics.
-
-    Args:
-        statistics: Statistics from ``make_statistics``.
-        observation: Observations with leading axes like ``valid``.
-        valid: False on padding steps, whose observations are ignored.
-
-    Returns:
-        The new statistics.
-    """
+def with_observations(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
+    """Merge the observations of a rollout where ``valid`` is true into the statistics."""
 
     return jax.tree.map(
         lambda part, x: None if part is None else part.merged(x, valid), statistics, observation, is_leaf=_is_part
@@ -49,15 +40,9 @@ def observed(statistics: PyTree, observation: Observation, valid: Bool[Array, ".
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:
-    """Normalize each part by its statistics and clip it.
+    """Normalize each part by its statistics and clip it to ± ``clip``.
 
-    Args:
-        statistics: Statistics from ``make_statistics``.
-        observation: Observations with any leading axes.
-        clip: Clip to ± this number; 0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere.
-
-    Returns:
-        The observation, with parts that are not floating-point unchanged.
+    0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere. Parts that are not floating-point stay unchanged.
     """
 
     def normalize(part: RunningStatistics | None, x: Observation) -> Observation:

@@ -30,11 +30,11 @@ class Torso(eqx.Module):
     def run(
         self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
     ) -> tuple[Memory, Float[Array, "... features"]]:
-        """One step of each environment, or ``T`` steps at once.
+        """One step of each environment, or with ``"unroll"`` ``T`` steps at once, along a leading axis of all arguments but ``memory``.
 
         Args:
-            method: ``"step"``, or ``"unroll"`` with a leading time axis of the other arguments and of the features.
-            memory: The memory of each environment before the (first) step, without a time axis.
+            method: ``"step"`` or ``"unroll"``.
+            memory: The memory of each environment before the (first) step.
             x: Normalized observations.
             episode_start: Whether to reset the memory before the step.
             valid: False on padding steps, which leave the memory unchanged.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from proximo.math import losses
+from proximo.math.masked_statistics import masked_mean
 from proximo.math.schedules import scheduled
 from proximo.ppo.state import AdaptiveState, LearnerState
 from proximo.types import Metrics
@@ -26,23 +26,20 @@ def learning_rate(state: LearnerState) -> Float[Array, ""]:
     return rate if factor is None else jnp.clip(rate * factor, *RATE_RANGE)
 
 
-def adapt(state: LearnerState, steps: Metrics) -> AdaptiveState:
+def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
     """Adapt β and the learning rate to the divergence that an update has caused.
 
     The divergence is the mean approximate KL of the epoch where it was largest.
 
     Args:
         state: the learner before the update.
-        steps: metrics of ``K`` epochs of ``M`` gradient steps; ``approx_kl`` and ``active`` are read, ``K M`` each.
+        step_metrics: metrics of ``K`` epochs of ``M`` gradient steps; ``approx_kl`` and ``active`` are read, ``K M`` each.
 
-    Returns:
-        The adaptive state of the next update.
-
-    Source: β as in Schulman et al. 2017, section 4. The learning rate as in Heess et al. 2017, arXiv:1707.02286, appendix A, with the
-    factor 1.5 of Rudin et al. 2021, arXiv:2109.11978.
+    Source: Schulman et al. 2017, arXiv:1707.06347: β in section 4, a learning rate that follows the divergence in appendix A, table 4.
+    The rule for the learning rate is that of Rudin et al. 2021, arXiv:2109.11978.
     """
     h, adaptive = state.enabled_hyperparameters, state.adaptive
-    divergence = jnp.max(jax.vmap(losses.masked_mean)(steps["approx_kl"], taken_steps(steps["active"])))
+    divergence = jnp.max(jax.vmap(masked_mean)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
     if adaptive.kl_coef is not None:
         halved = jnp.where(divergence < h.kl_target / 1.5, 0.5, 1.0)
         factor = jnp.where(divergence > h.kl_target * 1.5, 2.0, halved)
@@ -57,9 +54,5 @@ def adapt(state: LearnerState, steps: Metrics) -> AdaptiveState:
 
 
 def taken_steps(active: Float[Array, "K M"]) -> Bool[Array, "K M"]:
-    """The gradient steps that count in metrics: those that were taken, and the one that exceeded ``target_kl``.
-
-    Args:
-        active: 1 for each step that was taken, 0 from the one that exceeded ``target_kl`` on.
-    """
+    """The gradient steps that count in metrics: those that were taken (``active`` is 1), and the one that exceeded ``target_kl``."""
     return jnp.concatenate([jnp.ones(1), active.reshape(-1)[:-1]]).reshape(active.shape) > 0

@@ -1,27 +1,25 @@
-"""Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): algorithm 1 from the estimates of advantages on."""
+"""Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): the learning part of algorithm 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
+from jaxtyping import Array, Bool, Key, UInt32
 
-from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import adapt
 from proximo.ppo.loss import loss
 from proximo.ppo.metrics import summarize
-from proximo.ppo.minibatches import Batch, shuffled, take
-from proximo.ppo.optimizer import flatten_policy, make_optimizer
-from proximo.ppo.rollout_processing import clip_rewards, normalize_advantage, observe, prepare_batch, scale_rewards
+from proximo.ppo.minibatches import Batch, minibatch_indices, take
+from proximo.ppo.optimizer import Learned, Optimizer
+from proximo.ppo.rollout_processing import clip_rewards, normalize_advantage, prepare_batch, scale_rewards, update_normalizer
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout, add_steps
 
-Parameters = Float[Array, " P"]
-Carry = tuple[Parameters, PyTree, Bool[Array, ""]]
-"""What gradient steps change: trainable parameters, the optimizer's state, and whether gradient steps are still taken (``target_kl``)."""
+Carry = tuple[Learned, Bool[Array, ""]]
+"""What gradient steps change, and whether they are still taken (``target_kl``)."""
 
 
 def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:
@@ -38,54 +36,49 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     """
     static = state.static
     key, shuffle_key = jax.random.split(state.key)
-    reward_scale, rollout = scale_rewards(state, clip_rewards(static, rollout))
-    batch = prepare_batch(state, rollout)
+    reward_scale, scaled = scale_rewards(state, clip_rewards(static, rollout))
+    batch = prepare_batch(state, scaled)
+    num_sequences = batch.valid.shape[1]
+    optimizer = Optimizer(state)
 
-    parameters, policy_of = flatten_policy(state.policy)
-    start = (parameters, state.optimizer, jnp.array(True))
-    epochs = jax.random.split(shuffle_key, static.num_epochs)
-
-    def learn_epoch(carry: Carry, key: Key[Array, ""]) -> tuple[Carry, Metrics]:
+    def learn_epoch(carry: Carry, epoch_key: Key[Array, ""]) -> tuple[Carry, Metrics]:
         """One pass over the rollout, in minibatches of random sequences."""
-        current = batch
-        if static.refresh_memory or static.recompute_advantage:
-            current = prepare_batch(state, rollout, policy_of(carry[0]))
-        minibatches = shuffled(key, batch.valid.shape[1], static.num_minibatches)
-        return jax.lax.scan(partial(gradient_step, state, current, policy_of), carry, minibatches)
+        learned, _ = carry
+        recomputes = static.refresh_memory or static.recompute_advantage
+        epoch_batch = prepare_batch(state, scaled, optimizer.policy(learned)) if recomputes else batch
+        minibatches = minibatch_indices(epoch_key, num_sequences, static.num_minibatches)
+        return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
 
-    (parameters, optimizer, _), steps = jax.lax.scan(learn_epoch, start, epochs)
+    start = (optimizer.start, jnp.array(True))
+    epoch_keys = jax.random.split(shuffle_key, static.num_epochs)
+    (learned, _), step_metrics = jax.lax.scan(learn_epoch, start, epoch_keys)
 
-    learned = LearnerState(
-        policy=observe(policy_of(parameters), rollout),
-        optimizer=optimizer,
-        hyperparameters=state.hyperparameters,
+    new_state = dataclasses.replace(
+        state,
+        policy=update_normalizer(optimizer.policy(learned), rollout),
+        optimizer=learned.optimizer_state,
         reward_scale=reward_scale,
-        adaptive=adapt(state, steps),
+        adaptive=adapt(state, step_metrics),
         key=key,
         steps=add_steps(state.steps, rollout.episode_start.size),
-        static=static,
     )
-    return learned, summarize(state, batch, steps)
+    return new_state, summarize(state, batch, step_metrics)
 
 
 def gradient_step(
-    state: LearnerState, batch: Batch, policy_of: Callable[[Parameters], ActorCritic], carry: Carry, index: UInt32[Array, " B"]
+    state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, indices: UInt32[Array, " size"]
 ) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the sequences ``index``. No step is taken once the approximate KL exceeds ``target_kl``."""
-    parameters, optimizer_state, active = carry
-    minibatch = take(batch, index)
+    """One step of the optimizer on the sequences ``indices``. If the approximate KL exceeds ``target_kl``, this step and all
+    later ones of the update are discarded."""
+    learned, active = carry
+    minibatch = take(batch, indices)
     if state.static.normalize_advantage == "minibatch":
         minibatch = normalize_advantage(minibatch)
 
-    gradient_of = jax.value_and_grad(lambda parameters: loss(policy_of(parameters), state, minibatch), has_aux=True)
-    (_, metrics), gradient = gradient_of(parameters)
-    change, new_optimizer_state = make_optimizer(state).update(gradient, optimizer_state, parameters)
-    new_parameters = jax.tree.map(jnp.add, parameters, change)
+    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch))
 
     target_kl = state.enabled_hyperparameters.target_kl
     if target_kl is not None:
         active = active & (metrics["approx_kl"] <= target_kl)
-        new_parameters = jnp.where(active, new_parameters, parameters)
-        new_optimizer_state = jax.tree.map(partial(jnp.where, active), new_optimizer_state, optimizer_state)
-    metrics |= {"grad_norm": jnp.linalg.norm(gradient), "active": active.astype(jnp.float32)}
-    return (new_parameters, new_optimizer_state, active), metrics
+        stepped = jax.tree.map(partial(jnp.where, active), stepped, learned)
+    return (stepped, active), metrics | {"active": active.astype(jnp.float32)}

@@ -12,13 +12,13 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.optimizer import flatten_policy, is_weight, make_optimizer, split_policy
+from proximo.ppo.optimizer import Optimizer, split_policy, weight_mask
 from proximo.ppo.state import AdaptiveState, LearnerState, RewardScale, StaticSettings
 from proximo.types import Hyperparameters
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
-    """Make the state of a learner before its first update.
+    """The state of a learner before its first update.
 
     Args:
         key: random key; updates draw their shuffles from it.
@@ -26,14 +26,11 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         config: the settings.
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
 
-    Returns:
-        The state that ``update`` takes.
-
     Raises:
         ConfigError: if ``weight_decay`` is set and the policy has no weight matrix.
     """
     trainable, _ = split_policy(policy)
-    if config.ppo.weight_decay and not any(jax.tree.leaves(is_weight(trainable))):
+    if config.ppo.weight_decay and not any(jax.tree.leaves(weight_mask(trainable))):
         raise ConfigError(
             f"weight_decay = {config.ppo.weight_decay} decays arrays of two or more axes that are named weight... or kernel..., "
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
@@ -53,4 +50,4 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         steps=jnp.zeros(2, jnp.uint32),
         static=static,
     )
-    return dataclasses.replace(state, optimizer=make_optimizer(state).init(flatten_policy(policy)[0]))
+    return dataclasses.replace(state, optimizer=Optimizer(state).init())

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from proximo.math.losses import probability_ratio
+from proximo.math.loss_terms import probability_ratio
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import join_sequences, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import clip_rewards, compute_advantages, scale_rewards
@@ -17,11 +17,7 @@ from proximo.types import Rollout
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
-    """What ``ppo.update(state, rollout)`` learns from in its first epoch.
-
-    Args:
-        state: the learner before the update.
-        rollout: ``T N`` transitions.
+    """What ``ppo.update(state, rollout)`` learns from in its first epoch, for the learner before the update.
 
     Returns:
         With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled

@@ -1,4 +1,8 @@
-"""PPO's loss on one minibatch, with its metrics."""
+"""PPO's loss on one minibatch, with its metrics.
+
+``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there: the clipped one calls it, and
+``value_loss_per_step`` below chooses between the two.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import loss_terms
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
-from proximo.ppo.minibatches import Batch, unroll
-from proximo.ppo.objectives import Minibatch, call_objective
+from proximo.ppo.minibatches import Batch, Minibatch, unroll
+from proximo.ppo.objectives import call_objective
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 
-def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[Array, ""], Metrics]:
+def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
 
     The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over valid steps.
@@ -24,7 +28,7 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     Args:
         policy: the policy that learns.
         state: the learner, for its settings.
-        batch: the sequences of the minibatch, ``L S``.
+        sequences: those of the minibatch.
 
     Returns:
         The loss, and metrics of the gradient step (scalars).
@@ -34,10 +38,10 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
-    minibatch = make_minibatch(policy, state, batch)
+    minibatch = make_minibatch(policy, state, sequences)
     h, static = minibatch.hyperparameters, state.static
     policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
-    value_loss = minibatch.mean(value_losses(minibatch))
+    value_loss = minibatch.mean(value_loss_per_step(minibatch))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
     metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **ratio_metrics(minibatch)}
@@ -50,13 +54,13 @@ def loss(policy: ActorCritic, state: LearnerState, batch: Batch) -> tuple[Float[
     return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
 
 
-def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Minibatch:
-    """``batch`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
-    _, distribution, value = unroll(policy, batch)
+def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -> Minibatch:
+    """``sequences`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
+    _, distribution, value = unroll(policy, sequences)
     return Minibatch(
-        **vars(batch),
+        **vars(sequences),
         distribution=distribution,
-        log_ratio=jnp.where(batch.valid, distribution.log_prob(batch.action) - batch.log_prob, 0.0),
+        log_ratio=jnp.where(sequences.valid, distribution.log_prob(sequences.action) - sequences.log_prob, 0.0),
         new_value=value,
         clip_eps=scheduled(state.hyperparameters.clip_eps, state.progress),
         kl_coef=state.adaptive.kl_coef,
@@ -64,19 +68,19 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, batch: Batch) -> Mi
     )
 
 
-def value_losses(minibatch: Minibatch) -> Float[Array, "L S"]:
+def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
     """The value loss of each step, clipped if ``clip_value_eps`` is set."""
-    clip_value_eps = minibatch.hyperparameters.clip_value_eps
-    if clip_value_eps is None:
-        return losses.value_loss(minibatch.new_value, minibatch.target)
-    return losses.clipped_value_loss(minibatch.new_value, minibatch.value, minibatch.target, clip_value_eps)
+    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.hyperparameters.clip_value_eps
+    if clip_eps is None:
+        return loss_terms.value_loss(value, target)
+    return loss_terms.clipped_value_loss(value, minibatch.value, target, clip_eps)
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
     """How far the policy has moved from the one that acted, over valid steps."""
     ratio, valid = minibatch.ratio, minibatch.valid
     return {
-        "approx_kl": minibatch.mean(losses.approximate_kl(minibatch.log_ratio)),
+        "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),
         "clip_fraction": minibatch.mean((jnp.abs(ratio - 1.0) > minibatch.clip_eps).astype(ratio.dtype)),
         "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
         "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),

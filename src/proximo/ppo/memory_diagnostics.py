@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.math import losses
+from proximo.math.loss_terms import approximate_kl
+from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, stack_memory, unroll
 from proximo.ppo.rollout_processing import refresh_memory
@@ -24,12 +25,7 @@ def is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
 
 
 def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
-    """Diagnose the memory of a policy that has learned from ``rollout``.
-
-    Args:
-        policy: the policy after the update.
-        rollout: ``T N`` transitions, collected before the update.
-        length: steps of each sequence.
+    """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from and its sequence length.
 
     Returns:
         ``staleness``: distance of the stored memories from those by the parameters of ``policy``, relative to the size of the latter.
@@ -50,10 +46,7 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
         memories = [(r.memory, r.last_memory) for r in (rollout, fresh)]
     else:
         memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]
-    return {
-        "staleness": _distance(*memories),
-        "use": losses.masked_mean(losses.approximate_kl(log_ratio), valid),
-    }
+    return {"staleness": _distance(*memories), "use": masked_mean(approximate_kl(log_ratio), valid)}
 
 
 def not_measured() -> Metrics:

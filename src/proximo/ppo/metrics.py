@@ -1,10 +1,15 @@
-"""The metrics of an update, from those of its gradient steps."""
+"""The metrics of an update, from those of its gradient steps.
+
+To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
+Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
+``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
-from proximo.math import losses
+from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.math.schedules import scheduled
 from proximo.ppo.adaptive import learning_rate, taken_steps
 from proximo.ppo.minibatches import Batch
@@ -18,27 +23,27 @@ RESERVED = frozenset({
 """Names that no custom loss may give to a metric, in addition to those of the loss itself."""
 
 
-def summarize(state: LearnerState, batch: Batch, steps: Metrics) -> Metrics:
+def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
     """Reduce the metrics of the gradient steps to those of the update.
 
     Args:
         state: the learner before the update.
         batch: the whole rollout, with the values of the policy that acted.
-        steps: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
+        step_metrics: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
 
     Returns:
         Scalars: means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update; extremes of the
         ratio; and the current values of scheduled hyperparameters.
     """
-    taken = taken_steps(steps["active"])
-    averaged = {name: x for name, x in steps.items() if name not in ("active", "ratio_min", "ratio_max")}
+    taken = taken_steps(step_metrics["active"])
+    averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
     h, progress = state.enabled_hyperparameters, state.progress
     metrics = {
-        **{name: losses.masked_mean(x, taken) for name, x in averaged.items()},
-        "ratio_min": jnp.min(jnp.where(taken, steps["ratio_min"], jnp.inf)),
-        "ratio_max": jnp.max(jnp.where(taken, steps["ratio_max"], -jnp.inf)),
-        "gradient_steps": jnp.sum(steps["active"]),
-        "explained_variance": losses.explained_variance(batch.value, batch.target, batch.valid),
+        **{name: masked_mean(x, taken) for name, x in averaged.items()},
+        "ratio_min": jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf)),
+        "ratio_max": jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf)),
+        "gradient_steps": jnp.sum(step_metrics["active"]),
+        "explained_variance": explained_variance(batch.value, batch.target, batch.valid),
         "learning_rate": learning_rate(state),
         "clip_eps": scheduled(h.clip_eps, progress),
         "ent_coef": scheduled(h.ent_coef, progress),

@@ -1,4 +1,4 @@
-"""From a rollout to the sequences that minibatches are made of."""
+"""From a rollout to sequences, and to the minibatches of a gradient step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 from proximo.distributions import Distribution
+from proximo.math.loss_terms import probability_ratio
+from proximo.math.masked_statistics import masked_mean
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
-from proximo.types import BurnIn, Memory, Observation, Rollout
+from proximo.types import BurnIn, Hyperparameters, Memory, Observation, Rollout
 
 
 class Sequences(eqx.Module):
@@ -51,14 +53,49 @@ class Batch(Sequences):
     target: Float[Array, "L S"]
 
 
+class Minibatch(Batch):
+    """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
+
+    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory`` and ``burn_in_steps``, and
+    ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that acted).
+
+    Attributes:
+        distribution: L S: distribution of actions, by the current parameters.
+        log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
+        new_value: L S: value by the current parameters.
+        clip_eps: current clip range ε.
+        kl_coef: current weight β of the KL penalty; None with another objective.
+        hyperparameters: the traced settings: numbers, or schedules for ``math.schedules.scheduled``; None for those that are off.
+    """
+
+    distribution: Distribution
+    log_ratio: Float[Array, "L S"]
+    new_value: Float[Array, "L S"]
+    clip_eps: Float[Array, ""]
+    kl_coef: Float[Array, ""] | None
+    hyperparameters: Hyperparameters
+
+    @property
+    def ratio(self) -> Float[Array, "L S"]:
+        """``π(a|s) / π_old(a|s)``."""
+        return probability_ratio(self.log_ratio)
+
+    def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
+        """Mean over the valid steps.
+
+        Args:
+            x: one number for each step.
+
+        Returns:
+            The mean; 0 if no step is valid.
+        """
+        return masked_mean(x, self.valid)
+
+
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
-    """Cut time into contiguous sequences: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
+    """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
 
     A plain ``reshape(L, -1)`` would return strided sequences, whose steps do not follow each other.
-
-    Args:
-        x: one entry for each transition.
-        length: ``L``, a divisor of ``T``.
     """
     steps, envs, *rest = x.shape
     sequences = x.reshape((steps // length, length, envs, *rest))
@@ -101,30 +138,13 @@ def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Boo
 
 
 def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
-    """``policy.unroll`` over the sequences, after their burn-in, which has no gradient.
-
-    Args:
-        policy: the policy.
-        sequences: ``S`` sequences of ``L`` steps.
-
-    Returns:
-        The memory after each sequence (S ...), the distributions of actions and the values (L S).
-    """
+    """``policy.unroll`` over the sequences, after their burn-in: the last memories (S ...), the action distributions, the values."""
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
     return policy.unroll(memory, *inputs(sequences))
 
 
 def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | None) -> Memory:
-    """Update the memory by the burn-in steps.
-
-    Args:
-        policy: the policy whose parameters are used.
-        memory: S ...: the memory before the burn-in steps.
-        burn_in_steps: B S ...; None without burn-in.
-
-    Returns:
-        The memory after the burn-in steps, without a gradient.
-    """
+    """The memory (S ...) after the burn-in steps (B S ...), without a gradient; ``memory`` itself without burn-in."""
     if burn_in_steps is None:
         return memory
     memory, _, _ = policy.unroll(memory, *inputs(burn_in_steps))
@@ -143,13 +163,13 @@ def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) ->
     return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
-def shuffled(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M B"]:
-    """The numbers ``0 … sequences - 1`` in random order, in ``M`` minibatches of equal size ``B``."""
+def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M size"]:
+    """The numbers ``0 … sequences - 1`` in random order, in ``M`` minibatches of equal ``size``."""
     return permutation(key, sequences).reshape(num_minibatches, -1)
 
 
-def take(batch: Batch, index: UInt32[Array, " B"]) -> Batch:
-    """The sequences whose numbers are in ``index``."""
-    memory = jax.tree.map(lambda m: m[index], batch.memory)
-    steps = jax.tree.map(lambda x: x[:, index], dataclasses.replace(batch, memory=None))
+def take(batch: Batch, indices: UInt32[Array, " size"]) -> Batch:
+    """The sequences whose numbers are in ``indices``."""
+    memory = jax.tree.map(lambda m: m[indices], batch.memory)
+    steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(batch, memory=None))
     return dataclasses.replace(steps, memory=memory)

@@ -13,42 +13,11 @@ from jaxtyping import Array, Float
 
 from proximo.config.custom import Custom, is_custom, resolve
 from proximo.custom_code import custom_code_errors
-from proximo.distributions import Distribution
 from proximo.errors import ConfigError
-from proximo.math import losses
+from proximo.math import loss_terms
 from proximo.networks import ActorCritic
-from proximo.ppo.minibatches import Batch
-from proximo.types import Hyperparameters, Metrics
-
-
-class Minibatch(Batch):
-    """The sequences of a gradient step, and what the policy that learns computes for them.
-
-    Attributes:
-        distribution: L S: of actions, by the current parameters.
-        log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
-        new_value: L S: value by the current parameters; ``value`` is that of the policy that acted.
-        clip_eps: current clip range ε.
-        kl_coef: current weight β of the KL penalty; None with another objective.
-        hyperparameters: the numbers of all settings that may be scheduled or swept; None for those that are off.
-    """
-
-    distribution: Distribution
-    log_ratio: Float[Array, "L S"]
-    new_value: Float[Array, "L S"]
-    clip_eps: Float[Array, ""]
-    kl_coef: Float[Array, ""] | None
-    hyperparameters: Hyperparameters
-
-    @property
-    def ratio(self) -> Float[Array, "L S"]:
-        """``π(a|s) / π_old(a|s)``."""
-        return losses.probability_ratio(self.log_ratio)
-
-    def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean of ``x`` over the valid steps; 0 if there is none."""
-        return losses.masked_mean(x, self.valid)
-
+from proximo.ppo.minibatches import Minibatch
+from proximo.types import Metrics
 
 Objective = Callable[[ActorCritic, Minibatch], tuple[Float[Array, ""], Metrics]]
 
@@ -58,10 +27,10 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], M
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
-    surrogate = losses.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
+    surrogate = loss_terms.clipped_surrogate(minibatch.log_ratio, minibatch.advantage, minibatch.clip_eps)
     dual_clip = minibatch.hyperparameters.dual_clip
     if dual_clip is not None:
-        surrogate = losses.dual_clipped(surrogate, minibatch.advantage, dual_clip)
+        surrogate = loss_terms.dual_clipped(surrogate, minibatch.advantage, dual_clip)
     return minibatch.mean(surrogate), {}
 
 
@@ -74,7 +43,7 @@ def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, 
     Source: Schulman et al. 2017, equation 8.
     """
     assert minibatch.kl_coef is not None
-    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * losses.approximate_kl(minibatch.log_ratio)
+    penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * loss_terms.approximate_kl(minibatch.log_ratio)
     return minibatch.mean(penalized), {}
 
 
@@ -82,11 +51,7 @@ OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 
 
 def resolve_objective(setting: str, value: str | Custom) -> Objective:
-    """Find the function that a setting names.
-
-    Args:
-        setting: ``"objective"`` or ``"extra_loss"``, for messages.
-        value: a word of ``OBJECTIVES``, or custom code.
+    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code.
 
     Raises:
         ConfigError: if custom code is not found, is not a function, or cannot be hashed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,76 +17,85 @@ from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
 from proximo.ppo.state import LearnerState
+from proximo.types import Metrics
 
 
-def make_optimizer(state: LearnerState) -> optax.GradientTransformation:
-    """The optimizer of one update: clipping and Adam, then weight decay, then the learning rate.
+class Learned(NamedTuple):
+    """What gradient steps change: the trainable parameters, and the state of the optimizer."""
+
+    parameters: Float[Array, " P"]
+    optimizer_state: PyTree
+
+
+class Optimizer:
+    """Takes gradient steps on the policy of a learner.
+
+    The trainable parameters are one vector, on which Adam is faster than on many small arrays
+    (docs/decisions/0015-flat-parameters.md). Only this module depends on it.
+    """
+
+    def __init__(self, state: LearnerState):
+        trainable, self._constants = split_policy(state.policy)
+        parameters, self._unflatten = ravel_pytree(trainable)
+        self._state = state
+        self.start = Learned(parameters, state.optimizer)
+
+    def init(self) -> PyTree:
+        """The state of the optimizer before the first update."""
+        return gradient_transformation(self._state).init(self.start.parameters)
+
+    def policy(self, learned: Learned) -> ActorCritic:
+        """The policy with the parameters of ``learned``."""
+        return eqx.combine(self._unflatten(learned.parameters), self._constants)
+
+    def step(self, learned: Learned, loss: Callable[[ActorCritic], tuple[Float[Array, ""], Metrics]]) -> tuple[Learned, Metrics]:
+        """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, the norm of the gradient before it is clipped."""
+        gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
+        (_, metrics), gradient = gradient_of(learned.parameters)
+        updates, optimizer_state = gradient_transformation(self._state).update(
+            gradient, learned.optimizer_state, learned.parameters
+        )
+        stepped = Learned(jax.tree.map(jnp.add, learned.parameters, updates), optimizer_state)
+        return stepped, metrics | {"grad_norm": jnp.linalg.norm(gradient)}
+
+
+def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
+    """From the gradient to the change of the parameters: clipping and Adam, then weight decay, then the learning rate.
 
     Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
-
-    Args:
-        state: the learner, for its hyperparameters and its progress along their schedules.
-
-    Returns:
-        A transformation of gradients with respect to the vector of ``flatten_policy``.
     """
     h = state.enabled_hyperparameters
     rate, decay = learning_rate(state), optax.identity()
     if h.critic_learning_rate is not None:
-        rate = jnp.where(_as_vector(is_critic_only, state.policy), scheduled(h.critic_learning_rate, state.progress), rate)
+        rate = jnp.where(_as_vector(critic_mask, state.policy), scheduled(h.critic_learning_rate, state.progress), rate)
     if state.static.optimizer == "adamw":
-        decay = optax.add_decayed_weights(h.weight_decay * _as_vector(is_weight, state.policy))
+        decay = optax.add_decayed_weights(h.weight_decay * _as_vector(weight_mask, state.policy))
     return optax.chain(clipped_adam(h.max_grad_norm), decay, optax.scale(-rate))
 
 
 def clipped_adam(max_grad_norm: Float[Array, ""]) -> optax.GradientTransformation:
-    """Clipping to a global norm, then Adam with ε = 1e-5.
-
-    Args:
-        max_grad_norm: largest norm of the gradient of all parameters together.
-
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
-    """
+    """Clipping to a global norm, then Adam with ε = 1e-5. Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1."""
     return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam(eps=1e-5))
 
 
-def flatten_policy(policy: ActorCritic) -> tuple[Float[Array, " P"], Callable[[Float[Array, " P"]], ActorCritic]]:
-    """The trainable parameters as one vector, on which Adam is faster than on many small arrays (docs/decisions/0015-flat-parameters.md).
-
-    Args:
-        policy: a policy with ``P`` trainable numbers.
-
-    Returns:
-        The vector, and a function that returns ``policy`` with the parameters of another vector.
-    """
-    trainable, constants = split_policy(policy)
-    vector, unflatten = ravel_pytree(trainable)
-    return vector, lambda vector: eqx.combine(unflatten(vector), constants)
-
-
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
-    """Split a policy into what gradients change and what they do not.
+    """Split a policy into its trainable parameters and the rest (statistics of the normalizer, static parts).
 
-    Args:
-        policy: the policy.
-
-    Returns:
-        Two trees like ``policy``: the trainable parameters, and the rest (statistics of the normalizer, static parts). Each has None
-        in the place of the other. ``equinox.combine`` joins them.
+    Both are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them.
     """
     trainable = jax.tree.map(eqx.is_inexact_array, policy)
     trainable = dataclasses.replace(trainable, normalizer=jax.tree.map(lambda _: False, policy.normalizer))
     return eqx.partition(policy, trainable)
 
 
-def is_critic_only(trainable: ActorCritic) -> PyTree[bool]:
+def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
     """Mark the parameters that only the value uses: the critic's head and, with separate towers, the second torso."""
     others = jax.tree.map(lambda _: False, trainable)
     critic = jax.tree.map(lambda _: True, (trainable.critic, trainable.torsos[1:]))
     return dataclasses.replace(others, critic=critic[0], torsos=(*others.torsos[:1], *critic[1]))
 
 
-def is_weight(trainable: PyTree[Array]) -> PyTree[bool]:
+def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
     """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels.
 
     These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and proximo). Biases,
@@ -101,7 +110,7 @@ def is_weight(trainable: PyTree[Array]) -> PyTree[bool]:
     return jax.tree_util.tree_map_with_path(is_weight_matrix, trainable)
 
 
-def _as_vector(mark: Callable[[PyTree], PyTree[bool]], policy: ActorCritic) -> Bool[Array, " P"]:
-    """The marks of ``mark`` for each number of the vector of ``flatten_policy``."""
+def _as_vector(mask: Callable[[PyTree], PyTree[bool]], policy: ActorCritic) -> Bool[Array, " P"]:
+    """The mask for each number of the vector of parameters."""
     trainable, _ = split_policy(policy)
-    return ravel_pytree(jax.tree.map(lambda x, marked: jnp.full(x.shape, marked), trainable, mark(trainable)))[0]
+    return ravel_pytree(jax.tree.map(lambda x, marked: jnp.full(x.shape, marked), trainable, mask(trainable)))[0]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float
 
-from proximo.math import losses
 from proximo.math.advantages import generalized_advantages
+from proximo.math.masked_statistics import normalized
 from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
-from proximo.networks.normalizer import observed
-from proximo.networks.recurrent import select
+from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
 from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
-from proximo.types import Hyperparameters, Memory, Metrics, Rollout
+from proximo.types import Hyperparameters, Memory, Rollout
 
 REWARD_CLIP = 10.0
 
@@ -33,12 +31,8 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
     The statistics include this rollout before its rewards are scaled. The discount is ``gamma``. The running return restarts from 0
     with each episode.
 
-    Args:
-        state: the learner; without ``normalize_reward`` its ``reward_scale`` is None, and rewards stay as they are.
-        rollout: ``T N`` transitions with unscaled rewards.
-
     Returns:
-        The new statistics, and the rollout with scaled rewards.
+        The new statistics, and the rollout with scaled rewards; without ``normalize_reward`` None and the rollout as it is.
     """
     scale = state.reward_scale
     if scale is None:
@@ -52,16 +46,11 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
 
 
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
-    """Compute the advantages and targets of a rollout, and split it into sequences.
+    """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
 
-    Args:
-        state: the learner, for its settings.
-        rollout: ``T N`` transitions with scaled rewards.
-        policy: before each epoch, the current policy. It recomputes memories (``refresh_memory``) and values
-            (``recompute_advantage``). Without it they stay as they were collected.
-
-    Returns:
-        All sequences. ``value`` is that of the policy that acted, because the value clip is centered on it, like the clip of the ratio.
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values (``recompute_advantage``).
+    Without it they stay as they were collected. ``value`` is that of the policy that acted, because the value clip is centered on it,
+    like the clip of the ratio.
     """
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
@@ -75,16 +64,18 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
     """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
-    over_envs = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
-    r = rollout
-    return over_envs(
-        r.reward, r.value, r.last_value, r.bootstrap_value, r.terminated, r.truncated, r.valid, h.gamma, h.gae_lambda
-    )
+    names = ("reward", "value", "bootstrap_value", "terminated", "truncated", "valid")
+    steps = {name: getattr(rollout, name) for name in names}
+
+    def advantages_of_env(steps: dict[str, Array], last_value: Float[Array, ""]) -> Float[Array, " T"]:
+        return generalized_advantages(**steps, last_value=last_value, gamma=h.gamma, gae_lambda=h.gae_lambda)
+
+    return jax.vmap(advantages_of_env, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
 
 
 def normalize_advantage(batch: Batch) -> Batch:
     """``batch`` with advantages of mean 0 and standard deviation 1 over its valid steps."""
-    return dataclasses.replace(batch, advantage=losses.normalized(batch.advantage, batch.valid))
+    return dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.valid))
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
@@ -112,41 +103,9 @@ def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollou
     return dataclasses.replace(rollout, memory=memory, last_memory=last)
 
 
-def observe(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
+def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
     """``policy`` whose normalizer includes the valid observations of ``rollout``.
 
     It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
     """
-    return dataclasses.replace(policy, normalizer=observed(policy.normalizer, rollout.observation, rollout.valid))
-
-
-def health(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
-    """Check an update for NaN and infinity.
-
-    Args:
-        rollout: what was learned from.
-        metrics: the metrics of the update.
-        state: the learner after the update.
-
-    Returns:
-        By source, whether a number is NaN or infinite: ``observation`` (valid, last and final ones), ``reward`` (valid ones, and their
-        statistics), ``loss``, ``gradient`` (its norm), ``parameters`` (statistics of the normalizer included).
-    """
-
-    def bad(tree: PyTree, valid: Bool[Array, "T N"] | None = None) -> Bool[Array, ""]:
-        broken = jax.tree.map(lambda x: ~jnp.isfinite(x), eqx.filter(tree, eqx.is_inexact_array))
-        if valid is not None:
-            broken = select(valid, broken, jax.tree.map(jnp.zeros_like, broken))
-        return jnp.any(jnp.array([jnp.any(x) for x in jax.tree.leaves(broken)]))
-
-    return {
-        # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
-        "observation": bad(rollout.observation, rollout.valid) | bad((rollout.last_observation, rollout.bootstrap_value)),
-        # A huge reward may be finite while its square, in the statistics that scale rewards, is not.
-        "reward": bad(rollout.reward, rollout.valid) | bad(state.reward_scale),
-        "loss": bad(metrics["loss"]),
-        # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
-        "gradient": bad(metrics["grad_norm"]),
-        # Those of the normalizer too: finite observations may overflow in its statistics.
-        "parameters": bad(state.policy),
-    }
+    return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))

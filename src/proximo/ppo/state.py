@@ -94,7 +94,7 @@ class LearnerState(eqx.Module):
 
     Attributes:
         policy: the networks and the statistics of the normalizer.
-        optimizer: the state of ``make_optimizer``: Adam's moments, over all parameters as one flat vector.
+        optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors.
         hyperparameters: all of them, also those that are off; see ``enabled_hyperparameters``.
         reward_scale: statistics that scale rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.

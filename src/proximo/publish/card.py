@@ -110,8 +110,9 @@ def _use(config: Config, place: str | None) -> str:
 
 ```python
 import proximo
+from proximo.publish import pull
 
-policy = proximo.load_policy(proximo.pull("{place}"))
+policy = proximo.load_policy(pull("{place}"))
 memory = policy.init_memory()
 # action, memory = policy.predict(observation, memory, episode_start=True)   # False after the first step of an episode
 ```"""

@@ -19,8 +19,8 @@ from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
 from proximo.publish.publishing import shareable
-from proximo.rendering.frames import videos
-from proximo.serialization import read_json
+from proximo.rendering.recorder import videos
+from proximo.serialization import json_object
 from proximo.storage import checkpoint, run_directory
 from proximo.storage.atomic_files import write_synced
 
@@ -86,7 +86,7 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
         return run_directory.create(runs_dir, env_id, name, fill)
     except RunDirectoryError as error:
         there = run_directory.parent_of(runs_dir, env_id) / name
-        if _object(there / PULLED).get("sha256") == origin["sha256"]:
+        if json_object(there / PULLED).get("sha256") == origin["sha256"]:
             return there
         if there.exists():
             raise RunDirectoryError(f"{there} already exists and is another run: choose another --name.") from error
@@ -110,15 +110,6 @@ def _adapt_to_machine(run_dir: Path, config: Config, origin: Mapping[str, Any]) 
     write_synced(run_dir / manifest.CONFIG, run_directory.render_config(shareable(config)).encode())
     write_synced(run_dir / "command.txt", (shlex.join(sys.argv) + "\n").encode())
     # The start time of the publisher must not affect which run is `last` here.
-    system = {**_object(run_dir / manifest.SYSTEM), "started": datetime.now(UTC).isoformat(timespec="microseconds")}
+    system = {**json_object(run_dir / manifest.SYSTEM), "started": datetime.now(UTC).isoformat(timespec="microseconds")}
     write_synced(run_dir / manifest.SYSTEM, (json.dumps(system, indent=2) + "\n").encode())
     write_synced(run_dir / PULLED, (json.dumps(origin, indent=1) + "\n").encode())
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
-    try:
-        content = read_json(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -46,19 +46,12 @@ def _library() -> Any:
 
 
 def begin(repository: Repository, private: bool) -> str:
-    """Create the repository if it does not exist. Called before the evaluation, which takes minutes.
+    """Create the repository if it does not exist, and return the address of its page. Called before the evaluation, which takes
+    minutes.
 
-    Args:
-        repository: The repository, without a revision.
-        private: Make a new repository private; else the owner's default applies.
-
-    Returns:
-        The address of its page.
-
-    Raises:
-        ConfigError: A revision was given.
-        EnvError: The library of the Hub is not installed.
-        HubError: There is no token, the Hub refuses, or the repository contains something else than a published policy.
+    ``private`` makes a new repository private; else the owner's default applies. Raises ``ConfigError`` if a revision was given,
+    ``EnvError`` if the library of the Hub is not installed, and ``HubError`` if there is no token, the Hub refuses, or the repository
+    contains something else.
     """
     library = _library()
     if repository.revision is not None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import read_json
-from proximo.storage.atomic_files import plain, write_synced
-from proximo.storage.checkpoint import META, STATE
+from proximo.serialization import jsonable, read_json
+from proximo.storage.atomic_files import write_synced
+from proximo.storage.checkpoint_format import META, STATE
 from proximo.storage.run_directory import METRICS, PUBLISHED
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
@@ -41,7 +41,7 @@ def write(folder: Path, fields: Mapping[str, Any]) -> None:
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {name: _described(path.read_bytes()) for name, path in paths.items() if _LISTED.fullmatch(name)}
     content = {"format": FORMAT, "format_version": VERSION, **fields, "files": files}
-    write_synced(folder / MANIFEST, (json.dumps(plain(content), indent=1) + "\n").encode())
+    write_synced(folder / MANIFEST, (json.dumps(jsonable(content), indent=1) + "\n").encode())
 
 
 def _described(data: bytes) -> dict[str, Any]:

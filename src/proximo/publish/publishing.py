@@ -19,11 +19,13 @@ from proximo.evaluation.evaluate import evaluate_policy, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
-from proximo.storage import checkpoint, run_directory
-from proximo.storage.atomic_files import plain, sync_folder, write_synced
+from proximo.serialization import json_object, jsonable
+from proximo.storage import checkpoint, run_directory, run_lookup
+from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
-from proximo.storage.system_info import published
-from proximo.tracking.sinks import truncate_after
+from proximo.storage.system_info import EXACT_VARIABLES
+from proximo.tracking.json_lines import truncate_after
 
 EPISODES = 100
 CLIP_STEPS = 1000
@@ -34,14 +36,18 @@ WORKPLACE = ".proximo-push"
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The result of ``push``: the place for ``proximo pull``, the evaluation, the files and warnings."""
+    """The result of ``push``."""
 
     place: str
+    """What ``proximo pull`` takes to download the policy."""
     evaluation: dict[str, Any]
+    """What ``evaluation.json`` contains: the results of the greedy and the sampled actions."""
     files: tuple[str, ...]
+    """Names of the published files."""
     warnings: tuple[str, ...]
+    """Warnings, for example that the environment cannot draw a clip."""
     url: str | None = None
-    """The page on the Hub."""
+    """The page on the Hub; None for a folder."""
 
 
 def push(
@@ -79,11 +85,11 @@ def push(
 
     Raises:
         CheckpointError: The run is unknown or damaged.
-        ConfigError: The folder contains something else than a published policy.
+        ConfigError: The folder contains other files than a published policy.
         EnvError: The library of the Hub is not installed.
         HubError: The Hub cannot be reached or refuses.
     """
-    path, which = run_directory.resolve(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir))
     policy = load_policy(f"{path}@{which}", runs_dir)
     repository, url = hub.parse(str(to)), None
     if repository is not None:
@@ -118,7 +124,7 @@ def push(
         if repository is not None:
             on_progress(f"uploading {len(files)} files")
             hub.upload(repository, made, f"{policy.config.env.id} at step {policy.step:,}")
-    return Published(str(to), plain(evaluation), files, tuple(warnings), url)
+    return Published(str(to), jsonable(evaluation), files, tuple(warnings), url)
 
 
 def _checkpoint(run_dir: Path, step: int) -> dict[str, bytes]:
@@ -146,11 +152,11 @@ def _fill(
     context: card.CardContext,
 ) -> None:
     """Write all files except the clip."""
-    config, system = shareable(policy.config), published(run_dir)
+    config, system = shareable(policy.config), _shareable_system(run_dir)
     texts = {
         manifest.CONFIG: run_directory.render_config(config),
         manifest.SYSTEM: json.dumps(system, indent=2) + "\n",
-        manifest.EVALUATION: json.dumps(plain(evaluation), indent=1) + "\n",
+        manifest.EVALUATION: json.dumps(jsonable(evaluation), indent=1) + "\n",
         manifest.CARD: card.render(config, evaluation, system, context),
     }
     for name, content in {**{name: text.encode() for name, text in texts.items()}, **checkpoint_files}.items():
@@ -165,7 +171,7 @@ def _fill(
 def _name(run_dir: Path) -> str:
     """The name of the run after it is pulled. A seed of several also has the name of their parent."""
     path = run_dir.resolve()
-    name = f"{path.parent.name}-{path.name}" if path in run_directory.seed_run_dirs(path.parent) else path.name
+    name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
 
 
@@ -173,6 +179,15 @@ def shareable(config: Config) -> Config:
     """``config`` without the folder and name of the run and without trackers, which could name code to import."""
     defaults = Config().run
     return override(config, {name: getattr(defaults, name) for name in ("runs_dir", "name", "track")})
+
+
+def _shareable_system(run_dir: Path) -> dict[str, Any]:
+    """The recorded system of a run without variables that may name folders of this machine. Empty if there is no record."""
+    recorded = json_object(run_dir / "system.json")
+    variables = recorded.get("environment")
+    if not isinstance(variables, dict):
+        return {}
+    return {**recorded, "environment": {name: text for name, text in variables.items() if name in EXACT_VARIABLES}}
 
 
 def _check_folder(folder: Path, given: str) -> None:

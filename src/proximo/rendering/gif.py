@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from proximo.rendering.frames import fitted, unfinished, worded_errors
+from proximo.rendering.recorder import Recorder, worded_errors
+from proximo.storage.atomic_files import write_atomic
 
 
-class Gif:
+class Gif(Recorder):
     """An animated GIF that repeats forever. Equal consecutive frames become one frame that is shown longer."""
 
     def __init__(self, path: Path, fps: float):
-        self.path, self.fps = path, fps
+        super().__init__(path, fps)
         self._frames: list[Any] = []
-        self._size: tuple[int, int] | None = None
 
-    def add(self, frame: np.ndarray) -> np.ndarray:
-        frame = fitted(frame, self._size)
-        self._size = (frame.shape[0], frame.shape[1])
+    def _write(self, frame: np.ndarray) -> None:
         self._frames.append(_with_palette(frame))
-        return frame
 
     def close(self) -> None:
-        temporary = unfinished(self.path)
-        with worded_errors(self.path):
-            if self._frames:
-                temporary.write_bytes(_encode(self._frames, self.fps))
-                os.replace(temporary, self.path)
+        if self._frames:
+            with worded_errors(self.path):
+                write_atomic(self.path, _encode(self._frames, self.fps))
 
     def drop(self) -> None:
         self._frames.clear()

@@ -29,9 +29,8 @@ class GymnasiumPlayer:
     draws_at_once = True
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, seed: int, stream: int, window: bool = False):
-        self.env, self.config, self.env_id = env, config, env.id
-        self.space = env.observation_space
-        self._leaves = leaves(self.space)
+        self.env, self.config = env, config
+        self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
         if not self._window:
             _disable_sound_and_screen()
@@ -43,44 +42,37 @@ class GymnasiumPlayer:
                 self._single = env.make(render_mode="human" if self._window else "rgb_array")
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
-        self._shape, self._dtype = action_storage(env.action_space)
         self._total = self._time = 0
         self._renders = True
-        self._seen: Any = None
+        self._observation: Observed = None
 
     def reset(self, episode: int) -> Observed:
         # If the memory is kept between episodes, one environment plays them all. Otherwise each is the first episode of another environment.
         continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
         self._time = 0
-        with custom_code_errors(f"{self.env_id}.reset"):
+        with custom_code_errors(f"{self.env.id}.reset"):
             seed = None if continues else environment_seeds(episode + 1, self._source)[-1]
             observation, _ = self._single.reset(**({} if seed is None else {"seed": seed}))
         return self._read(observation)
 
     def _read(self, observation: Any) -> Observed:
-        self._seen = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
-        return unflatten(self.space, self._seen)
+        stored = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
+        self._observation = unflatten(self.env.observation_space, stored)
+        return self._observation
 
     def key(self) -> Key[Array, ""]:
         return jax.random.fold_in(self._key, self._total)
 
     def step(self, action: np.ndarray) -> Step:
-        given = np.asarray(action, self._dtype).reshape(1, *self._shape)[0]
-        with custom_code_errors(f"{self.env_id}.step"):
-            observation, reward, terminated, truncated, info = self._single.step(given)
-        self._time += 1
-        self._total += 1
-        limit = self.env.spec.max_episode_steps
-        is_truncated = (bool(truncated) or 0 < limit <= self._time) and not terminated
-        success = reported_success(info)
+        shape, dtype = action_storage(self.env.action_space)
+        with custom_code_errors(f"{self.env.id}.step"):
+            observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(1, *shape)[0])
+        self._time, self._total = self._time + 1, self._total + 1
+        is_truncated = (bool(truncated) or 0 < self.env.spec.max_episode_steps <= self._time) and not terminated
+        reported = reported_success(info)
+        success = None if reported == UNREPORTED else bool(reported)
         # Returns are sums of float32 rewards, as in a rollout.
-        return Step(
-            self._read(observation),
-            float(np.float32(reward)),
-            bool(terminated),
-            is_truncated,
-            None if success == UNREPORTED else bool(success),
-        )
+        return Step(self._read(observation), float(np.float32(reward)), bool(terminated), is_truncated, success)
 
     def picture(self) -> Draw:
         """Drawn at once: the next step would change what it shows."""
@@ -89,9 +81,9 @@ class GymnasiumPlayer:
         frame = self._render() if self._renders else None
         if frame is None:
             self._renders = False
-            frame = image_of(self.space, unflatten(self.space, self._seen))
+            frame = image_of(self.env.observation_space, self._observation)
         if frame is None:
-            raise no_renderer(self.env_id)
+            raise no_renderer(self.env.id)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
@@ -99,16 +91,16 @@ class GymnasiumPlayer:
         from proximo.envs.gymnasium.construction import construction_errors
 
         try:
-            with construction_errors(self.env_id, "Drawing"):
+            with construction_errors(self.env.id, "Drawing"):
                 frame = self._single.render()
         except EnvError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return None
             raise
-        return None if frame is None else np.array(checked_picture(frame, self.env_id))
+        return None if frame is None else np.array(checked_picture(frame, self.env.id))
 
     def close(self) -> None:
-        with custom_code_errors(f"{self.env_id}.close"):
+        with custom_code_errors(f"{self.env.id}.close"):
             self._single.close()
 
 

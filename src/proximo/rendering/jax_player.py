@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.collect import jax_vector
-from proximo.collect.program_cache import precision, reuse
+from proximo.collect.program_cache import reuse
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs import JaxEnvironment
 from proximo.evaluation.episodes import evaluation_key
-from proximo.evaluation.jax_evaluator import MAX_TOGETHER
+from proximo.evaluation.jax_evaluator import JAX_TOGETHER
 from proximo.rendering.player import Draw, Observed, Step, can_draw, checked_picture, image_of, no_renderer
 from proximo.spaces import from_any
 
@@ -33,33 +33,30 @@ class JaxPlayer:
         self.space = from_any(env.observation_space, "observation")
         self._key = evaluation_key(seed, stream)
         self._params = jax.tree.map(jnp.asarray, env.default_params)
-        settings = (config.run.matmul_precision, precision())
-        self._programs = reuse(("player", id(env), *settings), lambda: _PlayerPrograms(env))
+        precision = config.run.matmul_precision
+        self._programs = reuse(("player", id(env), precision), lambda: _PlayerPrograms(env, precision))
         self._state: Any = None
         self._observation: Any = None
         self._index, self._time = np.int32(0), 0
 
     def reset(self, episode: int) -> Observed:
-        together = MAX_TOGETHER if self.config.network.reset_memory else 1
+        together = JAX_TOGETHER if self.config.network.reset_memory else 1
         self._index, self._time = np.int32(episode % together), 0
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            self._chunk, self._state, self._observation = self._programs.reset(
-                self._key, np.int32(episode // together), self._index, self._params
-            )
+        chunk = np.int32(episode // together)
+        self._chunk, self._state, self._observation = self._programs.reset(self._key, chunk, self._index, self._params)
         return self._observation
 
     def key(self) -> Key[Array, ""]:
         return self._programs.action_key(self._chunk, np.int32(self._time))
 
     def step(self, action: np.ndarray) -> Step:
-        with jax.default_matmul_precision(self.config.run.matmul_precision):
-            self._state, self._observation, *rest = self._programs.step(
-                self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
-            )
-        reward, terminated, truncated, success = (np.asarray(x).item() for x in rest)
+        self._state, self._observation, *rest, success = self._programs.step(
+            self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
+        )
+        reward, terminated, truncated = (np.asarray(x).item() for x in rest)
         self._time += 1
         is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
-        return Step(self._observation, reward, terminated, is_truncated, success if self._programs.reports_success else None)
+        return Step(self._observation, reward, terminated, is_truncated, None if success is None else bool(success[0]))
 
     def picture(self) -> Draw:
         env_id, state, params = self.config.env.id, self._state, self.env.default_params
@@ -82,10 +79,10 @@ class _PlayerPrograms:
     """Compiled reset and step of one environment, with the keys of the episode at ``index`` of the chunk that an evaluation plays
     (keys that are split do not depend on their number)."""
 
-    def __init__(self, env: JaxEnvironment):
+    def __init__(self, env: JaxEnvironment, matmul_precision: str):
         self.env = env  # the key of the cache holds its id, which must not go to another object
-        self.reports_success = jax_vector.reports_success(env)
-        self.reset, self.step = jax.jit(self._reset), jax.jit(self._step)
+        with_precision = jax.default_matmul_precision(matmul_precision)
+        self.reset, self.step = jax.jit(with_precision(self._reset)), jax.jit(with_precision(self._step))
         self.action_key = jax.jit(lambda chunk, time: jax.random.split(jax.random.fold_in(chunk, time))[0])
 
     def _reset(self, key: Key[Array, ""], number: Array, index: Array, params: Any) -> tuple[Key[Array, ""], Any, Any]:
@@ -98,7 +95,7 @@ class _PlayerPrograms:
 
 
 def _of(index: Array, key: Key[Array, ""]) -> Key[Array, " 1"]:
-    return jax.random.split(key, MAX_TOGETHER)[index][None]
+    return jax.random.split(key, JAX_TOGETHER)[index][None]
 
 
 def _single(x: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -12,11 +11,11 @@ from jaxtyping import Array, Key
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.actions import allowed_actions
-from proximo.evaluation.policy import Carried, Policy
+from proximo.evaluation.policy import Policy
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
 from proximo.rendering.jax_player import JaxPlayer
 from proximo.rendering.player import Draw, Observed, Player
-from proximo.spaces import ACTION_MASK, ActionSpace, from_any
+from proximo.spaces import ACTION_MASK, from_any
 
 
 @dataclass(frozen=True)
@@ -34,63 +33,36 @@ class PlayedStep:
     """At the end of an episode, if the environment reports it. None if the player cut the episode off."""
 
 
-class Agent(Protocol):
-    """Acts in one environment, step by step."""
-
-    def __call__(
-        self, observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
-        """Act.
-
-        Args:
-            observation: the observation, with a leading axis of 1.
-            episode_start: whether an episode begins with it.
-            reward: reward of the last action.
-            key: returns the key to sample by.
-
-        Returns:
-            An action [1, ...].
-        """
-        ...
+Agent = Callable[[Observed, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
+"""Acts in one environment, step by step: ``agent(observation, episode_start, reward, key) -> action``. Observation and action have a
+leading axis of 1, the reward is that of the last action, and ``key()`` returns the key to sample by."""
 
 
-class PolicyAgent:
-    """Acts by a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with ``reset_memory: false``."""
+def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
+    """Acts by a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
+    ``reset_memory: false``."""
+    memory = policy.init_memory()
 
-    def __init__(self, policy: Policy, deterministic: bool = True):
-        self.policy, self.deterministic = policy, deterministic
-        self._memory: Carried = policy.init_memory()
-
-    def __call__(
-        self, observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
-        action, self._memory = self.policy.predict(
-            observation,
-            self._memory,
-            [episode_start],
-            deterministic=self.deterministic,
-            key=None if self.deterministic else key(),
-            reward=np.array([reward], np.float32),
+    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+        nonlocal memory
+        rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
+        action, memory = policy.predict(
+            observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards
         )
         return action
 
+    return act
 
-class RandomAgent:
-    """Takes every allowed action with the same probability."""
 
-    def __init__(self, action_space: ActionSpace, seed: int):
-        self.action_space, self._rng = action_space, np.random.default_rng(seed)
+def random_agent(env: Environment, seed: int) -> Agent:
+    """Takes every allowed action of ``env`` with the same probability."""
+    action_space, rng = from_any(env.action_space, "action"), np.random.default_rng(seed)
 
-    def __call__(
-        self, observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]
-    ) -> np.ndarray:
+    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        return allowed_actions(self.action_space, self._rng, None if mask is None else np.asarray(mask), 1)
+        return allowed_actions(action_space, rng, None if mask is None else np.asarray(mask), 1)
 
-
-def random_agent(env: Environment, seed: int) -> RandomAgent:
-    """A random agent for the actions of ``env``."""
-    return RandomAgent(from_any(env.action_space, "action"), seed)
+    return act
 
 
 def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterator[PlayedStep]:
@@ -115,26 +87,3 @@ def make_player(env: Environment, config: Config, seed: int, stream: int, window
     if isinstance(env, GymnasiumEnvironment):
         return GymnasiumPlayer(env, config, seed, stream, window)
     return JaxPlayer(env, config, seed, stream)
-
-
-def episodes_of(
-    env: Environment,
-    config: Config,
-    agent: Agent,
-    episodes: int,
-    seed: int,
-    stream: int,
-    max_steps: int,
-    window: bool = False,
-) -> Iterator[PlayedStep]:
-    """``play`` on an environment of its own, which ends with the iteration.
-
-    The episodes are the first ones of an evaluation with ``seed`` in ``stream``. That holds for evaluations that step single
-    environments; with sampled actions it holds for the first episode. With ``window`` an environment that is able to shows
-    itself.
-    """
-    player = make_player(env, config, seed, stream, window)
-    try:
-        yield from play(player, agent, episodes, max_steps)
-    finally:
-        player.close()

@@ -84,23 +84,14 @@ def no_renderer(env_id: str) -> EnvError:
 
 
 def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
-    """The first image in an observation.
-
-    Args:
-        space: the observation space.
-        observation: the observation [1, ...]; None for a black image.
-
-    Returns:
-        uint8 [height, width, 3], of a frame stack the newest frame. None if the observation has no image.
-    """
+    """The first image in an observation [1, ...], or a black one without an observation: uint8 [height, width, 3], of a frame stack
+    the newest frame. None if observations have no image."""
     for leaf in leaves(space):
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:
             whole = np.zeros(leaf.shape, np.uint8) if observation is None else np.asarray(leaf.of(observation))[0]
             whole = whole.transpose(axes)
-            while whole.ndim > 3:
-                whole = whole[:, :, -1]
-            if whole.ndim == 3 and whole.shape[2] != 3:
+            while whole.ndim > 3 or (whole.ndim == 3 and whole.shape[2] != 3):
                 whole = whole[:, :, -1]
             return np.array(whole if whole.ndim == 3 else np.repeat(whole[..., None], 3, axis=2))
     return None

@@ -7,34 +7,19 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 
-from proximo.rendering.frames import VideoError, fitted, unfinished, worded_errors
 from proximo.rendering.gif import Gif
+from proximo.rendering.recorder import Recorder, VideoError, worded_errors
 
 FORMATS = (".mp4", ".gif")
 
 
-class Recorder(Protocol):
-    """Writes frames into a file, one by one. Frames that differ in size from the first one are resized to it."""
-
-    def add(self, frame: np.ndarray) -> np.ndarray:
-        """Append a frame, uint8 [height, width, 3], and return it as it was written."""
-        ...
-
-    def close(self) -> None:
-        """Complete the file, which gets its name only now."""
-        ...
-
-    def drop(self) -> None:
-        """Leave no file."""
-        ...
-
-
-class Mp4:
+class Mp4(Recorder):
     """H.264 in yuv420p, which every browser and phone plays. A process of ffmpeg encodes the frames as they come.
 
     imageio would write the same file, but ignores it if ffmpeg fails, and forks this process in a way that can hang beside the threads of
@@ -42,20 +27,18 @@ class Mp4:
     """
 
     def __init__(self, path: Path, fps: float, threads: int = 0):
-        self.path, self.fps, self.threads = path, fps, threads
-        self.size: tuple[int, int] | None = None
-        """(height, width), known after the first frame."""
-        self._executable = ffmpeg()
-        self._temporary = unfinished(path)
+        super().__init__(path, fps)
+        self._threads, self._executable = threads, ffmpeg()
+        self._temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
 
     def _open(self) -> subprocess.Popen[bytes]:
-        assert self.size is not None
-        height, width = self.size
+        assert self._size is not None
+        height, width = self._size
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
         target = ["-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p"]
-        target += ["-threads", str(self.threads), "-movflags", "+faststart"]
+        target += ["-threads", str(self._threads), "-movflags", "+faststart"]
         command = [self._executable, "-y", "-loglevel", "error", *source, *target, str(self._temporary)]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read after the process has ended)
         # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.
@@ -63,25 +46,19 @@ class Mp4:
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True
         )
 
-    def add(self, frame: np.ndarray) -> np.ndarray:
-        frame = fitted(frame, self.size)
-        self.size = (frame.shape[0], frame.shape[1])
-        with worded_errors(self.path):
-            self._process = self._process or self._open()
-            assert self._process.stdin is not None
-            try:
-                self._process.stdin.write(frame.tobytes())
-            except BrokenPipeError:
-                self._wait()
-                raise
-        return frame
+    def _write(self, frame: np.ndarray) -> None:
+        self._process = self._process or self._open()
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(frame.tobytes())
+        except BrokenPipeError:
+            self._wait()
+            raise
 
     def _wait(self) -> None:
         """Wait for ffmpeg to end. Raises ``VideoError`` with its error message if it has failed."""
         process, errors = self._process, self._errors
-        assert process is not None
-        assert process.stdin is not None
-        assert errors is not None
+        assert process is not None and process.stdin is not None and errors is not None  # noqa: PT018
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         if process.wait():
@@ -106,21 +83,26 @@ class Mp4:
         self._temporary.unlink(missing_ok=True)
 
 
-def recorder(path: Path, fps: float) -> Recorder:
-    """A recorder that writes ``path``, in the format that its suffix names.
-
-    Args:
-        path: a file that ends in ``.mp4`` or ``.gif``; its folder is created.
-        fps: frames per second.
-
-    Raises:
-        VideoError: the suffix is unknown, the folder cannot be created, or there is no ffmpeg for an MP4.
-    """
+def make_recorder(path: Path, fps: float) -> Recorder:
+    """A recorder for a file that ends in ``.mp4`` or ``.gif``; its folder is created. Raises ``VideoError`` if the ending is
+    unknown, the folder cannot be created, or there is no ffmpeg for an MP4."""
     if path.suffix.lower() not in FORMATS:
         raise VideoError(f"{path}: expected a name that ends in {' or '.join(FORMATS)}.")
     with worded_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     return Mp4(path, fps) if path.suffix.lower() == ".mp4" else Gif(path, fps)
+
+
+@contextlib.contextmanager
+def recording(path: Path, fps: float) -> Iterator[Recorder]:
+    """Context manager: ``make_recorder``, which completes the file, or leaves no file after an exception."""
+    recorder = make_recorder(path, fps)
+    try:
+        yield recorder
+        recorder.close()
+    except BaseException:
+        recorder.drop()
+        raise
 
 
 def ffmpeg() -> str:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import MAX_SEED, Config, override
 from proximo.config.loading import make_config
 from proximo.envs import Environment
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import evaluation_environment
+from proximo.evaluation.evaluate import check_number, environment_settings, evaluation_environment
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.frames import videos
-from proximo.rendering.play import Agent, PlayedStep, PolicyAgent, episodes_of, random_agent
+from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
 from proximo.rendering.player import fps_of
-from proximo.rendering.video import recorder
-from proximo.storage import run_directory
+from proximo.rendering.recorder import videos
+from proximo.rendering.video import recording
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
 MAX_STEPS = 10_000
@@ -62,37 +64,32 @@ class Subject:
 
     def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
         """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
-        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000)."""
+        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000).
+
+        That holds for environments that are evaluated one by one; with sampled actions it holds for the first episode. With
+        ``window`` an environment that is able to shows itself.
+        """
         limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
-        return episodes_of(self.env, self.config, self.agent, episodes, seed, EVALUATION_STREAM, limit, window)
+        player = make_player(self.env, self.config, seed, EVALUATION_STREAM, window)
+        with contextlib.closing(player):
+            yield from play(player, self.agent, episodes, limit)
 
 
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
-    """Write an episode of ``policy``, with the most probable actions, as an mp4.
-
-    Raises:
-        EnvError: it cannot be drawn. There is no file then.
-        VideoError: it cannot be written. There is no file then.
-    """
-    subject = Subject(policy.env, policy.config, PolicyAgent(policy), "greedy", step=policy.step)
-    file = recorder(path, subject.fps)
-    try:
+    """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
+    cannot be drawn, or ``VideoError``."""
+    subject = Subject(policy.env, policy.config, policy_agent(policy), "greedy", step=policy.step)
+    with recording(path, subject.fps) as recorder:
         for step in subject.play(1, seed, max_steps):
             frame = step.draw()
             assert frame is not None
-            file.add(frame)
-        file.close()
-    except BaseException:
-        file.drop()
-        raise
+            recorder.add(frame)
 
 
 def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
     """Raise ``ConfigError`` for a number out of range."""
-    if not 1 <= episodes <= MAX_EPISODES:
-        raise ConfigError(f"episodes = {episodes}: expected 1 … {MAX_EPISODES}.")
-    if not 0 <= seed <= MAX_SEED:
-        raise ConfigError(f"seed = {seed}: expected 0 … {MAX_SEED}.")
+    check_number("episodes", episodes, 1, MAX_EPISODES)
+    check_number("seed", seed, 0, MAX_SEED)
     if max_steps is not None and max_steps < 1:
         raise ConfigError(f"max_steps = {max_steps}: expected 1 or more.")
     if fps is not None and not 0 < fps <= 240:
@@ -105,20 +102,18 @@ def trained(
     """The policy of ``run``; of a group of seeds that of the first. Raises ``CheckpointError`` if there is none."""
     prepare_jax()
     try:
-        path, which = run_directory.resolve(run, runs_dir)
+        run_dir, which, seeds = _find_run(run, runs_dir)
     except CheckpointError as error:
-        if not _may_be_environment(run) or _environment_or_none(run) is None:
+        if not _is_environment(run):
             raise
         raise CheckpointError(
             f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
             f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
-    seed_runs = run_directory.seed_run_dirs(path)
-    run_dir = seed_runs[0] if seed_runs else path
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
     env, config = evaluation_environment(policy, levels, env_settings or {})
-    acts, seeds = "greedy" if deterministic else "sampled", tuple(seed_run.name for seed_run in seed_runs)
-    return Subject(env, config, PolicyAgent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
+    acts = "greedy" if deterministic else "sampled"
+    return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
 
 
 def untrained(
@@ -126,10 +121,9 @@ def untrained(
 ) -> Subject:
     """Random actions in the environment with this id, or in the environment of a run. Raises ``EnvError`` if it is neither."""
     prepare_jax()
-    changes = {} if levels is None else {"levels": levels}
-    settings = {**changes, "env_settings": env_settings} if env_settings else changes
+    settings = environment_settings(levels, env_settings or {})
     try:
-        path, _ = run_directory.resolve(name, runs_dir)
+        run_dir, _, _ = _find_run(name, runs_dir)
     except CheckpointError as error:
         if not _may_be_environment(name):
             raise
@@ -141,11 +135,16 @@ def untrained(
                 raise
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
         return Subject(env, config, random_agent(env, seed), "random")
-    seed_runs = run_directory.seed_run_dirs(path)
-    run_dir = seed_runs[0] if seed_runs else path
     config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)
     return Subject(env, config, random_agent(env, seed), "random", run_dir)
+
+
+def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[str, ...]]:
+    """The run that is meant, which of its checkpoints, and the seeds of a group, whose first run it is."""
+    path, which = run_lookup.find_run(text, runs_dir)
+    seed_runs = seed_run_dirs(path)
+    return (seed_runs[0] if seed_runs else path), which, tuple(seed_run.name for seed_run in seed_runs)
 
 
 def _may_be_environment(text: str) -> bool:
@@ -153,8 +152,11 @@ def _may_be_environment(text: str) -> bool:
     return bool(text) and "@" not in text and text != "last" and not Path(text).exists()
 
 
-def _environment_or_none(env_id: str) -> Any:
+def _is_environment(text: str) -> bool:
+    if not _may_be_environment(text):
+        return False
     try:
-        return environment(make_config(env_id))
+        environment(make_config(text))
     except (EnvError, ConfigError):
-        return None
+        return False
+    return True

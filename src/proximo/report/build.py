@@ -14,7 +14,7 @@ from proximo.report.clips import last_clips
 from proximo.report.curves import all_curves, max_points
 from proximo.report.grouping import Section, sections_of
 from proximo.report.read import read_runs
-from proximo.storage.run_directory import resolve
+from proximo.storage.run_lookup import find_run
 
 DEFAULT_FOLDER = Path("report")
 
@@ -54,7 +54,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     """
     runs = read_runs(texts, runs_dir)
     sections = sections_of(runs, by)
-    folder = out or (resolve(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
+    folder = out or (find_run(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
     clips = last_clips(sections)
     report = Report(
         html=folder / "report.html",

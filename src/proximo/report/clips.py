@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proximo.rendering.frames import videos
+from proximo.rendering.recorder import videos
 from proximo.report.grouping import Group, Section
 
 MAX_BYTES = 2_800_000

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from proximo.config import LEAVES, unknown
+from proximo.config import LEAVES, WORKER_SETTINGS, text_of, unknown
 from proximo.errors import ConfigError, nearest
 from proximo.report.read import RunRecord
 
-IRRELEVANT_SETTINGS = frozenset(leaf.name for leaf in LEAVES.values() if leaf.group == "run") - {"matmul_precision"} | {
-    "num_workers", "step_timeout", "reset_timeout", "max_restarts",
-}  # fmt: skip
+IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - {"matmul_precision"} | {*WORKER_SETTINGS}
 """Settings that do not change what is learned. They never separate groups by default."""
 MAX_NAMED = 3
 
@@ -28,7 +25,7 @@ class Group:
 
     def setting(self, name: str) -> str:
         """The value of a setting as text; all values if they differ."""
-        return " | ".join(dict.fromkeys(shown(run.settings.get(name, "–")) for run in self.runs))
+        return " | ".join(dict.fromkeys(text_of(run.settings.get(name, "–")) for run in self.runs))
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,6 @@ class Section:
     @property
     def runs(self) -> list[RunRecord]:
         return [run for group in self.groups for run in group.runs]
-
-
-def shown(value: Any) -> str:
-    """A setting's value as a user writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
@@ -101,13 +89,13 @@ def _section(environment: str, runs: list[RunRecord], by: list[str]) -> Section:
 
 
 def _value(run: RunRecord, key: str) -> str:
-    return run.name if key == "name" else shown(run.settings.get(key, "–"))
+    return run.name if key == "name" else text_of(run.settings.get(key, "–"))
 
 
 def _differing(runs: Sequence[RunRecord]) -> list[str]:
     """Relevant settings that differ between ``runs``, in the order of the configuration."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in IRRELEVANT_SETTINGS)
-    return [name for name in names if len({shown(run.settings.get(name, "–")) for run in runs}) > 1]
+    return [name for name in names if len({text_of(run.settings.get(name, "–")) for run in runs}) > 1]
 
 
 def _sorted(values: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

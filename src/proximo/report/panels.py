@@ -6,10 +6,10 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from proximo.config import LEAVES
+from proximo.config import LEAVES, text_of
 from proximo.report.clips import Clip
 from proximo.report.curves import TRAINING, Metric
-from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, shown
+from proximo.report.grouping import IRRELEVANT_SETTINGS, Section
 from proximo.report.markup import Markup, tag
 from proximo.report.read import RunRecord
 from proximo.report.tables import Improvement, Score, best_score, final_score, final_table, improvements, measure_of, speed
@@ -190,7 +190,7 @@ def settings(section: Section) -> Markup:
     shared = {name: value for name, value in section.runs[0].settings.items() if name not in left_out}
     changed = {name: value for name, value in shared.items() if name not in LEAVES or value != LEAVES[name].default}
     rows = [
-        [name, shown(value) or "–", shown(LEAVES[name].default) or "–" if name in LEAVES else "–"]
+        [name, text_of(value) or "–", text_of(LEAVES[name].default) or "–" if name in LEAVES else "–"]
         for name, value in {**changed, **shared}.items()
     ]
     count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")

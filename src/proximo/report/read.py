@@ -13,9 +13,12 @@ import numpy as np
 
 from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
-from proximo.serialization import read_json
-from proximo.storage.run_directory import FAILURE, METRICS, in_use, read_config, resolve, seed_run_dirs
-from proximo.tracking.sinks import read_rows
+from proximo.serialization import json_object
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.run_directory import FAILURE, METRICS, read_config
+from proximo.storage.run_lock import in_use
+from proximo.storage.run_lookup import find_run
+from proximo.tracking.json_lines import read_rows
 
 EVALUATION = "eval/return_mean"
 ROW_BEGINS = b'{"step": '
@@ -72,7 +75,7 @@ def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
     records: dict[Path, RunRecord] = {}
     named: list[Path] = []
     for text in texts:
-        path, which = resolve(text, runs_dir)
+        path, which = find_run(text, runs_dir)
         if which != "last":
             raise CheckpointError(f"{text!r}: a report is about whole runs, not checkpoints: omit @ and what follows it.")
         found = [read_run(run_dir, path) for run_dir in seed_run_dirs(path)] or [read_run(path)]
@@ -185,18 +188,15 @@ def _status(run_dir: Path, config: Config, step: int, series: dict[str, Series])
 
 def _start_info(run_dir: Path) -> dict[str, str]:
     """When, where and how the run was started, as far as its files contain it."""
-    info = {}
-    try:
-        system = read_json((run_dir / "system.json").read_bytes())
-        versions = system.get("versions", {})
-        info = {
-            "started": str(system.get("started", ""))[:19].replace("T", " "),
-            "device": str(system.get("device_kind", "")),
-            "processor": str(system.get("processor", "")),
-            "versions": ", ".join(f"{name} {versions[name]}" for name in ("proximo", "jax") if name in versions),
-        }
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass
+    system = json_object(run_dir / "system.json")
+    versions = system.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
+    info = {
+        "started": str(system.get("started", ""))[:19].replace("T", " "),
+        "device": str(system.get("device_kind", "")),
+        "processor": str(system.get("processor", "")),
+        "versions": ", ".join(f"{name} {versions[name]}" for name in ("proximo", "jax") if name in versions),
+    }
     command = run_dir / "command.txt"
     if command.is_file():
         info["command"] = command.read_text(encoding="utf-8", errors="replace").partition("\n")[0]

@@ -46,13 +46,11 @@ def _resamples(runs: int) -> np.ndarray:
 
 
 def interquartile_band(values: np.ndarray) -> Band:
-    """Interquartile mean and percentile bootstrap over the runs of one environment.
+    """Interquartile mean and percentile bootstrap over the runs of one environment. ``values`` are ``[runs, points]``, NaN where a run
+    has no value.
 
     Resamples draw ranks instead of values. At each single point this gives the same distribution, with one matrix product instead of
     one sort for each resample.
-
-    Args:
-        values: Of shape ``[runs, points]``; NaN where a run has no value.
     """
     counts = np.isfinite(values).sum(axis=0)
     ordered = np.sort(values, axis=0)  # NaN goes last
@@ -90,14 +88,10 @@ def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float 
 
 
 def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:
-    """P(X > Y) and its 95 % interval. Ties count half. Source: Agarwal et al. 2021, section 4.3.
+    """P(X > Y), a mean over environments, and its 95 % interval. Ties count half. Source: Agarwal et al. 2021, section 4.3.
 
-    Args:
-        tasks: For each environment, the scores of the runs of X and those of Y.
-
-    Returns:
-        The mean probability over environments, and its interval from a stratified bootstrap: X and Y are resampled within each
-        environment.
+    ``tasks`` has the scores of the runs of X and those of Y for each environment. The interval is a stratified bootstrap: X and Y are
+    resampled within each environment.
     """
     rng = np.random.default_rng(0)
     means, resampled = [], []

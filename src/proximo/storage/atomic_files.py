@@ -1,14 +1,13 @@
-"""Files that survive a crash or a full disk, and values as JSON can store them."""
+"""Files that survive a crash or a full disk."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
+import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 MAX_WAITING_BYTES = 2**22
 """Each append copies the waiting records: copying 4 MiB takes a fraction of a millisecond."""
@@ -44,6 +43,25 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def replace_folder(temporary: Path, final: Path) -> None:
+    """Rename the finished folder ``temporary`` to ``final``. An old one cannot be replaced in one step, so it is set aside first, as
+    ``.replaced-<name>``."""
+    old = final.with_name(f".replaced-{final.name}")
+    while temporary.exists():
+        if final.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.rename(final, old)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            # A reader between the two renames has restored the old one: try again.
+            if not final.exists():
+                raise
+    sync_folder(final.parent)
+    sync_folder(final.parent.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 class Attempts:
@@ -124,14 +142,3 @@ class AppendedFile:
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
         self._unsynced = False
-
-
-def plain(value: Any) -> Any:
-    """``value`` as strict JSON can store it: arrays become lists, array scalars numbers, NaN and infinity None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,8 @@
-"""Removing old checkpoints, marking the best one, and finding the one that a user means."""
+"""Which checkpoints stay: the newest ones, and the best one, to which ``RUN/best`` points.
+
+After each evaluation, ``training.periodic_evaluation`` decides which one is the best. ``training.stored_seed_run`` marks it and removes
+others when it saves, and ``training.resuming`` marks it again after a resume.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from pathlib import Path
 
 from proximo.errors import CheckpointError, shown
 from proximo.storage.atomic_files import sync_folder, write_atomic
-from proximo.storage.checkpoint import Checkpoint, load, load_newest, steps
-from proximo.storage.run_directory import Which
+from proximo.storage.checkpoint import steps
 
 
 def _remove(path: Path) -> None:
@@ -28,13 +31,8 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove all checkpoints but the newest ones, and what interrupted saves left. The caller must hold the lock of the run.
-
-    Args:
-        folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
-        keep: how many of the newest checkpoints stay.
-        protect: steps that stay in addition, such as the best one.
-    """
+    """Remove all checkpoints but the ``keep`` newest ones and the steps in ``protect``, and what interrupted saves left. The caller
+    must hold the lock of the run."""
     found = steps(folder)
     _clear_leftovers(folder)
     for step in found[: max(0, len(found) - keep)]:
@@ -55,11 +53,8 @@ def discard_after(folder: Path, step: int) -> list[int]:
 
 
 def mark_best(run_dir: Path, step: int) -> None:
-    """Point ``RUN/best`` at ``checkpoints/<step>``: by a relative link, or by a text file where links are not permitted.
-
-    Raises:
-        CheckpointError: there is no such checkpoint.
-    """
+    """Point ``RUN/best`` at ``checkpoints/<step>``: by a relative link, or by a text file where links are not permitted. Raises
+    ``CheckpointError`` if there is no such checkpoint."""
     target = f"checkpoints/{step}"
     if not (run_dir / target).is_dir():
         raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")
@@ -88,28 +83,3 @@ def best_step(run_dir: Path) -> int | None:
     if not re.fullmatch(r"checkpoints[/\\]\d{1,20}[/\\]?", target):
         raise CheckpointError(f"{best} is damaged: it points at {shown(target)}, expected checkpoints/<step>.")
     return int(re.findall(r"\d+", target)[0])
-
-
-def find(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means.
-
-    Args:
-        run_dir: a run directory.
-        which: ``last`` (the newest valid one), ``best``, or a step.
-
-    Returns:
-        The checkpoint, and a warning for each damaged one that was skipped.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
-    """
-    folder = run_dir / "checkpoints"
-    if which == "last":
-        return load_newest(folder)
-    step = best_step(run_dir) if which == "best" else which
-    if step is None:
-        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
-    if step not in steps(folder):
-        known = ", ".join(map(str, steps(folder))) or "none"
-        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
-    return load(folder / str(step)), []

@@ -1,29 +1,22 @@
-"""Run directories: creating them, finding the one that a user names, locking them, and their settings."""
+"""Run directories: their files, how they are created, and their settings. ``run_lookup`` finds the one that a user names."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import secrets
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
-
-import filelock
+from typing import Any
 
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, is_plain, nearest, shown
-from proximo.serialization import dump_yaml, read_json, read_yaml
-from proximo.storage.atomic_files import plain, sync_folder, write_atomic
-
-Which = Literal["last", "best"] | int
-"""Which checkpoint of a run: the newest, the best, or the one of a step."""
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
+from proximo.serialization import dump_yaml, jsonable, read_yaml
+from proximo.storage.atomic_files import sync_folder, write_atomic
 
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 FAILURE = "failure.txt"
@@ -48,9 +41,6 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
         name: name of the run. If it is empty, the run is named by date and time.
         fill: writes the first files into the folder that it is given.
         flag: flag that sets another ``runs_dir``, for messages.
-
-    Returns:
-        Path of the new folder.
 
     Raises:
         RunDirectoryError: a run of that name exists, or the folder cannot be created.
@@ -96,186 +86,6 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
     return True
 
 
-def place_of(run_dir: Path, folder: os.stat_result) -> Path | None:
-    """Current path of the folder of a run that this process has locked.
-
-    Args:
-        run_dir: path of the folder when the training started.
-        folder: ``stat`` of the folder at that time.
-
-    Returns:
-        ``run_dir``, or the new path after a rename (on Linux, from the open lock file). None if the folder was removed or cannot be found.
-    """
-
-    def is_it(path: Path) -> bool:
-        try:
-            return os.path.samestat(path.stat(), folder)
-        except OSError:
-            return False
-
-    if is_it(run_dir):
-        return run_dir
-    with contextlib.suppress(OSError):
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
-                opened = Path(os.readlink(descriptor))
-                if opened.name == ".lock" and is_it(opened.parent):
-                    return opened.parent
-    return None
-
-
-def seed_run_dirs(path: Path) -> list[Path]:
-    """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
-    found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
-
-
-def _is_run(path: Path) -> bool:
-    try:
-        return (path / "config.yaml").is_file() or bool(seed_run_dirs(path))
-    except OSError:  # a name that is too long
-        return False
-
-
-def _started(path: Path) -> str:
-    """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    if seed_runs := seed_run_dirs(path):
-        return max(map(_started, seed_runs))
-    try:
-        return str(read_json((path / "system.json").read_bytes())["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        newest = path / "config.yaml"
-        seconds = (newest if newest.exists() else path).stat().st_mtime
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
-
-
-def _split(text: str) -> tuple[str, Which]:
-    """The two parts of ``RUN@WHICH``. Without the second it means the newest checkpoint."""
-    base, at, suffix = text.rpartition("@")
-    if not at or _is_run(Path(text)):
-        return text, "last"
-    if suffix == "best" or suffix == "last":
-        return base, suffix
-    if re.fullmatch(r"[0-9][0-9_]*", suffix):
-        return base, int(suffix.replace("_", ""))
-    hint = nearest(suffix, ("best", "last"))
-    raise CheckpointError(f"{text!r}: expected best, last or a step after @, found {suffix!r}{hint}.")
-
-
-def resolve(text: str, runs_dir: Path) -> tuple[Path, Which]:
-    """Find the run that a user means.
-
-    Args:
-        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), or ``last`` (the run that was started last); optionally
-            followed by ``@best``, ``@last`` or ``@STEP``.
-        runs_dir: folder of all runs.
-
-    Returns:
-        Folder of the run or of a group of seeds, and which checkpoint is meant.
-
-    Raises:
-        CheckpointError: no run fits, or several do.
-    """
-    base, which = _split(text)
-    check_plain(text)
-    known = sorted(path for path in runs_dir.glob("*/[!.]*") if is_plain(str(path)) and _is_run(path))
-    if base == "last":
-        if not known:
-            raise CheckpointError(f"There is no run in {runs_dir}: start one with `proximo train`, or set --runs-dir.")
-        return max(known, key=_started), which
-    for path in (Path(base), runs_dir / base):
-        if base and _is_run(path):
-            return path, which
-    known_seeds = [seed_run for path in known for seed_run in seed_run_dirs(path)]
-    matches = [path for path in known if path.name == base] or [p for p in known_seeds if f"{p.parent.name}/{p.name}" == base]
-    if len(matches) == 1:
-        return matches[0], which
-    if matches:
-        listed = ", ".join(str(path.relative_to(runs_dir)) for path in matches)
-        raise CheckpointError(f"The name {base!r} fits {len(matches)} runs: {listed}. Add the environment, as in <env>/{base}.")
-    if base and len(base) < 256 and Path(base).is_dir():
-        raise CheckpointError(f"{base} is a folder without config.yaml, so it is not a run{nearest(base, map(str, known))}.")
-    names = {path.name for path in known} | {str(path.relative_to(runs_dir)) for path in known} | {"last"}
-    newest = max(known, key=_started, default=None)
-    raise CheckpointError(
-        f"No run {base!r}: looked for a folder of that path, and for that name among the {len(known)} runs "
-        f"in {runs_dir}{nearest(base, names)}." + (f" The newest (last) is {newest.relative_to(runs_dir)}." if newest else "")
-    )
-
-
-def check_plain(text: str) -> None:
-    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would execute."""
-    if not is_plain(text):
-        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
-
-
-def resolve_one(text: str, runs_dir: Path) -> tuple[Path, Which]:
-    """Like ``resolve``, for a single run. Also raises ``CheckpointError`` for a group of seeds."""
-    path, which = resolve(text, runs_dir)
-    if seeds := seed_run_dirs(path):
-        names = ", ".join(seed.name for seed in seeds)
-        raise CheckpointError(f"{path} contains several seeds ({names}): name one of them, such as {seeds[0]}.")
-    return path, which
-
-
-class RunLock:
-    """Context manager: only this process writes into ``run_dir``. The operating system holds the lock, so it ends with the process.
-
-    Raises:
-        RunDirectoryError: on entry, if another process has the lock, or the folder is missing or cannot be written.
-    """
-
-    def __init__(self, run_dir: Path):
-        self.run_dir = run_dir
-        self._owner = run_dir / ".lock.json"
-        self._lock = filelock.FileLock(run_dir / ".lock", timeout=0)
-
-    def __enter__(self) -> RunLock:
-        if not self.run_dir.is_dir():  # filelock would create it
-            raise RunDirectoryError(f"Cannot lock {self.run_dir}: there is no such run directory.")
-        try:
-            self._lock.acquire()
-        except filelock.Timeout:
-            raise RunDirectoryError(
-                f"{self.run_dir} is in use by {self._describe_owner()}: two trainings cannot write into one run. "
-                "Stop that process, or start a new run with another --name."
-            ) from None
-        except OSError as error:
-            raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): check its permissions.") from error
-        started = datetime.now().isoformat(sep=" ", timespec="seconds")
-        try:
-            write_atomic(self._owner, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
-        except OSError as error:
-            self._lock.release()
-            raise RunDirectoryError(
-                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
-            ) from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._owner.unlink(missing_ok=True)
-        self._lock.release()
-
-    def _describe_owner(self) -> str:
-        try:
-            owner = read_json(self._owner.read_bytes())
-            return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another process"
-
-
-def in_use(run_dir: Path) -> bool:
-    """Whether a process trains in ``run_dir``. A killed process leaves ``.lock.json``, but not the lock. If the lock cannot be tried (a run of
-    another user), that file decides."""
-    if not (run_dir / ".lock.json").exists():
-        return False
-    try:
-        with filelock.FileLock(run_dir / ".lock", timeout=0):
-            return False
-    except (filelock.Timeout, OSError):
-        return True
-
-
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
     return _CONFIG_HEADER + _CONFIG_HAS_END + dump_yaml(to_mapping(config)) + _CONFIG_END
@@ -287,7 +97,7 @@ def write_start_files(run_dir: Path, config: Config, command: str, system: Mappi
     run_dir.mkdir(exist_ok=True)
     write_atomic(run_dir / "config.yaml", render_config(config))
     write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
-    write_atomic(run_dir / "system.json", json.dumps({"started": started, **plain(system)}, indent=2) + "\n")
+    write_atomic(run_dir / "system.json", json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n")
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
@@ -301,15 +111,10 @@ def note_resume(run_dir: Path, config: Config, command: str) -> None:
 
 
 def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a run.
+    """The settings of a run. The objects ``custom``, by the name of their setting, replace those that the run was trained with.
 
-    Args:
-        run_dir: a run directory.
-        custom: custom objects by the name of their setting, which replace those that the run was trained with.
-
-    Raises:
-        CheckpointError: ``config.yaml`` is missing or damaged, or has unknown settings.
-        ConfigError: the run has no custom object in one of the settings ``custom``.
+    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if the run has no custom object in one of
+    the settings.
     """
     return with_custom(_read_config(run_dir), custom or {})
 

@@ -13,6 +13,7 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lock import RunLock
 from proximo.storage.system_info import system_info
 from proximo.types import TrainState
 
@@ -27,22 +28,10 @@ def save_run(
     evaluation: dict[str, Any] | None = None,
     rows: Sequence[dict[str, Any]] = (),
 ) -> Path:
-    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved there before.
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
 
-    Args:
-        folder: a new or empty folder, or one that was saved before.
-        config: the settings.
-        step: environment steps learned from.
-        state: the training state.
-        evaluation: summary of the last evaluation, if there was one.
-        rows: rows of ``metrics.jsonl``.
-
-    Returns:
-        ``folder``.
-
-    Raises:
-        ConfigError: ``folder`` contains something else.
-        CheckpointError: the folder cannot be written.
+    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
+    contains something else, and ``CheckpointError`` if it cannot be written.
     """
     saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
     if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
@@ -51,7 +40,7 @@ def save_run(
         raise ConfigError(f"{folder} contains something else: choose an empty folder, or one that was saved before.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with run_directory.RunLock(folder):
+        with RunLock(folder):
             for derived in ("checkpoints", "export", "videos"):  # derived from what was saved before
                 shutil.rmtree(folder / derived, ignore_errors=True)
             for ending in ("html", "png", "csv"):

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from proximo.jax_setup import cores
-from proximo.serialization import read_json
+from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
 # Extras whose environments are part of the compiled program. Runs from before these were recorded did not use them.
 _JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground")
 # Gymnasium environments restart when a run is resumed, so their libraries are recorded and not compared.
-_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "minigrid", "mujoco", "opencv-python-headless")
+_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "memory-gym", "minigrid", "mujoco", "opencv-python-headless")
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change results; other variables (caches, logging) are recorded and not compared.
-_EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
+EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
 
 
 def version(package: str) -> str:
@@ -59,23 +59,13 @@ def system_info() -> dict[str, Any]:
     }
 
 
-def published(run_dir: Path) -> dict[str, Any]:
-    """The recorded system of a run for publication, without variables that may name folders of this machine. Empty if there is no record."""
-    try:
-        recorded = read_json((run_dir / "system.json").read_bytes())
-        variables = {name: text for name, text in recorded["environment"].items() if name in _EXACT_VARIABLES}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return {**recorded, "environment": variables}
-
-
 def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
     """The part of ``system_info`` that decides about the bits of a run, by its name in messages."""
     names = {
         "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
         "device_kind": "the device", "device_count": "the number of devices",
     }  # fmt: skip
-    variables = {name: system["environment"].get(name, "not set") for name in _EXACT_VARIABLES}
+    variables = {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
     versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
     versions |= {package: system["versions"].get(package, "not installed") for package in _JAX_EXTRAS}
     return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
@@ -84,8 +74,8 @@ def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
 def system_differences(run_dir: Path) -> list[str]:
     """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run."""
     try:
-        recorded = _exactness(read_json((run_dir / "system.json").read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        recorded = _exactness(json_object(run_dir / "system.json"))
+    except (KeyError, TypeError, AttributeError):
         return [
             f"{run_dir / 'system.json'} is missing or damaged, so this system cannot be compared with that of the run: the resumed run may differ in its last bits."
         ]

@@ -1,1 +1,1 @@
-"""Metrics of a training: their rows, histograms, and the sinks that store or show them."""
+"""Metrics of a training: their rows, histograms, and the trackers that store or show them."""

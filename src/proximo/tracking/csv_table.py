@@ -7,12 +7,14 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat
 
-from proximo.storage.atomic_files import Attempts, plain, write_atomic
+from proximo.serialization import jsonable
+from proximo.storage.atomic_files import Attempts, write_atomic
 from proximo.storage.run_directory import METRICS
-from proximo.tracking.sinks import Sink, TrackedRun, read_rows
+from proximo.tracking.json_lines import read_rows
+from proximo.tracking.tracker import TrackedRun, Tracker
 
 
-class CsvTable(Sink):
+class CsvTable(Tracker):
     """A table with a column for each metric, in order of appearance. A cell is empty if its row has no such number.
 
     The table is rewritten from ``metrics.jsonl`` for a new column, on a resume, and after a write that failed. It therefore always has the
@@ -52,5 +54,5 @@ class CsvTable(Sink):
 
     def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
         text = io.StringIO()
-        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(plain, rows))
+        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
         return text.getvalue()

@@ -32,12 +32,8 @@ class Histogram:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Histogram | None:
-        """Count ``values``, of any shape.
-
-        Returns:
-            A histogram with one bin for each integer if ``values`` are integers in a range below 256, else with 64 bins. None if no value
-            is finite.
-        """
+        """Count ``values``, of any shape: with one bin for each integer if they are integers in a range below 256, else with 64 bins.
+        None if no value is finite."""
         flat = values.reshape(-1)
         flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
         whole = flat.dtype.kind in "iub"

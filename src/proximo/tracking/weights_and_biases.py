@@ -1,4 +1,4 @@
-"""The sink that writes to Weights & Biases."""
+"""The tracker that writes to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ import netrc
 import os
 import re
 import secrets
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 from urllib.parse import urlparse
 
-from proximo.serialization import read_json
+from proximo.serialization import json_object
 from proximo.storage.atomic_files import write_atomic
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.sinks import Sink, TrackedRun
+from proximo.tracking.tracker import TrackedRun, Tracker
 
 AXIS = "environment_steps"
 START_SECONDS = 30
 FILE = "wandb.json"
-_REPORTED: set[Path] = set()
-"""Groups of seeds whose offline tracking was reported."""
-_LOCK = threading.Lock()
+_REPORTED: dict[Path, object] = {}
+"""Groups of seeds whose offline tracking was reported, each by the run that reports it."""
 KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
-class WeightsAndBiases(Sink):
+class WeightsAndBiases(Tracker):
     """Writes a run of Weights & Biases whose axis is the environment step.
 
     ``wandb.json`` of the run directory stores its id, so that a resume continues the same run. It works in a thread of
-    ``trackers.Background``, so failures and delays do not affect the training.
+    ``BackgroundTracker``, so failures and delays do not affect the training.
 
     The environment step is the step of each row on the server, so rows that the server has are skipped. Without a server, a resume begins a
     new folder ``wandb/offline-run-…`` with all rows from the start, because folders of one id replace each other when they are uploaded.
@@ -45,8 +43,8 @@ class WeightsAndBiases(Sink):
         import wandb
 
         self._wandb, self._run_dir, self._file = wandb, run.run_dir, run.run_dir / FILE
-        kept = {} if run.resumed_at is None else _read(self._file)
-        self._id: str = kept.get("id") or secrets.token_hex(4)
+        kept = {} if run.resumed_at is None else json_object(self._file)
+        self._id = str(kept.get("id") or secrets.token_hex(4))
         self._run = self._begin(run)
         self._next = int(self._run.step)
         """The server already has the rows before this step."""
@@ -88,11 +86,8 @@ class WeightsAndBiases(Sink):
     def _warn_offline(run: TrackedRun, why: str) -> None:
         """Warn once for all seeds of a group, whose runs begin at the same time."""
         group = _group(run)
-        if group:
-            with _LOCK:
-                if group in _REPORTED:
-                    return
-                _REPORTED.add(group)
+        if group and _REPORTED.setdefault(group, run) is not run:  # in one step, because the runs have threads of their own
+            return
         place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
         run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
 
@@ -138,14 +133,6 @@ class WeightsAndBiases(Sink):
 def _group(run: TrackedRun) -> Path | None:
     """The folder of the group of seeds that ``run`` belongs to; None for a single run."""
     return run.run_dir.parent if re.fullmatch(r"seed-\d+", run.run_dir.name) else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        kept = read_json(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return kept if isinstance(kept, dict) and isinstance(kept.get("id"), str) else {}
 
 
 def _step_in(stem: str, otherwise: int) -> int:

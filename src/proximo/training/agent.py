@@ -14,8 +14,8 @@ from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import quick_check
-from proximo.collect.learning import check_policy
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.validation import validate
 from proximo.envs.protocol import Environment
@@ -25,19 +25,14 @@ from proximo.evaluation.evaluate import evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import retention, run_directory
+from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import read_rows
-from proximo.training.agent_environment import (
-    RUN_SETTINGS,
-    check_agent_settings,
-    check_same_spaces,
-    make_environment,
-    replace_environment,
-)
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.agent_environment import RUN_SETTINGS, check_same_spaces, make_environment, replace_environment
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
@@ -59,6 +54,7 @@ class _WarningList(Reporter):
 class PPO:
     """An agent that learns with Proximal Policy Optimization.
 
+        import gymnasium
         import proximo
 
         agent = proximo.PPO("CartPole-v1", num_envs=8)
@@ -67,8 +63,13 @@ class PPO:
         agent.save("models/cartpole")
 
         agent = proximo.load("models/cartpole")
-        memory, episode_start = None, True
-        action, memory = agent.predict(observation, memory, episode_start)
+        env = gymnasium.make("CartPole-v1")
+        observation, _ = env.reset()
+        memory, done = agent.policy.init_memory(), False
+        while not done:
+            action, memory = agent.predict(observation, memory)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
 
     The agent prints nothing and writes files only in ``save``. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
@@ -77,7 +78,7 @@ class PPO:
         preset: whether to start from the preset of the id, if it has one.
         seed: seed of parameters, environments and actions, 0 or more.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
-            ``proximo train --help`` lists them.
+            ``proximo train --help-all`` lists them.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
@@ -91,13 +92,12 @@ class PPO:
     history: list[dict[str, Any]]
     """Rows of metrics, ``{"step": …, name: value}``, with the names of ``metrics.jsonl``."""
     warnings: list[str]
-    """Warnings about the environment, the loaded checkpoint and the trainings since. A ``reporter`` given to ``learn`` receives those of its
-    training instead."""
+    """Warnings about the environment, the loaded checkpoint and later trainings. If ``learn`` gets a ``reporter``, the warnings of that training
+    go to the reporter instead."""
 
     @answered
     def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
-        check_agent_settings(settings)
         made, config = make_environment(env, {**settings, "seed": seed}, preset)
         self._set_up(made, config)
         self.warnings = quick_check(made, config.env.id)
@@ -128,9 +128,9 @@ class PPO:
     def learn(self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None) -> PPO:
         """Learn from further environment steps.
 
-        Schedules run over the steps of this call; a second call stretches them over what it adds. JAX environments continue their episodes,
-        Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has learned. Other threads may
-        call ``predict`` at the same time.
+        Schedules run from the first to the last step of this call. A second call stretches them over the sum of the steps. JAX environments
+        continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has
+        learned. Other threads may call ``predict`` at the same time.
 
         Args:
             total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
@@ -165,18 +165,21 @@ class PPO:
     ) -> Iterator[None]:
         """Learn at the pace of another program, for example of a trainer of another library.
 
-        Yields before each call of the compiled program. Then the agent has everything that was learned so far. Closing the iterator ends the
-        training.
+        The iterator yields before each call of the compiled program. At that time, ``step``, ``policy`` and ``save`` include everything learned
+        so far. Closing the iterator ends the training.
 
         Args:
             total_steps: as in ``learn``.
             interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
             callbacks: as in ``learn``.
             reporter: as in ``learn``.
-            max_updates: the most updates between two yields; None: about one second of them.
+            max_updates: maximum number of updates between two yields; None: those of about one second.
+
+        Returns:
+            An iterator over None.
 
         Raises:
-            ConfigError: as in ``learn``; or another call has learned since this iterator yielded.
+            ConfigError: as in ``learn``, or the agent has learned in another call since the iterator yielded.
             TrainingError: NaN or infinity ends the training.
         """
         learning = self._calls(total_steps, interrupts, callbacks, reporter or _WarningList(self.warnings), max_updates)
@@ -192,7 +195,7 @@ class PPO:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env)
-        seed_run = SeedRun(config, Listeners(checked), InMemoryRows(self.history))
+        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
@@ -255,26 +258,11 @@ class PPO:
         key: Key[Array, ""] | None = None,
         reward: Any = None,
     ) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked observations.
+        """Choose the action for one observation, or for N stacked observations, with the current policy.
 
-        Equals ``agent.policy.predict``, except that ``key`` may be missing. Several threads may call it at once.
-
-        Args:
-            observation: an observation as the environment returns it, before normalization, or N of them stacked along a leading axis.
-            memory: what the last call returned, or ``agent.policy.init_memory(N)``. May be None if the policy has no memory, or if an
-                episode begins in every environment and the policy resets its memory there.
-            episode_start: whether an episode begins with this observation: one flag, or N of them.
-            action_mask: which actions are allowed, in place of the observation's entry ``action_mask``.
-            deterministic: whether to choose the most probable action; otherwise the action is sampled.
-            key: a key such as ``jax.random.key(0)`` to sample with. By default each agent counts up keys that follow from ``seed``, so that
-                equal agents sample equal actions in equal sequences of calls.
-            reward: the reward of the last action, or N of them, required by policies that observe rewards (``observe_reward``).
-
-        Returns:
-            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
-
-        Raises:
-            ConfigError: an argument is missing, or does not match the policy or the other arguments.
+        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: the agent uses another key in
+        each call. These keys follow from ``seed`` and the number of earlier calls, so a repeated program samples the same actions. Several
+        threads may call it at once.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
@@ -322,7 +310,7 @@ class PPO:
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
 
-        The learned parameters are kept. New episodes begin with empty memories, and the stream of random numbers continues.
+        The learned parameters are kept. New episodes begin with empty memories. The random keys continue, so episodes are not repeated.
 
         Args:
             env: an id or an object, as ``PPO`` takes it.
@@ -349,7 +337,8 @@ class PPO:
     def save(self, folder: str | Path) -> Path:
         """Write a run directory, which ``proximo.load`` and all commands accept.
 
-        It replaces what was saved there before, and removes what was made from it (``export``, ``videos``, ``report.*``).
+        If the folder was saved to before, its content is replaced. ``export``, ``videos`` and ``report.*`` are removed, because they were made
+        from the earlier state.
 
         Args:
             folder: an empty or new folder, or one that was saved to before.
@@ -363,9 +352,9 @@ class PPO:
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: run_directory.Which) -> None:
+    def _restore(self, run_dir: Path, which: Which) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
-        saved, self.warnings = retention.find(run_dir, which)
+        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
         with contextlib.closing(make_backend(self.config, self._env)) as backend:
             state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
@@ -392,7 +381,7 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: 
         EnvError: the agent was trained on an object, and ``env`` is missing.
     """
     prepare_jax()
-    path, which = run_directory.resolve_one(str(run), Path(runs_dir))
+    path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     defaults = Config().run
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_SETTINGS})
     made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)

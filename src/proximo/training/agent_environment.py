@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from proximo.collect.program_cache import check_settings, environment, preprocessing_of
+from proximo.collect.environment import check_settings, environment, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import make_config
 from proximo.envs.custom import from_object
@@ -20,17 +20,13 @@ RUN_SETTINGS = (
 """Settings of run directories, which an agent does not have."""
 
 
-def check_agent_settings(settings: dict[str, Any]) -> None:
-    """Raise a ``ConfigError`` for settings of run directories."""
+def make_environment(env: Any, settings: dict[str, Any], preset: bool) -> tuple[Environment, Config]:
+    """The environment of an id or an object, and the settings for it. Raises a ``ConfigError`` for settings of run directories."""
     for name in settings:
         if name in RUN_SETTINGS:
             raise ConfigError(
                 f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
             )
-
-
-def make_environment(env: Any, settings: dict[str, Any], preset: bool) -> tuple[Environment, Config]:
-    """The environment of an id or an object, and the settings for it."""
     if isinstance(env, str):
         config = make_config(env, settings, preset=preset)
         return environment(config), config

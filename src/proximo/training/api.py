@@ -14,25 +14,29 @@ from typing import Any
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import quick_check
-from proximo.collect.learning import check_policy
-from proximo.collect.program_cache import environment, reuse
+from proximo.collect.environment import environment
+from proximo.collect.policy_check import check_policy
+from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
-from proximo.config.loading import changed_for_resume, make_config
+from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.storage import run_directory
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import system_differences, system_info
-from proximo.tracking import trackers
 from proximo.tracking.reporter import Reporter, Warner
+from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
-from proximo.training.callbacks import Listeners, check_callbacks
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import Result
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, locked, opened, writable
+from proximo.types import TrainState
 
 SLOW_SECONDS = 15.0
 """After this time, a warning says that the environment has not been made and checked yet."""
@@ -59,7 +63,7 @@ def train(
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
         preset: whether to start from the preset of ``env``, if it has one.
-        settings: settings of ``proximo train`` by name, for example ``num_envs=16``. ``proximo train --help`` lists them.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``. ``proximo train --help-all`` lists them.
 
     Returns:
         One result for each seed.
@@ -73,7 +77,7 @@ def train(
     config = _settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
-    trackers.check(config.run.track)
+    check_trackers(config.run.track)
     prepare_jax()
     reporter = reporter or Warner()
     with _warns_if_slow(reporter, config.env.id):
@@ -161,28 +165,23 @@ def resume(
     """
     reporter = reporter or Warner()
     prepare_jax()
-    path, which = run_directory.resolve(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir))
     path = path.absolute()  # an environment may change the working folder
     # Before anything is read, because another process may still write.
-    with locked(run_directory.seed_run_dirs(path) or [path]):
+    with locked(seed_run_dirs(path) or [path]):
         return _resume(path, which, settings, reporter, check_callbacks(callbacks))
 
 
 def _resume(
-    path: Path, which: run_directory.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
 ) -> list[Result]:
-    run_dirs = resuming.without_failed(run_directory.seed_run_dirs(path), reporter) or [path]
+    run_dirs = resuming.without_failed(seed_run_dirs(path), reporter) or [path]
     before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
     configs = [changed_for_resume(config, settings) for config in before]
     config = configs[0]
-    trackers.check(config.run.track)
-    if config.ppo.total_steps != before[0].ppo.total_steps:
-        reporter.warned(
-            f"total_steps {before[0].ppo.total_steps} → {config.ppo.total_steps}: schedules stretch over the new total, "
-            "so this run differs from one that had the new total from the start."
-        )
-    for difference in system_differences(run_dirs[0]):
-        reporter.warned(difference)
+    check_trackers(config.run.track)
+    for warning in (*resume_warnings(before[0], config), *system_differences(run_dirs[0])):
+        reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
             f"The seeds of {path} have different total_steps: resume each seed alone, or give --total-steps for all."
@@ -195,7 +194,7 @@ def _resume(
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
-    together = len(run_directory.seed_run_dirs(path)) or len(run_directory.seed_run_dirs(path.parent))
+    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent))
     if stacks_seeds(config, env) and together > len(left):
         reporter.warned(
             f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
@@ -213,9 +212,9 @@ def _train_seeds(
     size = len(starts) if backend.stacked else 1
     results: list[Result] = []
     failures: list[TrainingError] = []
-    listeners = [Listeners(callbacks, copied=len(starts) > 1) for _ in starts]
+    seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
     how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
-    on_exit = functools.partial(reporter.left, f"Stopped at once. {how_to_continue}")
+    on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
         for i in range(0, len(starts), size):
             if interrupts.requested is not None:
@@ -223,9 +222,12 @@ def _train_seeds(
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
                 results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
                 break
-            with opened(starts[i : i + size], listeners[i : i + size], reporter.warned) as seed_runs:
+            group = seeds[i : i + size]
+            # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
+            states = [resuming.restore(backend, start, own, reporter) for start, own in group if start.saved]
+            with opened(group, reporter.warned) as seed_runs:
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
-                    results += _train_group(training, seed_runs)
+                    results += _train_together(training, seed_runs, states)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
     if results:
         reporter.finished(results)
@@ -234,11 +236,9 @@ def _train_seeds(
     return results
 
 
-def _train_group(training: Training, seed_runs: list[StoredSeedRun]) -> list[Result]:
-    """Train the seeds of one program, from the first state or from their checkpoints. Returns the results of the seeds that have not failed."""
+def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: list[TrainState]) -> list[Result]:
+    """Train the seeds of one program, from their restored ``states`` if there are any. Returns the results of the seeds that have not failed."""
     backend, reporter = training.backend, training.reporter
-    # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
-    states = [resuming.restore(backend, run, run.start.saved, reporter) for run in seed_runs if run.start.saved]
     for seed_run in seed_runs:
         if seed_run.start.resumed_at is not None:
             with writable(seed_run.run_dir):

@@ -32,7 +32,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from proximo.backends import copy_of
 from proximo.config import Config
@@ -41,25 +41,15 @@ from proximo.errors import ConfigError, nearest
 from proximo.evaluation.policy import Policy
 from proximo.serialization import read_json
 from proximo.storage.save_run import save_run
-from proximo.tracking.reporter import Window
+from proximo.tracking.metrics_window import MetricsWindow
 from proximo.types import TrainState
 
 HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
 
-class CallbackContext(NamedTuple):
-    """What ``Info.policy`` and ``Info.save`` read. ``state`` raises a ``ConfigError`` once the next update has begun, which uses the state up."""
-
-    config: Config
-    env: Environment
-    evaluation: dict[str, Any] | None
-    """Summary of the last evaluation; None before the first one."""
-    state: Callable[[], TrainState]
-
-
 @dataclass(frozen=True)
 class Info:
-    """The progress of one seed, as hooks receive it."""
+    """The progress of one seed, the argument of a callback's methods."""
 
     seed: int
     """The seed."""
@@ -72,7 +62,13 @@ class Info:
     metrics: dict[str, float] = field(default_factory=dict)
     """In ``on_update``: means over the updates since the last call, with the names of ``metrics.jsonl``. Means of episodes are weighted by
     the number of episodes."""
-    context: CallbackContext = field(repr=False, kw_only=True)
+    config: Config = field(repr=False, kw_only=True)
+    """The settings of the seed."""
+    _env: Environment = field(repr=False, kw_only=True)
+    _evaluation: dict[str, Any] | None = field(repr=False, kw_only=True)
+    """Summary of the last evaluation, which ``save`` stores."""
+    _state: Callable[[], TrainState] = field(repr=False, kw_only=True)
+    """Returns the state. Raises a ``ConfigError`` once the next update has begun, which uses the state up."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -84,10 +80,9 @@ class Info:
         """A copy of the current policy, which later updates do not change.
 
         Raises:
-            ConfigError: training has continued since the hook was called.
+            ConfigError: training has continued since the callback was called.
         """
-        context = self.context
-        return Policy(copy_of(context.state().learner.policy), context.env, context.config, self.step)
+        return Policy(copy_of(self._state().learner.policy), self._env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
         """Save the whole training state as a run directory, as ``PPO.save`` does.
@@ -99,11 +94,10 @@ class Info:
             The folder.
 
         Raises:
-            ConfigError: training has continued since the hook was called, or ``folder`` contains other files.
+            ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        context = self.context
-        return save_run(Path(folder), context.config, self.step, context.state(), context.evaluation)
+        return save_run(Path(folder), self.config, self.step, self._state(), self._evaluation)
 
 
 @dataclass(frozen=True)
@@ -120,16 +114,8 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple, after checking them.
-
-    Args:
-        callbacks: the objects that a user has given.
-        evaluates: whether the training evaluates.
-
-    Raises:
-        ConfigError: an object has no hook, a hook with another signature, an invalid ``every``, or hooks for evaluations only while the
-            training does not evaluate.
-    """
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
+    ``every``, or hooks for evaluations only, if the training does not evaluate."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -163,17 +149,12 @@ def _check_hook(name: str, hook: str, method: Any) -> None:
         return
 
 
-class Listeners:
-    """The callbacks of one seed.
-
-    Args:
-        callbacks: the objects that the user has given.
-        copied: whether this seed gets copies of them.
-    """
+class SeedCallbacks:
+    """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
-        self.callbacks = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
-        self._updated = [(callback, Window()) for callback in self.callbacks if hasattr(callback, "on_update")]
+        self.objects = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
+        self._updated = [(callback, MetricsWindow()) for callback in self.objects if hasattr(callback, "on_update")]
         """The callbacks that have ``on_update``, with the metrics since its last call."""
 
     @property
@@ -196,25 +177,25 @@ class Listeners:
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
-        return any([getattr(callback, hook)(info) for callback in self.callbacks if hasattr(callback, hook)])
+        return any([getattr(callback, hook)(info) for callback in self.objects if hasattr(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""
-        return [{"name": type(callback).__name__, "state": _state(callback)} for callback in self.callbacks]
+        return [{"name": type(callback).__name__, "state": _state_of(callback)} for callback in self.objects]
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
         """Load the saved state into each callback. If the saved callbacks have other names, load nothing and return a warning."""
-        names, saved_names = [type(callback).__name__ for callback in self.callbacks], [entry["name"] for entry in saved]
+        names, saved_names = [type(callback).__name__ for callback in self.objects], [entry["name"] for entry in saved]
         if names != saved_names:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
-        for callback, entry in zip(self.callbacks, saved, strict=True):
+        for callback, entry in zip(self.objects, saved, strict=True):
             if entry["state"] is not None:
                 callback.load_state_dict(entry["state"])
         return None
 
 
-def _state(callback: Any) -> Any:
+def _state_of(callback: Any) -> Any:
     if not hasattr(callback, "state_dict"):
         return None
     state = callback.state_dict()

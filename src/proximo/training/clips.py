@@ -14,10 +14,10 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.frames import videos
 from proximo.rendering.gif import gif_of
-from proximo.rendering.play import PolicyAgent, play
+from proximo.rendering.play import play, policy_agent
 from proximo.rendering.player import Player, can_draw, fps_of, no_renderer
+from proximo.rendering.recorder import videos
 from proximo.rendering.video import Mp4
 from proximo.training.seed_run import SeedRun
 
@@ -30,12 +30,7 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips:
-    """Records the clips of one training. The first failure is a warning; after it the training continues without clips.
-
-    Args:
-        backend: provides the environments to draw.
-        warn: receives the warning.
-    """
+    """Records the clips of one training. The first failure is a warning; after it the training continues without clips."""
 
     def __init__(self, backend: Backend, warn: Callable[[str], None]):
         self.backend, self._warn = backend, warn
@@ -65,7 +60,7 @@ class Clips:
             clip = _Clip(seed_run, step, fps_of(self.backend.env))
             policy = Policy(actor_critic, self.backend.env, self.backend.config, step)
             try:
-                for played in play(player, PolicyAgent(policy), 1, MAX_STEPS):
+                for played in play(player, policy_agent(policy), 1, MAX_STEPS):
                     encoder.put(clip, lambda draw=played.draw: clip.add(draw()))
             except BaseException:
                 encoder.put(clip, clip.drop)
@@ -147,7 +142,7 @@ class _Clip:
         height, width = self._small[0].shape[:2]
         fps = self.fps / self._stride
         # The small version plays as fast as the file, but shows at least ten frames a second.
-        self.seed_run.sinks.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        self.seed_run.trackers.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
 
     def drop(self) -> None:
         self._file.drop()

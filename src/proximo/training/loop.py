@@ -12,14 +12,15 @@ from typing import Any, NoReturn
 from proximo.backends import Backend, copy_of
 from proximo.errors import command
 from proximo.tracking.reporter import Reporter
+from proximo.training.boundaries import Boundaries
+from proximo.training.callback_calls import CallbackCalls
 from proximo.training.clips import Clips
-from proximo.training.faults import fault_message, first_fault
-from proximo.training.hooks import Hooks
 from proximo.training.interrupts import AbandonedError, Interrupts
+from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.periodic_evaluation import PeriodicEvaluation
-from proximo.training.progress import Schedule, Snapshot, TimedCalls
 from proximo.training.saver import Saver
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot, TimedCalls
 from proximo.types import TrainState
 
 SNAPSHOT_SECONDS = 3.0
@@ -51,33 +52,31 @@ class Training:
     ):
         self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
         self.path, self.config = path, seed_runs[0].config
-        self.schedule = Schedule(self.config)
+        self.boundaries = Boundaries(self.config)
         self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
         self.timed_calls = TimedCalls(backend, self._call, max_updates)
         self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
         self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
-        self.hooks = Hooks(backend, seed_runs)
-        self.clips = Clips(backend, reporter.warned) if path is not None and self.schedule.clip_every else None
+        self.callback_calls = CallbackCalls(backend, seed_runs)
+        self.clips = Clips(backend, reporter.warned) if path is not None and self.boundaries.clip_every else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
         backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
-        """Train until the training is complete or interrupted.
+        """Train from the state of ``make_state()``, which has learned from ``step`` environment steps, until the end or an
+        interruption.
 
-        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training there.
-
-        Args:
-            make_state: returns the first state.
-            step: environment steps that this state has learned from.
+        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training
+        there.
         """
         now = self._start(make_state, step)
         try:
-            self.hooks.call("on_start", now, range(len(self.seed_runs)))
-            if now.update == self.schedule.total:  # the last evaluation of a resumed run was interrupted
+            self.callback_calls.call("on_start", now, range(len(self.seed_runs)))
+            if now.update == self.boundaries.total:  # the last evaluation of a resumed run was interrupted
                 self.snapshot = now
                 self._at_boundary(now)
-            while now.update < self.schedule.total and self.interrupts.requested is None and active(self.seed_runs):
+            while now.update < self.boundaries.total and self.interrupts.requested is None and active(self.seed_runs):
                 self.snapshot = now
                 yield
                 now = self.snapshot = self._advance(now)
@@ -96,7 +95,7 @@ class Training:
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(now.update))
             raise
-        self.hooks.state_is_gone()
+        self.callback_calls.state_is_gone()
 
     def close(self) -> None:
         """Finish the clips that are still being encoded."""
@@ -106,7 +105,7 @@ class Training:
     @property
     def interrupted(self) -> int | None:
         """Number of the signal that stopped the training; None if it is complete or none did."""
-        is_complete = self.snapshot is not None and self.snapshot.update >= self.schedule.total
+        is_complete = self.snapshot is not None and self.snapshot.update >= self.boundaries.total
         return None if is_complete else self.interrupts.requested
 
     @property
@@ -118,7 +117,7 @@ class Training:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
         self.saver.start(update)
-        self.reporter.begun([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
+        self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
         try:
             # Nothing is lost if these are cut short.
@@ -133,24 +132,21 @@ class Training:
         """Compute updates for about a second, but not beyond the next boundary, and record their metrics."""
         count = self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
         self.snapshot = self._kept(now, count)
-        self.hooks.state_is_gone()
-        seen = self._inspect(self.backend.inspect_before, now.state) if self.schedule.inspects_after(now.update) else None
-        state, metrics, count, seconds = self.timed_calls.advance(now.state, count)
-        steps = count * self.config.batch_size
-        after = Snapshot(state, now.update + count, now.step + steps)
+        self.callback_calls.state_is_gone()
+        seen = self._inspect(self.backend.inspect_before, now.state) if self.boundaries.inspects_after(now.update) else None
+        after, metrics, seconds = self.timed_calls.advance(now, count)
         for i, seed_run in active(self.seed_runs):
-            good, source = first_fault(metrics, i)
+            good, source = first_non_finite(metrics, i)
             seed_run.add_metrics({name: x[i, :good] for name, x in metrics.items()})
             if source:
                 self._fail(seed_run, source, now.step + good * self.config.batch_size)
         if seen is not None:
-            for i, histograms in enumerate(self._inspect(self.backend.inspect_after, state, seen) or []):
+            for i, histograms in enumerate(self._inspect(self.backend.inspect_after, after.state, seen) or []):
                 if self.seed_runs[i].is_active:
-                    self.seed_runs[i].sinks.write_histograms(after.step, histograms)
-        recent = [seed_run.window.recent_return for _, seed_run in active(self.seed_runs)]
-        returns = [x for x in recent if x is not None]
-        recent_return = sum(returns) / len(returns) if returns else None
-        self.reporter.advanced(after.step, steps * len(self.seed_runs) / seconds, recent_return)
+                    self.seed_runs[i].trackers.write_histograms(after.step, histograms)
+        returns = [x for _, seed_run in active(self.seed_runs) if (x := seed_run.window.recent_return) is not None]
+        steps = (after.step - now.step) * len(self.seed_runs)
+        self.reporter.advanced(after.step, steps / seconds, sum(returns) / len(returns) if returns else None)
         return after
 
     def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -162,8 +158,8 @@ class Training:
 
     def _next_boundary(self, update: int) -> int:
         """The first update after which something is due, or a row is full."""
-        callbacks = [every for _, seed_run in active(self.seed_runs) for every in seed_run.listeners.intervals]
-        return min(self.schedule.next_boundary(update, callbacks), update + self.backend.capacity - self._unwritten_updates)
+        callbacks = [every for _, seed_run in active(self.seed_runs) for every in seed_run.callbacks.intervals]
+        return min(self.boundaries.next_after(update, callbacks), update + self.backend.capacity - self._unwritten_updates)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
         """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
@@ -175,7 +171,7 @@ class Training:
     def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
         """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
         seed_run.write_window(step, self.timed_calls)
-        seed_run.fail(fault_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
+        seed_run.fail(non_finite_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
         if active(self.seed_runs):
             self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
 
@@ -183,20 +179,20 @@ class Training:
         """Write rows, evaluate, report to callbacks, save and record clips, whatever is due."""
         if not active(self.seed_runs):
             return
-        schedule, update = self.schedule, now.update
-        evaluates, saves = schedule.is_due(schedule.evaluate_every, update), schedule.is_due(schedule.save_every, update)
+        boundaries, update = self.boundaries, now.update
+        evaluates, saves = (boundaries.is_due(every, update) for every in (boundaries.evaluate_every, boundaries.save_every))
         if evaluates or saves or self._unwritten_updates >= self.backend.capacity:
             for seed_run in self.seed_runs:
                 seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
-        stopped = self.hooks.boundary(now, evaluates, improved)
+        stopped = self.callback_calls.boundary(now, evaluates, improved)
         if saves or improved:
             self.saver.save(now)
-        if update < schedule.total:
+        if update < boundaries.total:
             for i in stopped:
                 self._stop_seed(now, i)
-        if self.clips is not None and schedule.is_due(schedule.clip_every, update):
+        if self.clips is not None and boundaries.is_due(boundaries.clip_every, update):
             for i, seed_run in active(self.seed_runs):
                 policy = self.backend.seed_state(now.state, i).learner.policy
                 self._call(self.clips.record, seed_run, policy, now.step)
@@ -205,27 +201,27 @@ class Training:
         """End a seed because one of its callbacks asks for it."""
         seed_run = self.seed_runs[index]
         self.saver.save_seed(index, now)
-        self.hooks.call("on_end", now, [index])
+        self.callback_calls.call("on_end", now, [index])
         seed_run.stopped = True
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 
     def _finish(self, now: Snapshot) -> None:
         """Save if the training was interrupted, and report the end to the callbacks."""
-        if self.interrupts.requested is not None and now.update < self.schedule.total:
+        if self.interrupts.requested is not None and now.update < self.boundaries.total:
             self.saver.save(now)
             self.reporter.stopped(self._stop_message(now.update))
-        self.hooks.call("on_end", now, [i for i, _ in active(self.seed_runs)])
+        self.callback_calls.call("on_end", now, [i for i, _ in active(self.seed_runs)])
 
     def _stop_message(self, update: int) -> str:
-        last = ", the last one, not evaluated yet" if update == self.schedule.total else ""
+        last = ", the last one, not evaluated yet" if update == self.boundaries.total else ""
         step = f"at step {update * self.config.batch_size:,}{last}"
         if self.path is None:
             return f"Stopped {step}."
-        place = self.seed_runs[0].place if len(self.seed_runs) == 1 else None  # the folder may have been renamed
+        current_dir = self.seed_runs[0].current_dir if len(self.seed_runs) == 1 else None  # the folder may have been renamed
         return (
             f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: "
-            f"{command('proximo', 'train', '--resume', place or self.path)}"
+            f"{command('proximo', 'train', '--resume', current_dir or self.path)}"
         )
 
     def _leave(self) -> NoReturn:
@@ -236,5 +232,5 @@ class Training:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:
             seed_run.close(hurry=True)
-        self.reporter.left(message)
+        self.reporter.exiting(message)
         os._exit(128 + (self.interrupts.requested or 0))

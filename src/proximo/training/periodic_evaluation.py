@@ -1,4 +1,4 @@
-"""The evaluations of a training, which select its best checkpoint."""
+"""The evaluations of a training. Each decides whether its checkpoint is the best so far, which ``storage.retention`` then keeps."""
 
 from __future__ import annotations
 
@@ -9,32 +9,23 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM
 from proximo.tracking.reporter import Reporter
-from proximo.training.progress import Snapshot
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot
 
 COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
 
 
 class PeriodicEvaluation:
-    """Evaluates the policy of each active seed on the same environment seeds every time.
-
-    Args:
-        backend: plays the episodes.
-        seed_runs: all seeds of the training, in the order of the backend.
-        reporter: receives progress and warnings.
-        call: calls ``call(function, *arguments)`` and returns the result; it may raise to end the training.
-    """
+    """Evaluates the policy of each active seed on the same environment seeds every time. ``call(function, *arguments)`` calls the
+    backend; it may raise to end the training."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
         self.backend, self.seed_runs, self.reporter, self.call = backend, seed_runs, reporter, call
         self._has_warned = False
 
     def evaluate(self, snapshot: Snapshot) -> set[int]:
-        """Evaluate, and write the rows of the evaluation.
-
-        Returns:
-            The indices of the seeds whose mean return is at least as high as in all evaluations before.
-        """
+        """Evaluate, and write the rows of the evaluation. Returns the indices of the seeds whose mean return is at least as high as in
+        all evaluations before."""
         self.reporter.evaluating()
         improved, summaries = set(), []
         for index, seed_run in active(self.seed_runs):

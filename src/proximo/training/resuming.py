@@ -1,4 +1,8 @@
-"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them."""
+"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
+
+``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
+``storage.checkpoint_format.read`` the hashes of files, and ``Checkpoint.restore`` the names, shapes and types of arrays.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ from pathlib import Path
 from proximo.backends import Backend
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, retention, run_lookup
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS
+from proximo.storage.run_lookup import Which
+from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
-from proximo.tracking.sinks import truncate_after
 from proximo.training import clips
+from proximo.training.callbacks import SeedCallbacks
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
 from proximo.types import TrainState
 
@@ -28,9 +34,7 @@ def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     return [run_dir for run_dir in run_dirs if run_dir not in failed]
 
 
-def starts(
-    run_dirs: list[Path], configs: list[Config], which: run_directory.Which, stacked: bool, reporter: Reporter
-) -> list[SeedStart]:
+def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
     """Where each run continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was saved yet. Stacked
     seeds continue from the same step."""
     saved = [_checkpoint_to_resume(run_dir, which, reporter) for run_dir in run_dirs]
@@ -43,11 +47,11 @@ def starts(
     ]
 
 
-def _checkpoint_to_resume(run_dir: Path, which: run_directory.Which, reporter: Reporter) -> Checkpoint | None:
+def _checkpoint_to_resume(run_dir: Path, which: Which, reporter: Reporter) -> Checkpoint | None:
     if which == "last" and not checkpoint.steps(run_dir / "checkpoints"):
         reporter.warned(f"no checkpoint was saved yet in {run_dir}: it starts from the beginning.")
         return None
-    saved, warnings = retention.find(run_dir, which)
+    saved, warnings = run_lookup.find_checkpoint(run_dir, which)
     for warning in warnings:
         reporter.warned(warning)
     return saved
@@ -76,12 +80,12 @@ def is_complete(start: SeedStart) -> bool:
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 
-def restore(backend: Backend, seed_run: StoredSeedRun, saved: Checkpoint, reporter: Reporter) -> TrainState:
-    """The state of a checkpoint. Its evaluations and the state of its callbacks go to ``seed_run``."""
-    state = saved.restore(backend.template())
-    seed_run.best, seed_run.last_evaluation = saved.best, saved.evaluation
-    if warning := seed_run.listeners.restore(saved.info.get("callbacks", [])):
-        reporter.warned(f"{seed_run.run_dir}: {warning}")
+def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, reporter: Reporter) -> TrainState:
+    """The state of the checkpoint of ``start``. ``callbacks`` get their saved state."""
+    assert start.saved is not None
+    state = start.saved.restore(backend.template())
+    if warning := callbacks.restore(start.saved.info.get("callbacks", [])):
+        reporter.warned(f"{start.run_dir}: {warning}")
     return state
 
 

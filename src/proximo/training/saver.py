@@ -10,22 +10,15 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.errors import CheckpointError, ProximoError, RunDirectoryError
 from proximo.tracking.reporter import Reporter
-from proximo.training.progress import Snapshot, TimedCalls
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot, TimedCalls
 
 RETRY_SECONDS, RETRY_PAUSE_SECONDS = 10.0, 0.2
 """How long saving is retried if a checkpoint cannot be written, and the pause between attempts."""
 
 
 class Saver:
-    """Saves the active seeds of a training.
-
-    Args:
-        backend: takes the state of one seed out of the joined state.
-        seed_runs: all seeds of the training, in the order of the backend.
-        reporter: receives warnings.
-        calls: the calls of the training, for the rows that are written before a checkpoint.
-    """
+    """Saves the active seeds of a training. ``calls`` are needed for the rows that are written before a checkpoint."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, calls: TimedCalls):
         self.backend, self.seed_runs, self.reporter, self.calls = backend, seed_runs, reporter, calls
@@ -42,9 +35,8 @@ class Saver:
     def save(self, snapshot: Snapshot) -> None:
         """Write the rows that a resumed run could not write, then save each active seed. Does nothing if this state is saved already.
 
-        Raises:
-            CheckpointError: a checkpoint cannot be written. The other seeds are saved before it is raised.
-            RunDirectoryError: a run folder was renamed or removed.
+        Raises ``CheckpointError`` if a checkpoint cannot be written, and ``RunDirectoryError`` if a run directory was renamed or
+        removed. The other seeds are saved before.
         """
         if self._is_saved(snapshot):
             return

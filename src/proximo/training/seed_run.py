@@ -11,12 +11,11 @@ import numpy as np
 
 from proximo.config import Config
 from proximo.errors import TrainingError
-from proximo.storage.atomic_files import plain
-from proximo.tracking.reporter import Window
-from proximo.tracking.sinks import Sink
-from proximo.tracking.trackers import Sinks
-from proximo.training.callbacks import Listeners
-from proximo.training.progress import TimedCalls
+from proximo.serialization import jsonable
+from proximo.tracking.metrics_window import MetricsWindow
+from proximo.tracking.tracker import Tracker
+from proximo.training.callbacks import SeedCallbacks
+from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
 
 
@@ -51,18 +50,13 @@ class Result:
 
 class SeedRun:
     """One seed of a training: its window of metrics, its callbacks, its evaluations. This class saves nothing; ``StoredSeedRun`` does.
-
-    Args:
-        config: settings of this seed.
-        listeners: its callbacks.
-        sinks: receive its rows, histograms and clips.
-    """
+    ``trackers`` receive its rows, histograms and clips."""
 
     run_dir: Path | None = None
 
-    def __init__(self, config: Config, listeners: Listeners, sinks: Sink | Sinks):
-        self.config, self.listeners, self.sinks = config, listeners, sinks
-        self.window = Window()
+    def __init__(self, config: Config, callbacks: SeedCallbacks, trackers: Tracker):
+        self.config, self.callbacks, self.trackers = config, callbacks, trackers
+        self.window = MetricsWindow()
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
@@ -72,8 +66,8 @@ class SeedRun:
         """Whether a callback has ended the seed."""
 
     @property
-    def place(self) -> Path | None:
-        """Current path of its run folder, also after a rename; None if it has none."""
+    def current_dir(self) -> Path | None:
+        """Current path of its run directory, also after a rename; None if it has none."""
         return self.run_dir
 
     @property
@@ -88,7 +82,7 @@ class SeedRun:
     def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
         self.window.add(metrics)
-        self.listeners.add(metrics)
+        self.callbacks.add(metrics)
 
     def write_window(self, step: int, calls: TimedCalls) -> None:
         """Write one row for the updates since the last row, if there are any."""
@@ -98,15 +92,15 @@ class SeedRun:
 
     def write(self, step: int, row: dict[str, float]) -> None:
         """Write a row of metrics."""
-        self.sinks.write(step, row)
+        self.trackers.write(step, row)
 
     def save(self, step: int, state: TrainState) -> None:
         """Save a checkpoint."""
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""
-        self.sinks.end(hurry)
-        self.sinks.close()
+        self.trackers.end(hurry)
+        self.trackers.close()
 
 
 def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
@@ -114,11 +108,11 @@ def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
     return [(i, seed_run) for i, seed_run in enumerate(seed_runs) if seed_run.is_active]
 
 
-class InMemoryRows(Sink):
+class InMemoryRows(Tracker):
     """Appends the rows of a ``PPO`` to the list ``rows``."""
 
     def __init__(self, rows: list[dict[str, Any]]):
         self.rows = rows
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        self.rows.append({"step": step, **plain(values)})
+        self.rows.append({"step": step, **jsonable(values)})

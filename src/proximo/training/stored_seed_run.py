@@ -9,15 +9,17 @@ from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
-from proximo.storage.run_directory import FAILURE, METRICS, RunLock
-from proximo.tracking.sinks import JsonLines, TrackedRun
-from proximo.tracking.trackers import Sinks
-from proximo.training.callbacks import Listeners
-from proximo.training.progress import TimedCalls
+from proximo.storage.run_directory import FAILURE, METRICS
+from proximo.storage.run_lock import RunLock, current_path
+from proximo.tracking.json_lines import JsonLines
+from proximo.tracking.run_trackers import RunTrackers
+from proximo.tracking.tracker import TrackedRun
+from proximo.training.callbacks import SeedCallbacks
 from proximo.training.seed_run import Result, SeedRun
+from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
 
 
@@ -39,26 +41,22 @@ class SeedStart(NamedTuple):
 
 
 class StoredSeedRun(SeedRun):
-    """A seed with a run directory.
-
-    Args:
-        start: where its training starts.
-        listeners: its callbacks.
-        warn: receives warnings of sinks that fail.
-    """
+    """A seed with a run directory. ``warn`` receives warnings of trackers that fail."""
 
     run_dir: Path
 
-    def __init__(self, start: SeedStart, listeners: Listeners, warn: Callable[[str], None]):
+    def __init__(self, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None]):
         run_dir, config = start.run_dir, start.config
         self.start, self.run_dir = start, run_dir
         self.checkpoints = run_dir / "checkpoints"
-        self._folder = run_dir.stat()
+        self._stat = run_dir.stat()
         self._unwritten: list[tuple[int, dict[str, float]]] = []
-        """Rows that came after the run folder was renamed or removed."""
+        """Rows that came after the run directory was renamed or removed."""
         (run_dir / FAILURE).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
-        super().__init__(config, listeners, Sinks(run, config.run.track, config.run.tensorboard))
+        super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
+        if start.saved is not None:
+            self.best, self.last_evaluation = start.saved.best, start.saved.evaluation
 
     def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
@@ -72,7 +70,7 @@ class StoredSeedRun(SeedRun):
             best=self.best,
             interrupted=None if self.stopped else interrupted,
             stopped=self.stopped,
-            callbacks=self.listeners.callbacks,
+            callbacks=self.callbacks.objects,
         )
 
     def fail(self, reason: str) -> None:
@@ -83,11 +81,11 @@ class StoredSeedRun(SeedRun):
             write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
 
     @property
-    def place(self) -> Path | None:
-        return run_directory.place_of(self.run_dir, self._folder)
+    def current_dir(self) -> Path | None:
+        return current_path(self.run_dir, self._stat)
 
     def write(self, step: int, row: dict[str, float]) -> None:
-        if self.place == self.run_dir:
+        if self.current_dir == self.run_dir:
             super().write(step, row)
         else:
             self._unwritten.append((step, row))
@@ -97,37 +95,39 @@ class StoredSeedRun(SeedRun):
 
         Raises:
             CheckpointError: the checkpoint cannot be written.
-            RunDirectoryError: the run folder was renamed (the checkpoint is saved in the renamed one) or removed.
+            RunDirectoryError: the run directory was renamed (the checkpoint is saved in the renamed one) or removed.
         """
-        place = self.place
-        if place is None:
+        current_dir = self.current_dir
+        if current_dir is None:
             raise RunDirectoryError(
-                f"The run folder {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
+                f"The run directory {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
                 "If it was renamed, continue from its last checkpoint: use --resume with the new name."
             )
-        if place == self.run_dir:
-            self.sinks.flush()  # a resume continues from this step, so every sink must have its rows
+        if current_dir == self.run_dir:
+            self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
         else:
-            lines = JsonLines(place / METRICS)
+            lines = JsonLines(current_dir / METRICS)
             while self._unwritten:
                 lines.write(*self._unwritten.pop(0))
             lines.flush()
         info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
-        if self.listeners.callbacks:
-            info["callbacks"] = self.listeners.state()
-        checkpoints = place / "checkpoints"
+        if self.callbacks.objects:
+            info["callbacks"] = self.callbacks.state()
+        checkpoints = current_dir / "checkpoints"
         checkpoint.save(checkpoints, step, state, info)
         best = int(self.best["step"]) if self.best else None
         try:
             if best == step:
-                retention.mark_best(place, step)
+                retention.mark_best(current_dir, step)
             retention.prune(checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
         except OSError as error:
-            raise CheckpointError(f"Cannot write into {place} ({error.strerror}): check its disk and its permissions.") from error
-        if place != self.run_dir:
+            raise CheckpointError(
+                f"Cannot write into {current_dir} ({error.strerror}): check its disk and its permissions."
+            ) from error
+        if current_dir != self.run_dir:
             raise RunDirectoryError(
-                f"The run folder {self.run_dir} was renamed to {place} during the training, and the training is saved there. "
-                f"Go on with: {command('proximo', 'train', '--resume', place)}"
+                f"The run directory {self.run_dir} was renamed to {current_dir} during the training, and the training is saved there. "
+                f"Go on with: {command('proximo', 'train', '--resume', current_dir)}"
             )
 
 
@@ -152,14 +152,14 @@ def writable(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(starts: list[SeedStart], listeners: list[Listeners], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
-    """Context manager: the seed runs of ``starts`` with open sinks, which are closed at the end."""
+def opened(seeds: list[tuple[SeedStart, SeedCallbacks]], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
+    """Context manager: the seed runs of ``seeds`` with open trackers, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         seed_runs: list[StoredSeedRun] = []
-        for start, listening in zip(starts, listeners, strict=True):
+        for start, callbacks in seeds:
             with writable(start.run_dir):
-                seed_runs.append(StoredSeedRun(start, listening, warn))
+                seed_runs.append(StoredSeedRun(start, callbacks, warn))
             stack.callback(seed_runs[-1].close)
-        # Called before every `close`, so that the sinks of all seeds close at the same time.
-        stack.callback(lambda: [seed_run.sinks.end() for seed_run in seed_runs])
+        # Called before every `close`, so that the trackers of all seeds close at the same time.
+        stack.callback(lambda: [seed_run.trackers.end() for seed_run in seed_runs])
         yield seed_runs

@@ -13,16 +13,17 @@ from typing import Any
 
 from proximo.backends import make_backend
 from proximo.checks import quick_check
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.run_directory import RunLock
+from proximo.storage.named_folders import find_folder
+from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.run_summary import run_summary
 from proximo.tune.pictures import draw_pictures
-from proximo.tune.plan import StudyPlan, find_study, read_plan
+from proximo.tune.plan import STUDIES, StudyPlan, read_plan
 from proximo.tune.progress import Reporter
 from proximo.tune.record import Record, best_of
 from proximo.tune.result import PRESET, summary, write_tables
@@ -32,18 +33,27 @@ from proximo.tune.trial import StoppedError, Watch
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The result of a study: all trials, the best one, and its preset; None if no trial was trained to its end."""
+    """The result of a study."""
 
     folder: Path
+    """The folder of the study."""
     plan: StudyPlan
+    """The plan of the study."""
     trials: list[Record]
+    """All trials."""
     best: Record | None
+    """The best trial, with its ``settings`` and ``score``; None if no trial was trained to its end."""
     preset: Path | None
+    """The preset of the best trial; None if there is none."""
     interrupted: int | None = None
-    """The signal that ended it early, if one did."""
+    """Number of the signal that ended the study early; None if none did."""
 
     def summary(self) -> dict[str, Any]:
-        """The result as a mapping for JSON."""
+        """Summarize the result for JSON.
+
+        Returns:
+            What ``proximo tune --json`` prints.
+        """
         return summary(self.folder, self.plan, self.trials)
 
 
@@ -55,17 +65,22 @@ def tune(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """Run a new study.
+    """Search for settings: run a new study.
 
     Args:
-        plan: the plan (``make_plan``).
-        name: name of the study; by default the time.
+        plan: the plan, from ``make_plan``.
+        name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
-        seconds: the most seconds that it may take.
+        seconds: time limit in seconds, with the final round; None: no limit.
         reporter: receives the progress.
 
+    Returns:
+        The result.
+
     Raises:
-        ConfigError, EnvError, RunDirectoryError: a mistake was found before anything was trained.
+        ConfigError: the plan does not fit the environment, or ``seconds`` is not positive.
+        EnvError: the environment cannot be made, or breaks its protocol.
+        RunDirectoryError: the folder of the study exists already, or cannot be written.
         TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
@@ -88,12 +103,25 @@ def resume(
     seconds: float | None = None,
     reporter: Reporter | None = None,
 ) -> TuneResult:
-    """Continue ``study`` (a path, a name or ``last``) up to its number of trials, or up to another number ``trials``.
+    """Continue a study.
 
-    Other arguments and errors are those of ``tune``.
+    Args:
+        study: a path, the name of a study, or ``last``.
+        trials: new number of trials, including the finished ones; None: that of the plan.
+        tune_dir: folder of all studies.
+        seconds: time limit of this session in seconds; None: no limit.
+        reporter: receives the progress.
+
+    Returns:
+        The result, with the earlier trials.
+
+    Raises:
+        CheckpointError: the study is unknown or damaged.
+        ConfigError: as in ``tune``.
+        TrainingError: every trial failed.
     """
     reporter = reporter or Reporter()
-    folder = find_study(str(study), Path(tune_dir)).absolute()
+    folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})
@@ -122,7 +150,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
         raise ConfigError(f"seconds = {seconds}: expected more than 0.")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.left(hurried)) as interrupts:
+    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.exiting(hurried)) as interrupts:
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -135,7 +163,7 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
             _finish(study)
             message = _stop_message(folder, study.trials)
             reporter.stopped(message)
-            reporter.left(message)
+            reporter.exiting(message)
             os._exit(128 + (interrupts.requested or 0))
         finally:
             best = _finish(study)

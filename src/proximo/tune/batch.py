@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends import make_backend
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
-from proximo.training.faults import first_fault
-from proximo.training.progress import TimedCalls
+from proximo.training.non_finite import first_non_finite
+from proximo.training.timed_calls import Snapshot, TimedCalls
 from proximo.tune.trial import Select, TrialResult, Watch, boundaries
 from proximo.types import TrainState
 
@@ -34,17 +34,13 @@ def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState
 
 
 class Batch:
-    """Trials that share a compiled program, each with all seeds.
+    """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters only.
 
-    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The slots of pruned trials are
-    given up if that saves more time than compiling for fewer slots costs. Another backend trains one trial, seed after seed. At
-    an evaluation its score is the mean over the seeds so far, so that a bad trial is pruned within its first seed.
+    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The slots of pruned trials are given
+    up if that saves more time than compiling for fewer slots costs. Another backend trains one trial, seed after seed. At an evaluation
+    its score is the mean over the seeds so far, so that a bad trial is pruned within its first seed.
 
-    Args:
-        configs: the settings of each trial, which differ in hyperparameters only.
-        seeds: seeds of each trial.
-        width: number of trials that the program is compiled for. Missing trials repeat the first one.
-        watch: makes the calls.
+    The program is compiled for ``width`` trials; missing trials repeat the first one.
     """
 
     def __init__(self, configs: list[Config], seeds: list[int], width: int, watch: Watch):
@@ -75,12 +71,7 @@ class Batch:
         return self.configs[0].total_updates
 
     def train(self, evaluations: int, select: Select) -> None:
-        """Train to the end, or until ``select`` lets no trial continue.
-
-        Args:
-            evaluations: evaluations of a seed, evenly spaced.
-            select: chooses the trials that continue.
-        """
+        """Train to the end, or until ``select`` lets no trial continue. The ``evaluations`` of a seed are evenly spaced."""
         live = set(range(len(self.configs)))
         with contextlib.closing(self.backend):
             for index, slots in enumerate(self.groups):
@@ -91,17 +82,17 @@ class Batch:
 
     def _train_group(self, index: int, live: set[int], evaluations: int, select: Select) -> set[int]:
         """Train the slots of one group to the end. Returns the trials that continue."""
-        state, done = self._start(), 0
+        now = Snapshot(self._start(), 0, 0)
         results: dict[int, TrialResult] = {}
         for number, boundary in boundaries(self.configs[0], evaluations):
-            state = self._advance(state, done, boundary, index)
-            done, is_last = boundary, boundary == self.total_updates
+            now = self._advance(now, boundary, index)
+            is_last = boundary == self.total_updates
             final = is_last and index == len(self.groups) - 1
-            results = {trial: self._result(state, trial, final) for trial in sorted(live)}
+            results = {trial: self._result(now.state, trial, final) for trial in sorted(live)}
             live = set(select(index * evaluations + number, results))
             if is_last or not live:
                 break
-            state = self._narrowed(state, live, done)
+            now = now._replace(state=self._narrowed(now.state, live, boundary))
         self._returns.update({trial: result.returns for trial, result in results.items()})
         return live
 
@@ -115,17 +106,16 @@ class Batch:
         self._call(self.backend.compile, state)
         return state
 
-    def _advance(self, state: TrainState, done: int, boundary: int, group: int) -> TrainState:
+    def _advance(self, now: Snapshot, boundary: int, group: int) -> Snapshot:
         """Train to ``boundary``, unless NaN or infinity ends every trial before."""
-        while done < boundary and len(self._failures) < len(self.configs):
-            state, metrics, updates, _ = self.timed.advance(state, self.timed.num_updates(done, boundary))
-            done += updates
+        while now.update < boundary and len(self._failures) < len(self.configs):
+            now, metrics, _ = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
             for slot, (trial, seed) in enumerate(self.slots):
-                _, source = first_fault(metrics, slot)
+                _, source = first_non_finite(metrics, slot)
                 if source and trial not in self._failures:
                     self._failures[trial] = f"NaN or infinity in the {source} (seed {seed})"
-            self.watch.advanced((group + done / self.total_updates) / len(self.groups))
-        return state
+            self.watch.advanced((group + now.update / self.total_updates) / len(self.groups))
+        return now
 
     def _result(self, state: TrainState, trial: int, final: bool) -> TrialResult:
         if trial in self._failures:

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
-from proximo.config import Config
+from proximo.config import LEAVES, Config
 from proximo.spaces import Box, from_any, tree
 from proximo.tune.dimension import Choices
-from proximo.tune.space import Space, fit_together, of, read_space
+from proximo.tune.space import Space, fit_together, read_space
 
 DEFAULT: dict[str, Any] = {
     "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True, "schedule": ["constant", "linear"]},
@@ -48,4 +48,4 @@ def _has_floats(env: Any) -> bool:
 
 def _fitting(choices: Choices, base: Config) -> Choices:
     values = tuple(value for value in choices.values if fit_together(base, {choices.name: value}))
-    return Choices(choices.name, values or (of(base, choices.name),))
+    return Choices(choices.name, values or (LEAVES[choices.name].value_in(base),))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config, from_mapping, to_mapping
-from proximo.errors import CheckpointError, ConfigError, is_plain, nearest, shown
+from proximo.errors import CheckpointError, ConfigError, nearest, shown
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.run_directory import check_plain
+from proximo.storage.named_folders import FolderKind
 from proximo.tune.space import Space, read_space, with_settings
 
 FORMAT = 1
@@ -25,11 +25,16 @@ _HEADER = "# The plan of this study. Continue with: proximo tune --resume. Its t
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Settings of the base (trial 0), the space around it, and how it is searched. Raises ``ConfigError`` for numbers out of
-    range."""
+    """What a study searches, and how. ``make_plan`` makes it.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
 
     base: Config
+    """Settings of the base, trial 0."""
     space: Space
+    """The settings that are searched, and their values."""
     trials: int = 64
     """Number of trials, including the base."""
     seeds: int = 2
@@ -37,6 +42,7 @@ class StudyPlan:
     together: int = 8
     """Trials in one compiled program (Gymnasium environments: 1)."""
     pruner: str = "median"
+    """Rule that ends trials early: ``median``, ``halving`` or ``none``."""
     evaluations: int = 4
     """Evaluations of a trial, evenly spaced; it may be pruned at each but the last."""
     finalists: int = 3
@@ -101,26 +107,13 @@ def read_plan(folder: Path) -> StudyPlan:
         raise CheckpointError(f"{path} is damaged, or was edited: {' '.join(str(error).split())}") from error
 
 
-def find_study(text: str, tune_dir: Path) -> Path:
-    """The folder of a study: ``text`` is a path, a name in ``tune_dir``, or ``last``. Raises ``CheckpointError`` if there is
-    none, or several."""
-    check_plain(text)
-    known = sorted(path.parent for path in tune_dir.glob(f"*/[!.]*/{PLAN}") if is_plain(str(path)))
-    if text == "last":
-        if not known:
-            raise CheckpointError(f"There is no study in {tune_dir}: start one with `proximo tune ENV`, or set --tune-dir.")
-        return max(known, key=lambda folder: (folder / JOURNAL if (folder / JOURNAL).exists() else folder / PLAN).stat().st_mtime)
-    for path in (Path(text), tune_dir / text):
-        if text and (path / PLAN).is_file():
-            return path
-    matches = [path for path in known if path.name == text]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        listed = ", ".join(str(path.relative_to(tune_dir)) for path in matches)
-        raise CheckpointError(f"The name {text!r} fits {len(matches)} studies: {listed}. Give the environment too.")
-    names = {path.name for path in known} | {str(path.relative_to(tune_dir)) for path in known} | {"last"}
-    raise CheckpointError(
-        f"No study {text!r}: looked for a folder of that path, and for that name among the {len(known)} studies in "
-        f"{tune_dir}{nearest(text, names)}."
-    )
+def _is_study(path: Path) -> bool:
+    return (path / PLAN).is_file()
+
+
+def _written(folder: Path) -> float:
+    """When the study was last written."""
+    return (folder / JOURNAL if (folder / JOURNAL).exists() else folder / PLAN).stat().st_mtime
+
+
+STUDIES = FolderKind("study", "studies", PLAN, "start one with `proximo tune ENV`, or set --tune-dir", _is_study, _written)

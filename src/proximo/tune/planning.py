@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 
 from proximo.backends import stacks_seeds
-from proximo.collect.program_cache import environment
+from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.config.loading import read_file
 from proximo.config.validation import validate
@@ -28,14 +28,17 @@ TOGETHER = 8
 def make_plan(
     config: Config, fixed: Collection[str] = (), space_file: Path | None = None, together: int | None = None, **search: Any
 ) -> StudyPlan:
-    """Make a plan.
+    """Make the plan of a study around the base ``config``.
 
     Args:
-        config: settings of the base.
-        fixed: names of settings that are not searched. Trials have seeds from 100 on, unless ``seed`` is among them.
-        space_file: YAML file with the space; None: the default space.
+        config: settings of the base, trial 0.
+        fixed: names of settings that are not searched. Trials use seeds from 100 up, unless ``fixed`` contains ``seed``.
+        space_file: YAML file with the search space; None: the default space.
         together: trials in one compiled program; None: 8 (Gymnasium environments: 1).
-        **search: other fields of ``StudyPlan``.
+        **search: other fields of ``StudyPlan``, for example ``trials=40``.
+
+    Returns:
+        The plan.
 
     Raises:
         ConfigError: a setting or the space is wrong.

@@ -40,5 +40,5 @@ class Reporter:
     def stopped(self, message: str) -> None:
         """The study ends early."""
 
-    def left(self, message: str) -> None:
+    def exiting(self, message: str) -> None:
         """The process ends at once, because a call that cannot be stopped is still running."""

@@ -19,15 +19,10 @@ OUT_OF_TIME = "time was up"
 
 
 class TrialSelection:
-    """Selects the trials of one batch that continue (see ``Select``).
+    """Selects the trials of one ``batch`` that continue (see ``Select``), and passes each one that is over to ``finished``.
 
-    Args:
-        batch: the trials by number.
-        settings: their settings by number.
-        deadline: returns the time at which the search has to end.
-        finished: receives each trial that is over.
-        width: number of trials that the study trains together.
-        base_in_space: whether the base is in the search space; otherwise the sampler does not see it.
+    ``deadline`` returns the time at which the search has to end. ``width`` is the number of trials that the study trains together. The
+    sampler does not see the base unless ``base_in_space``.
     """
 
     def __init__(

@@ -70,10 +70,8 @@ class Record:
 def open_study(folder: Path, pruner: optuna.pruners.BasePruner) -> optuna.Study:
     """Open the study in ``folder``, or make a new one. No other process may write to it.
 
-    A last line that a crash has cut short is dropped, and so is a lock that was left.
-
-    Raises:
-        CheckpointError: the journal is damaged.
+    A last line that a crash has cut short is dropped, and so is a lock that was left. Raises ``CheckpointError`` if the journal is
+    damaged.
     """
     path = folder / JOURNAL
     Path(f"{path}.lock").unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import LEAVES, to_mapping
+from proximo.config import LEAVES, text_of, to_mapping
 from proximo.errors import command
 from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import write_atomic
@@ -100,8 +100,4 @@ def changes(plan: StudyPlan, trial: Record) -> list[tuple[str, str, str]]:
     configs = (plan.base, plan.config(trial.number, trial.settings))
     before, after = (setting_values(config, plan.space.names) for config in configs)
     order = sorted(plan.space.names, key=lambda name: (before[name] == after[name], LEAVES[name].group))
-    return [(name, _written(before[name]), _written(after[name])) for name in order]
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return [(name, text_of(before[name]), text_of(after[name])) for name in order]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, Config, override, unknown
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
 from proximo.config.coercion import Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.validation import validate
@@ -20,7 +20,7 @@ RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
-    **dict.fromkeys(("num_workers", "overlap", "step_timeout", "reset_timeout", "max_restarts"), "it changes how fast training is, not what it learns"),
+    **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 
@@ -48,7 +48,7 @@ class Space:
         """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
         found: Parameters = {}
         for dimension in self.dimensions:
-            part = dimension.parameters(of(config, dimension.name))
+            part = dimension.parameters(LEAVES[dimension.name].value_in(config))
             if part is None:
                 return None
             found |= part
@@ -61,35 +61,21 @@ class Space:
 
     def widened(self, config: Config) -> Space:
         """A space that contains the settings of ``config``."""
-        return Space(tuple(d.widened(of(config, d.name)) for d in self.dimensions))
+        return Space(tuple(d.widened(LEAVES[d.name].value_in(config)) for d in self.dimensions))
 
     def as_mapping(self) -> dict[str, Any]:
         """The form in a YAML file, which ``read_space`` reads."""
         return {d.name: d.as_yaml() for d in self.dimensions}
 
 
-def of(config: Config, name: str) -> Any:
-    """The setting ``name`` of ``config``."""
-    return getattr(getattr(config, LEAVES[name].group), name)
-
-
 def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """The settings ``names`` of ``config`` as text, numbers and flags."""
-    return {name: plain(of(config, name)) for name in names}
+    return {name: plain(LEAVES[name].value_in(config)) for name in names}
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool) -> Space:
-    """Read a space.
-
-    Args:
-        mapping: lists and ranges by the name of a setting.
-        base: settings of the base.
-        source: name of the file, for error messages.
-        in_jax: whether the environment is a JAX environment, which has no settings of Gymnasium environments.
-
-    Raises:
-        ConfigError: a name is unknown or cannot be searched, or values are out of range.
-    """
+    """Read a space from ``mapping``: lists and ranges by the name of a setting. A JAX environment (``in_jax``) has no settings of
+    Gymnasium environments. Raises ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
     return Space(tuple(_dimension(str(name), given, base, source, in_jax) for name, given in mapping.items()))
 
 
@@ -184,7 +170,7 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
         if "schedule" in given:
             raise ConfigError(f"{leaf.name}: only some settings may be schedules, and {leaf.name} is not one of them.")
         return (), None
-    own: ScheduleText = of(base, leaf.name)
+    own: ScheduleText = leaf.value_in(base)
     shapes = given.get("schedule", ["base"])
     if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
         raise ConfigError(f"{leaf.name}: schedule = {shown(shapes)}: expected a list of {', '.join(SHAPES)}.")

@@ -11,7 +11,8 @@ from typing import Any
 
 from optuna.trial import Trial
 
-from proximo.collect.program_cache import environment, program_key
+from proximo.collect.environment import environment
+from proximo.collect.program_cache import program_key
 from proximo.config import override
 from proximo.errors import command
 from proximo.tune.batch import Batch

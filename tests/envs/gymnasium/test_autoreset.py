@@ -37,7 +37,7 @@ def play(vector_env, steps, seed=3):
         assert any_truncated == bool(buffer.truncated[t].any())
         for i in np.flatnonzero(buffer.truncated[t]):
             finals[i, counts[i]] = buffer.final_observation[0][i].copy()
-        counts += ~buffer.padding[t]
+        counts += buffer.valid[t]
     return lanes(buffer), finals
 
 
@@ -83,12 +83,12 @@ def test_only_next_step_mode_has_padding_after_ends(mode):
     done = buffer.terminated | buffer.truncated
     assert done.any()
     if mode != "NextStep":
-        assert not buffer.padding.any()
+        assert buffer.valid.all()
         np.testing.assert_array_equal(buffer.episode_start[1:], done)
         return
-    np.testing.assert_array_equal(buffer.padding[1:], done)
-    np.testing.assert_array_equal(buffer.episode_start[1:], buffer.padding[:-1])
-    assert (buffer.reward[buffer.padding[:-1]] == 0).all()
+    np.testing.assert_array_equal(buffer.valid[1:], ~done)
+    np.testing.assert_array_equal(buffer.episode_start[1:], ~buffer.valid[:-1])
+    assert (buffer.reward[~buffer.valid[:-1]] == 0).all()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -110,8 +110,8 @@ def test_atari_game_uses_the_vector_environment_of_ale():
     assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
     buffer, _ = played(env, num_envs=2, num_steps=60)
     assert buffer.observation[0].max() > 100
-    assert not buffer.padding.any()
-    with pytest.raises(EnvError, match=r"ALE has no game 'brekout' \(did you mean 'breakout'\?\)"):
+    assert buffer.valid.all()
+    with pytest.raises(EnvError, match=r"ale has no environment 'brekout' \(did you mean 'breakout'\?\)"):
         make_env("ale:brekout")
     with pytest.raises(ConfigError, match=r"ale:pong has no parameter 'noops'.*it has .*noop_max"):
         make_env("ale:pong", {"noops": 3})
@@ -135,12 +135,12 @@ def test_envpool_steps_its_environments_natively():
     one, vector_env = played(env, num_envs=4, num_steps=60, seed=1)
     assert isinstance(vector_env, VectorEnvAdapter)
     done = one.terminated | one.truncated
-    np.testing.assert_array_equal(one.padding[1:], done)
+    np.testing.assert_array_equal(one.valid[1:], ~done)
     again, _ = played(env, num_envs=4, num_steps=60, seed=1)
     np.testing.assert_array_equal(one.observation[0], again.observation[0])
     other, _ = played(env, num_envs=4, num_steps=60, seed=2)
     assert not np.array_equal(one.observation[0], other.observation[0])
-    with pytest.raises(EnvError, match=r"EnvPool has no task 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"):
+    with pytest.raises(EnvError, match=r"envpool has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"):
         make_env("envpool:CartPol-v1")
     with pytest.raises(ConfigError, match=r"envpool:CartPole-v1 has no parameter 'max_steps'"):
         make_env("envpool:CartPole-v1", {"max_steps": 3})

@@ -85,7 +85,7 @@ def test_the_step_of_a_lost_worker_is_discarded(vector_env_of):
     for flags in (buffer.terminated, buffer.truncated, buffer.life_lost):
         np.testing.assert_array_equal(flags[3], [True, True, False, False])
     np.testing.assert_array_equal(buffer.reward[3], [7, 7, 0, 0])
-    np.testing.assert_array_equal(buffer.padding[3], [False, False, True, True])
+    np.testing.assert_array_equal(buffer.valid[3], [True, True, False, False])
 
 
 def test_workers_that_hang_together_share_one_timeout(vector_env_of):
@@ -230,7 +230,7 @@ def test_a_killed_worker_is_restarted_within_a_second(vector_env_of, number):
     vector_env.receive(0, 3, 0)
     assert time.monotonic() - started < 5.0, "a new interpreter starts within this time"
     np.testing.assert_array_equal(buffer.lost[3], [False, False, True, True])
-    np.testing.assert_array_equal(buffer.padding[3], buffer.lost[3])
+    np.testing.assert_array_equal(buffer.valid[3], ~buffer.lost[3])
     assert buffer.episode_start[4][2:].all()
     assert not buffer.reward[3, 2:].any()
     assert vector_env.restarts == 1

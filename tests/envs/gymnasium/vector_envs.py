@@ -76,7 +76,7 @@ def lanes(buffer):
                 bool(buffer.terminated[t, i]), bool(buffer.truncated[t, i]), int(buffer.success[t, i]) if done[t, i] else None,
             )
             for t in range(steps)
-            if not buffer.padding[t, i]
+            if buffer.valid[t, i]
         ]
         for i in range(envs)
     ]  # fmt: skip
@@ -85,6 +85,5 @@ def lanes(buffer):
 def copied(buffer):
     """Copy the arrays of a rollout buffer."""
     return {
-        name: np.copy(getattr(buffer, name))
-        for name in ("episode_start", "action", "reward", "terminated", "truncated", "padding")
+        name: np.copy(getattr(buffer, name)) for name in ("episode_start", "action", "reward", "terminated", "truncated", "valid")
     } | {f"observation{k}": leaf.copy() for k, leaf in enumerate(buffer.observation)}

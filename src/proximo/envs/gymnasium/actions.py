@@ -24,13 +24,7 @@ def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
-    """Raise ``EnvError`` if an action is not in ``space``. Native code may accept such an action and crash.
-
-    Args:
-        actions: ``[N, ...]``, one action for each environment.
-        space: action space of one environment.
-        env_id: id of the environment, for messages.
-    """
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash."""
     if isinstance(space, Box):
         low, high = space.bounds()
         fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))
@@ -92,17 +86,7 @@ def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> 
 
 
 def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | None, num_envs: int) -> np.ndarray:
-    """Draw an action for each of ``num_envs`` environments that its row of ``masks`` allows.
-
-    Args:
-        space: action space of one environment.
-        rng: source of the draws.
-        masks: ``[N, size]``, or None without masks.
-        num_envs: N.
-
-    Returns:
-        Actions ``[N, ...]``.
-    """
+    """Draw actions ``[N, ...]`` that the rows of ``masks`` ``[N, size]`` allow; None: any."""
     if masks is None:
         return random_actions(space, rng, num_envs)
     return np.stack([allowed_action(space, rng, mask) for mask in masks]).astype(action_storage(space)[1])

@@ -14,33 +14,21 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import EnvError, lacking, nearest
+from proximo.envs.libraries import check_known, not_installed
 
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a game.
-
-    Args:
-        name: name of the game in ALE (``pong``, ``space_invaders``).
-        settings: arguments of ``AtariVectorEnv``.
-        preprocessing: wrappers; only ``life_loss`` is supported.
-
-    Raises:
-        EnvError: ale-py is not installed or does not have the game.
-        ConfigError: ``AtariVectorEnv`` does not have one of the settings.
-    """
+    """Make a game by its name in ALE (``pong``, ``space_invaders``); ``settings`` are arguments of ``AtariVectorEnv``."""
     env_id = f"ale:{name}"
     try:
         from ale_py import ALEInterface, LoggerMode, roms
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
-        raise lacking(env_id, "atari") from None
-    games = roms.get_all_rom_ids()
-    if name not in games:
-        raise EnvError(f"ALE has no game {name!r}{nearest(name, games)}; `proximo envs ale` lists them.")
+        raise not_installed(env_id) from None
+    check_known(env_id, roms.get_all_rom_ids())
     known = [key for key in inspect.signature(AtariVectorEnv).parameters if key not in RESERVED]
     check_names(settings, known, env_id)
 

@@ -52,10 +52,8 @@ def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
 def is_registered(env_id: str) -> bool:
     """Whether Gymnasium's registry has ``env_id``.
 
-    The module that registers the id is imported before: ``module`` of ``module:Id``, or the library of a known namespace.
-
-    Raises:
-        EnvError: The library of the namespace is not installed. The message names the extra to install.
+    The module that registers the id is imported before: ``module`` of ``module:Id``, or the library of a known namespace. Raises
+    ``EnvError`` if that library is not installed. The message names the extra to install.
     """
     module, _, name = env_id.rpartition(":")
     if name in gym.registry and not module:
@@ -121,17 +119,11 @@ def _takes(make: Callable[..., Any], name: str) -> bool:
 def from_id(
     env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: VelocityMask | None = None
 ) -> GymnasiumEnvironment:
-    """Make an environment of Gymnasium's registry.
+    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it. ``mask`` hides its
+    velocities.
 
-    Args:
-        env_id: a registered id; ``is_registered`` has imported what registers it.
-        settings: arguments of its constructor.
-        preprocessing: wrappers and time limit.
-        mask: hides its velocities.
-
-    Raises:
-        EnvError: The environment cannot be made.
-        ConfigError: Its constructor does not have one of the settings, or it cannot be preprocessed this way.
+    Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
+    preprocessed this way.
     """
     registered = gym.spec(env_id.rpartition(":")[2])
     if preprocessing.preprocessing == "atari" and "ale_py" not in str(registered.entry_point):
@@ -182,14 +174,8 @@ def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> 
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of a custom class.
-
-    Args:
-        cls: class or function that makes a single environment, or a ``VectorEnv`` class with the argument ``num_envs``.
-        settings: keyword arguments of ``cls``.
-        env_id: id of the environment, for messages.
-        preprocessing: wrappers and time limit.
-    """
+    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` class with the argument
+    ``num_envs``."""
     make = partial(cls, **settings)
     with construction_errors(env_id):
         if isinstance(cls, type) and issubclass(cls, VectorEnv):

@@ -53,7 +53,7 @@ class GymnasiumEnvironment:
 
     def check(self, num_envs: int, options: VectorOptions) -> None:
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
-        if self._uses_vector_env(options):
+        if self.uses_vector_env(options):
             given = {
                 "num_workers": options.num_workers > 0,
                 "overlap": options.num_groups > 1,
@@ -71,26 +71,18 @@ class GymnasiumEnvironment:
             multiple = f", and a multiple of {groups} with overlap" if groups > 1 else ""
             raise ConfigError(f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}.")
 
-    def _uses_vector_env(self, options: VectorOptions) -> bool:
+    def uses_vector_env(self, options: VectorOptions) -> bool:
         """Whether the environment's own vector environment is used instead of single environments."""
         return self.make_vector is not None and (self.make is None or not options.single_environments)
 
     def open(self, num_envs: int, num_steps: int, options: VectorOptions, num_buffers: int = 2) -> VectorEnvironment:
-        """Make ``num_envs`` environments.
+        """Make ``num_envs`` environments N, with ``num_buffers`` rollout buffers of ``num_steps`` steps T.
 
-        Args:
-            num_envs: number of environments N.
-            num_steps: steps T of a rollout buffer.
-            options: how they are stepped.
-            num_buffers: number of rollout buffers.
-
-        Raises:
-            ConfigError: The environments cannot be stepped with these options.
-            EnvError: An environment cannot be made.
+        Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
-        if self.make_vector is not None and self._uses_vector_env(options):
+        if self.make_vector is not None and self.uses_vector_env(options):
             with reports_waiting(options.warn, num_envs, self.id):
                 return VectorEnvAdapter(self.make_vector, layout, self.spec)
         assert self.make is not None

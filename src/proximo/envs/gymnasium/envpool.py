@@ -11,7 +11,8 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import EnvError, lacking, nearest
+from proximo.envs.libraries import check_known, not_installed
+from proximo.errors import EnvError
 
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -51,20 +52,13 @@ def _library(env_id: str) -> Any:
     try:
         return importlib.import_module("envpool")
     except ImportError:
-        raise lacking(env_id, "envpool") from None
+        raise not_installed(env_id) from None
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task; ``settings`` are fields of its configuration.
-
-    Raises:
-        EnvError: EnvPool is not installed or does not have the task.
-        ConfigError: The task does not have one of the settings.
-    """
+    """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
-    tasks = _library(env_id).list_all_envs()
-    if name not in tasks:
-        raise EnvError(f"EnvPool has no task {name!r}{nearest(name, tasks)}; `proximo envs envpool` lists them.")
+    check_known(env_id, _library(env_id).list_all_envs())
     with custom_code_errors(f"Making {env_id}"):
         known = [key for key in _library(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)

@@ -14,24 +14,15 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import construction_errors, from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import MEMORY_GYM, EnvError, nearest
+from proximo.envs.libraries import check_known
 
 DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task of Memory Gym; ``settings`` are its reset parameters.
-
-    Raises:
-        EnvError: Memory Gym is not installed or does not have the task.
-        ConfigError: The task does not have one of the reset parameters.
-    """
+    """Make a task of Memory Gym; ``settings`` are its reset parameters."""
     env_id = f"memory-gym:{name}"
-    known = names()
-    if not known:
-        raise EnvError(f"{env_id} needs Memory Gym: {MEMORY_GYM} (without its dependencies, which require an older Gymnasium).")
-    if name not in known:
-        raise EnvError(f"Memory Gym has no task {name!r}{nearest(name, known)}; it has {', '.join(known)}.")
+    check_known(env_id, names())
     make = partial(make_env, name, _parameters(name, settings, env_id))
     with construction_errors(env_id):
         return from_factory(make, env_id, preprocessing)

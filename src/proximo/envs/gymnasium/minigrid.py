@@ -15,7 +15,8 @@ from proximo.envs.gymnasium.construction import construction_errors, from_factor
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
-from proximo.errors import ConfigError, EnvError, lacking, nearest
+from proximo.envs.libraries import check_known
+from proximo.errors import ConfigError, EnvError, nearest
 
 TILE = 28
 """Pixels of a cell, along each side."""
@@ -46,18 +47,9 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``.
-
-    Raises:
-        EnvError: MiniGrid is not installed or does not have the task.
-        ConfigError: A setting does not exist or has an invalid value.
-    """
+    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``."""
     env_id = f"minigrid:{name}"
-    known = names()
-    if not known:
-        raise lacking(env_id, "minigrid")
-    if name not in known:
-        raise EnvError(f"MiniGrid has no task {name!r}{nearest(name, known)}; `proximo envs minigrid` lists them.")
+    check_known(env_id, names())
     make = partial(make_env, name, _settings(settings, env_id, name))
     with construction_errors(env_id):
         return from_factory(make, env_id, preprocessing)

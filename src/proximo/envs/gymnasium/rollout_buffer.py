@@ -35,10 +35,10 @@ class RolloutBuffer:
     """T N bool: the episode was truncated in this step, and did not terminate."""
     life_lost: np.ndarray
     """T N bool: a life was lost. The learner treats this as a termination; the episode continues."""
-    padding: np.ndarray
-    """T+1 N bool: the step ignores its action, because it is an autoreset step or was lost with a worker."""
+    valid: np.ndarray
+    """T+1 N bool: False on padding: autoreset steps and steps lost with a worker, which ignore their action."""
     lost: np.ndarray
-    """T N bool: the environment was lost in this step, and a new one follows. ``padding`` is set too."""
+    """T N bool: the environment was lost in this step, and a new one follows. ``valid`` is False too."""
     success: np.ndarray
     """T N int8: SUCCESS, FAILURE or UNREPORTED, in the last step of an episode."""
     final_observation: tuple[np.ndarray, ...]
@@ -46,15 +46,16 @@ class RolloutBuffer:
 
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""
-        for flags in (self.terminated, self.truncated, self.life_lost, self.lost, self.episode_start[1:], self.padding[1:]):
+        for flags in (self.terminated, self.truncated, self.life_lost, self.lost, self.episode_start[1:]):
             flags[:] = False
+        self.valid[1:] = True
         self.success[:] = UNREPORTED
 
     def begin_after(self, other: RolloutBuffer) -> None:
         """Copy the last row of ``other`` to the first row of this buffer."""
         for mine, its in zip(self.observation, other.observation, strict=True):
             mine[0] = its[-1]
-        self.episode_start[0], self.padding[0] = other.episode_start[-1], other.padding[-1]
+        self.episode_start[0], self.valid[0] = other.episode_start[-1], other.valid[-1]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class BufferLayout:
             yield "observation", (rows + 1, envs, *leaf.shape), leaf.dtype
         for leaf in leaves(self.observation_space):
             yield "final_observation", (envs, *leaf.shape), leaf.dtype
-        for name in ("episode_start", "padding"):
+        for name in ("episode_start", "valid"):
             yield name, (rows + 1, envs), np.dtype(bool)
         yield "action", (rows, envs, *shape), dtype
         yield "reward", (rows, envs), np.dtype(np.float32)

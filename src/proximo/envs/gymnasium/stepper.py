@@ -53,14 +53,9 @@ def reported_success(info: dict[str, Any]) -> int:
 
 
 class Stepper:
-    """Makes environments and steps them one after the other.
+    """Makes environments and steps them one after the other. ``columns`` are their columns in the rollout buffer.
 
     An environment whose episode ends is reset in the same step, so there are no autoreset steps.
-
-    Args:
-        make: makes one environment.
-        columns: numbers of the environments, their columns in the rollout buffer.
-        spec: what stepping needs to know about them.
     """
 
     def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
@@ -82,16 +77,13 @@ class Stepper:
         """The method of the environment that is running, for messages."""
 
     def reset(self, buffer: RolloutBuffer, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
-        """Reset all environments.
+        """Reset all environments, each with its seed, and write their first observations into a row of ``buffer``.
 
-        Args:
-            buffer: the first observations are written into its row ``row``.
-            row: 0 … T.
-            seeds: one for each environment.
-            first_limits: steps after which the first episode of each environment is truncated.
+        ``first_limits`` are the steps after which the first episode of each environment is truncated.
         """
         limit = self.spec.max_episode_steps or NO_LIMIT
         self.seeds, self.steps = list(seeds), 0
+        buffer.valid[row, self.columns.start : self.columns.stop] = True
         for k, env in enumerate(self.envs):
             self.limits[k] = min(limit, first_limits[k]) if first_limits else limit
             try:

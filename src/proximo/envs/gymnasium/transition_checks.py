@@ -15,13 +15,7 @@ from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscret
 
 
 def check_observation(observation: Any, expected: list[Leaf], where: str) -> None:
-    """Raise ``EnvError`` if a leaf is missing or does not fit its space.
-
-    Args:
-        observation: what the environment returned.
-        expected: the leaves of its observation space.
-        where: environment and call, for messages.
-    """
+    """Raise ``EnvError`` if a leaf is missing or does not fit its space. ``where`` names environment and call."""
     for leaf in expected:
         try:
             value = np.asarray(leaf.of(observation))

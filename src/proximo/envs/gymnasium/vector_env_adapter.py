@@ -35,15 +35,10 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
 class VectorEnvAdapter:
     """One Gymnasium ``VectorEnv`` as a ``VectorEnvironment`` with a single group.
 
-    - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as padding, and its observation is the
+    - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
       true final observation.
     - Same-step autoreset: the true final observation is in ``info["final_obs"]``.
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
-
-    Args:
-        make: makes a ``VectorEnv`` of a given number of environments.
-        layout: sizes of the rollout buffers.
-        spec: what stepping needs to know about the environments.
     """
 
     description = "in their own vector environment"
@@ -59,7 +54,8 @@ class VectorEnvAdapter:
         self.leaves = leaves(spec.observation_space)
         self.fits_one = make_quick_check(self.leaves)
         self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
-        self.any_padding = False
+        self.all_valid = True
+        """Whether no environment is reset by the next step."""
         self.lives = np.zeros(layout.num_envs, np.int64)
         self.seed = self.steps = 0
 
@@ -72,7 +68,7 @@ class VectorEnvAdapter:
         self._check(observation, "reset")
         self._write(self.buffers[buffer], 0, observation)
         self.buffers[buffer].episode_start[0] = True
-        self.buffers[buffer].padding[0] = self.any_padding = False
+        self.buffers[buffer].valid[0] = self.all_valid = True
         self._check_masks(self.buffers[buffer], 0, "reset")
         self.lives[:] = info.get("lives", 0)
 
@@ -103,15 +99,16 @@ class VectorEnvAdapter:
     def _store(
         self, rows: RolloutBuffer, t: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
     ) -> bool:
-        if self.any_padding:
-            padding = rows.episode_start[t + 1] = rows.padding[t]
-            reward, terminated, truncated = np.where(padding, 0.0, reward), terminated & ~padding, truncated & ~padding
+        if not self.all_valid:
+            valid = rows.valid[t]
+            rows.episode_start[t + 1] = ~valid
+            reward, terminated, truncated = np.where(valid, reward, 0.0), terminated & valid, truncated & valid
         truncated = truncated & ~terminated
         done = terminated | truncated
         rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
         if self.spec.life_loss:
             lives = np.asarray(info["lives"])
-            rows.life_lost[t] = (lives < self.lives) & ~done & ~rows.padding[t]
+            rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
         self._write(rows, t + 1, observation)
         any_done = bool(done.any())
@@ -119,8 +116,8 @@ class VectorEnvAdapter:
             self._store_success(rows, t, done, info)
             self._close_episodes(rows, t, done, truncated, observation, info)
             if self.mode == "next_step":
-                rows.padding[t + 1] = done
-        self.any_padding = any_done and self.mode == "next_step"
+                rows.valid[t + 1] = ~done
+        self.all_valid = not (any_done and self.mode == "next_step")
         return any_done and bool(truncated.any())
 
     def _close_episodes(
@@ -193,7 +190,7 @@ class VectorEnvAdapter:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             if leaf.path == (ACTION_MASK,):
                 allows = array[row].reshape(self.num_envs, -1).any(axis=1)
-                for i in np.flatnonzero(~allows & ~rows.padding[row]):
+                for i in np.flatnonzero(~allows & rows.valid[row]):
                     check_mask({ACTION_MASK: array[row, i]}, [leaf], self._where(call, int(i)))
 
     def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:

@@ -128,7 +128,6 @@ class SerialVectorEnvironment:
     def reset(self, buffer: int, seed: int) -> None:
         num_envs = self.groups[-1].stop
         seeds, limits = environment_seeds(num_envs, seed), staggered_limits(num_envs, self.stagger_steps, seed)
-        self.buffers[buffer].padding[0] = False
         for stepper in self.steppers:
             part = slice(stepper.columns.start, stepper.columns.stop)
             stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])

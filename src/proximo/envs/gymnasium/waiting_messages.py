@@ -12,14 +12,8 @@ FIRST_SECONDS = 10.0
 
 @contextlib.contextmanager
 def reports_waiting(warn: Callable[[str], None], num_envs: int, env_id: str, limit: float = 0.0) -> Iterator[None]:
-    """Call ``warn`` from a thread if the environments have not started after 10, 20, 40, … seconds.
-
-    Args:
-        warn: receives each message.
-        num_envs: number of environments, for the message.
-        env_id: id of the environment, for the message.
-        limit: seconds until the start is aborted, for the message; 0 if there is no limit.
-    """
+    """Call ``warn`` from a thread if the environments have not started after 10, 20, 40, … seconds. The message names the ``limit``
+    (seconds) after which the start is aborted; 0: there is none."""
     started = threading.Event()
 
     def report() -> None:

@@ -36,11 +36,8 @@ class Setup:
 
 
 def main(lifeline: int) -> None:
-    """Execute commands from standard input and reply to standard output, until the parent closes them or ends.
-
-    Args:
-        lifeline: file descriptor of a pipe that ends with the parent; -1 on Windows.
-    """
+    """Execute commands from standard input and reply to standard output, until the parent closes them or ends. ``lifeline`` is the
+    file descriptor of a pipe that ends with the parent; -1 on Windows."""
     commands, replies = _claim_pipes()
     for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides

@@ -27,11 +27,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OP
 
 
 class WorkerProcess:
-    """A started worker.
-
-    Args:
-        setup: what the worker needs; ``begin`` sends it.
-    """
+    """A started worker. ``begin`` sends it its setup."""
 
     def __init__(self, setup: Setup):
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
@@ -58,7 +54,7 @@ class WorkerProcess:
         self.progress: tuple[Any, ...] = ()
         """Its progress in that command, as observed at ``progress_at``."""
         self.progress_at = 0.0
-        self.hung = ""
+        self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
     def begin(self, setup: Setup) -> None:
@@ -78,14 +74,7 @@ class WorkerProcess:
                 worker_messages.write_object(self.commands, payload)
 
     def reply(self) -> bytes:
-        """Wait for a reply.
-
-        Returns:
-            ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended.
-
-        Raises:
-            Exception: The exception that the worker sent.
-        """
+        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
         try:
             reply = os.read(self.replies, 1)
             if reply == worker_messages.FAULT:
@@ -107,8 +96,8 @@ class WorkerProcess:
 
     def why_lost(self) -> str:
         """Describe how the worker ended, and end its child processes."""
-        if self.hung:
-            return self.hung
+        if self.why_killed:
+            return self.why_killed
         self._kill_children()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)

@@ -26,23 +26,16 @@ from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
 MAX_FAILURES = 3
-"""Failed attempts, one after the other, to make the environments of a lost worker again."""
+"""How often, in one restart, making the environments may raise or hang. A worker that dies counts towards ``max_restarts`` only."""
 
 
 class WorkerVectorEnvironment:
     """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
-    A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as ``padding`` and ``lost``,
+    A worker is restarted with new seeds if it ends or exceeds a time limit. The lost step is then marked as invalid and ``lost``,
     and ``options.warn`` receives a message. After ``max_restarts`` restarts, the next one raises ``EnvironmentFault``.
 
-    Args:
-        make: makes one environment; it is pickled by cloudpickle.
-        layout: sizes of the rollout buffers.
-        spec: what stepping needs to know about the environments.
-        options: how they are stepped; ``num_workers`` is at least 1 and a multiple of ``num_groups``.
-
-    Raises:
-        EnvError: ``make`` cannot be pickled, or the environments cannot be made.
+    Raises ``EnvError`` if ``make`` cannot be pickled, or the environments cannot be made.
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
@@ -73,15 +66,14 @@ class WorkerVectorEnvironment:
             process.begin(setup)
         for g, w, process, _ in self._workers():
             while process.reply() == worker_messages.LOST:
-                if process.hung:
+                if process.why_killed:
                     raise EnvError(
-                        f"{self._name(g, w)} of {self.env_id} {process.hung}: increase reset_timeout, or find the call that hangs."
+                        f"{self._name(g, w)} of {self.env_id} {process.why_killed}: increase reset_timeout, or find the call that hangs."
                     )
                 process = self._replace(g, w, process.why_lost())
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
-        self.buffers[buffer].padding[0] = False
         seeds = environment_seeds(self.groups[-1].stop, seed)
         limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
         for _, _, process, setup in self._workers():
@@ -128,7 +120,7 @@ class WorkerVectorEnvironment:
         for flags in (buffer.terminated, buffer.truncated, buffer.life_lost):
             flags[here] = False
         buffer.reward[here], buffer.success[here] = 0.0, UNREPORTED
-        buffer.padding[here] = buffer.lost[here] = True
+        buffer.valid[here], buffer.lost[here] = False, True
 
     def _restart(self, group: int, w: int, buffer: int, row: int) -> None:
         """Start a new process for the environments of a lost one, and write their first observations into ``row``."""
@@ -147,7 +139,7 @@ class WorkerVectorEnvironment:
                 why = process.why_lost()
             except Exception as raised:
                 error, why = raised, f"failed to make its environments again ({type(raised).__name__}: {raised})"
-            failures += bool(error or process.hung)
+            failures += bool(error or process.why_killed)
             if failures == MAX_FAILURES:
                 reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
                 raise EnvironmentFault(
@@ -251,7 +243,7 @@ def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
             for process, setup in zip(list(group), setups, strict=True):
                 why = vector_env._overdue(process, setup)
                 if why and not process.has_replied():
-                    process.hung = why
+                    process.why_killed = why
                     process.kill()
         pause = min(1.0, vector_env.options.step_timeout / 4, vector_env.options.reset_timeout / 4)
         del vector_env

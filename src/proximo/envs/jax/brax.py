@@ -8,8 +8,9 @@ from typing import Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import libraries
+from proximo.envs.jax import library_import
 from proximo.envs.jax.physics import Robot
+from proximo.envs.libraries import check_known
 from proximo.errors import EnvError
 
 NAMES = (
@@ -22,14 +23,14 @@ LIMIT = 1000
 
 def names() -> list[str]:
     """Return the environments that can be trained; empty if brax is not installed."""
-    return libraries.listed("brax", NAMES)
+    return library_import.listed("brax", NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, as ``backend``."""
     env_id = f"brax:{name}"
-    known = libraries.load("brax.envs", env_id, "brax")._envs
-    libraries.check_known(name, known, "brax")
+    known = library_import.load("brax.envs", env_id)._envs
+    check_known(env_id, known)
     if name == "swimmer":
         raise EnvError(
             f"{env_id} cannot be trained: brax 0.14.2 calls jax.numpy.clip with arguments that JAX 0.10 no longer accepts."

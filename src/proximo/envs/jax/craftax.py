@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import replace_params
-from proximo.envs.jax import libraries
+from proximo.envs.jax import library_import
+from proximo.envs.libraries import check_known
 from proximo.spaces import Box, Space, from_any
 
 NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
@@ -19,7 +21,7 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 def names() -> list[str]:
     """Return all environments; empty if Craftax is not installed."""
-    return libraries.listed("craftax", NAMES)
+    return library_import.listed("craftax", NAMES)
 
 
 class CraftaxEnvironment:
@@ -30,8 +32,8 @@ class CraftaxEnvironment:
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"craftax:{name}"
-        library = libraries.load("craftax.craftax_env", env_id, "craftax")
-        libraries.check_known(name, NAMES, "craftax")
+        library = library_import.load("craftax.craftax_env", env_id)
+        check_known(env_id, NAMES)
         with custom_code_errors(f"Making {env_id}"):
             self.env = library.make_craftax_env_from_name(name, auto_reset=False)
         self.default_params = replace_params(self.env.default_params, settings, env_id)
@@ -43,12 +45,12 @@ class CraftaxEnvironment:
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
         """Start an episode. Craftax returns the observation first."""
-        observation, state = self.env.reset(libraries.legacy(key), params)
+        observation, state = self.env.reset(jax.random.key_data(key), params)
         return state, self._to_bytes(observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
         """Take one step. Craftax reports a single ``done``; an end that also occurs without the time limit is a termination."""
-        observation, state, reward, done, _ = self.env.step(libraries.legacy(key), state, action, params)
+        observation, state, reward, done, _ = self.env.step(jax.random.key_data(key), state, action, params)
         terminated = jnp.asarray(self.env.is_terminal(state, params.replace(max_timesteps=NO_LIMIT)))
         return state, self._to_bytes(observation), reward, terminated, jnp.asarray(done) & ~terminated, {}
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
 from proximo.envs.env_settings import replace_params
-from proximo.envs.jax import libraries
 from proximo.envs.jax.gymnax_drawing import FPS, drawing_of
+from proximo.envs.libraries import check_known
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
 from proximo.spaces import from_any
@@ -71,7 +71,7 @@ class GymnaxEnvironment:
 
     def __init__(self, name: str, settings: dict[str, Any]):
         gymnax = _gymnax()
-        libraries.check_known(name, names(), "gymnax")
+        check_known(f"gymnax:{name}", names())
         try:
             self.env, params = gymnax.make(name)
         except Exception as error:

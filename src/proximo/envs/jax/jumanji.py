@@ -6,13 +6,15 @@ import inspect
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import libraries
+from proximo.envs.jax import library_import
+from proximo.envs.libraries import check_known
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
 
@@ -33,7 +35,7 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 def names() -> list[str]:
     """Return the environments that can be trained; empty if jumanji is not installed."""
-    return libraries.listed("jumanji", NAMES)
+    return library_import.listed("jumanji", NAMES)
 
 
 class JumanjiEnvironment:
@@ -45,11 +47,11 @@ class JumanjiEnvironment:
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"jumanji:{name}"
-        library = libraries.load("jumanji", env_id, "jumanji")
+        library = library_import.load("jumanji", env_id)
         if name in UNSUPPORTED:
             raise EnvError(f"{env_id} cannot be trained: {UNSUPPORTED[name]}; `proximo envs jumanji` lists those that can.")
         known = library.registration._REGISTRY
-        libraries.check_known(name, known, "jumanji")
+        check_known(env_id, known)
         check_names(settings, inspect.signature(library.registration.load(known[name].entry_point)).parameters, env_id)
         if "time_limit" in settings:
             take_limit(settings, "time_limit", NO_LIMIT)
@@ -83,7 +85,7 @@ class JumanjiEnvironment:
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. The state is that of jumanji and the number of steps."""
-        state, timestep = self.env.reset(libraries.legacy(key))
+        state, timestep = self.env.reset(jax.random.key_data(key))
         return (state, jnp.int32(0)), self._seen(timestep.observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:

@@ -11,7 +11,8 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import libraries
+from proximo.envs.jax import library_import
+from proximo.envs.libraries import check_known
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
@@ -36,7 +37,7 @@ COUNTS = (11, 6, 4)
 
 def names() -> list[str]:
     """Return all environments; empty if navix is not installed."""
-    return libraries.listed("navix", NAMES)
+    return library_import.listed("navix", NAMES)
 
 
 class NavixEnvironment:
@@ -49,10 +50,10 @@ class NavixEnvironment:
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"navix:{name}"
-        library = libraries.load("navix", env_id, "navix")
+        library = library_import.load("navix", env_id)
         if name.startswith(UNSOLVABLE):
             raise EnvError(f"{env_id} cannot be solved: navix has no reward for its ball, and its locked door is open.")
-        libraries.check_known(name, library.registry(), "navix")
+        check_known(env_id, library.registry())
         check_names(settings, ("max_steps", "view"), env_id)
         limit, settings = take_limit(settings, "max_steps", LIMIT)
         view = settings.get("view", VIEWS[0])
@@ -64,7 +65,7 @@ class NavixEnvironment:
         self.default_params = ()
         self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb
         self._background = library.rendering.cache.RenderingCache.init
-        shape = jax.eval_shape(self.env.reset, libraries.legacy(jax.random.key(0))).observation.shape
+        shape = jax.eval_shape(self.env.reset, jax.random.key_data(jax.random.key(0))).observation.shape
         cells = MultiDiscrete(tuple(np.tile(COUNTS, shape[0] * shape[1]).tolist()), shape=shape)
         self.observation_space = Box(shape, 0.0, 255.0, "uint8") if self.is_picture else cells
         self.action_space = Discrete(len(self.env.action_set))
@@ -72,7 +73,7 @@ class NavixEnvironment:
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
         """Start an episode. The state is navix's timestep."""
-        return self._state_and_observation(self.env.reset(libraries.legacy(key)))
+        return self._state_and_observation(self.env.reset(jax.random.key_data(key)))
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
         """Take one step. A positive reward is a success."""

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.jax.libraries import legacy
 from proximo.spaces import Box, Dict
 
 
@@ -25,14 +24,14 @@ class Robot:
         # `proximo check` calls reset and step outside of a compiled program. Without jit this takes minutes.
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         self.default_params = ()
-        seen = jax.eval_shape(env.reset, legacy(jax.random.key(0))).obs
+        seen = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0))).obs
         parts = isinstance(seen, Mapping)
         self.observation_space = Dict(tuple((k, Box(x.shape)) for k, x in seen.items())) if parts else Box(seen.shape)
         self.action_space = Box((env.action_size,), -1.0, 1.0)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. The state is that of the library and the number of steps."""
-        state = self._reset(legacy(key))
+        state = self._reset(jax.random.key_data(key))
         return (state, jnp.int32(0)), state.obs
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:

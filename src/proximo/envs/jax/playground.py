@@ -6,8 +6,9 @@ from typing import Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import libraries
+from proximo.envs.jax import library_import
 from proximo.envs.jax.physics import Robot
+from proximo.envs.libraries import check_known
 from proximo.errors import EnvError
 
 NAMES = (
@@ -22,7 +23,7 @@ VISION = ("vision", "vision_config")
 
 def names() -> list[str]:
     """Return the tasks of the control suite; empty if MuJoCo Playground is not installed."""
-    return libraries.listed("mujoco_playground", NAMES)
+    return library_import.listed("mujoco_playground", NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
@@ -31,14 +32,14 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
     """
     env_id = f"playground:{name}"
-    library = libraries.load("mujoco_playground", env_id, "playground")
+    library = library_import.load("mujoco_playground", env_id)
     suite = library.dm_control_suite
     if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):
         raise EnvError(
             f"{env_id} cannot be trained: MuJoCo Playground downloads its models. Train a task of the control suite "
             "(`proximo envs playground`), or wrap the environment in a class (docs/custom-jax-environment.md)."
         )
-    libraries.check_known(name, suite.ALL_ENVS, "playground")
+    check_known(env_id, suite.ALL_ENVS)
     config = suite.get_default_config(name)
     limit, settings = take_limit(settings, "episode_length", config.episode_length)
     check_names(settings, [entry for entry in config if entry not in VISION], env_id)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from proximo.envs.libraries import check_known
 from proximo.envs.protocol import JaxEnvironment
 from proximo.envs.tasks.poc_memory import PocMemory
 from proximo.envs.tasks.repeat_previous import RepeatPrevious
-from proximo.errors import EnvError, nearest
 
 TASKS = {"PocMemory": PocMemory, "RepeatPrevious": RepeatPrevious}
 
@@ -18,16 +18,6 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """Make a task.
-
-    Args:
-        name: ``PocMemory`` or ``RepeatPrevious``.
-        settings: fields of the parameters of the task.
-
-    Raises:
-        EnvError: No task has this name.
-        ConfigError: The task does not have one of the settings.
-    """
-    if name not in TASKS:
-        raise EnvError(f"proximo has no task {name!r}{nearest(name, TASKS)}; it has {', '.join(TASKS)}.")
+    """Make a task; ``settings`` are fields of its parameters."""
+    check_known(f"proximo:{name}", TASKS)
     return TASKS[name](settings)

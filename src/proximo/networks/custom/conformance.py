@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
@@ -26,51 +27,47 @@ MAX_CHOICES = 4096
 """The probabilities of a larger Discrete space are not summed."""
 
 
-def check_alike(one: ActorCritic, other: ActorCritic) -> None:
-    """Check that two policies made from the same settings differ in their arrays only.
+def check_custom_networks(
+    make: Callable[[Key[Array, ""]], ActorCritic], observation_space: Space, action_space: ActionSpace
+) -> None:
+    """Run the conformance checks of a policy with custom networks. Only what they need is compiled.
 
-    Otherwise neither compiled programs nor checkpoints of one would fit the other.
-
-    Args:
-        one: A policy, or its shapes.
-        other: Another policy from the same settings, or its shapes.
-
-    Raises:
-        ConfigError: The policies differ, or have no parameter to train.
-    """
-    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves((one.torsos, one.actor, one.critic))):
-        raise ConfigError("Nothing in the custom networks can be learned: they have no array of floating-point numbers.")
-    if jax.tree.structure(one) == jax.tree.structure(other):
-        return
-    parts = {"encoder or memory": "torsos", "actor or distribution": "actor", "critic": "critic"}
-    which = [
-        name for name, part in parts.items() if jax.tree.structure(getattr(one, part)) != jax.tree.structure(getattr(other, part))
-    ]
-    raise ConfigError(
-        f"The custom {' and '.join(which)}, made twice with the same arguments, came out different: it contains a function that is defined in "
-        "its __init__ (as a lambda), or another object without equality. Define it at the top of the module, or in a method."
-    )
-
-
-def needs_conformance_check(policy: ActorCritic) -> bool:
-    """Whether ``check_conformance`` has anything to check in ``policy``, whose arrays may be shapes."""
-    return isinstance(policy.actor, CustomHead) or any(map(_has_custom_unroll, policy.torsos))
-
-
-def check_conformance(policy: ActorCritic, observation_space: Space, action_space: ActionSpace) -> None:
-    """Run the conformance checks of a policy with custom networks.
-
-    A memory's own ``unroll`` must equal its ``step`` from step to step. A distribution must have finite log-probabilities and entropies,
-    probabilities that sum to 1, and samples within the action space.
+    Two policies from the same settings must differ in their arrays only. A memory's own ``unroll`` must equal its ``step`` from step to step.
+    A distribution must have finite log-probabilities and entropies, probabilities that sum to 1, and samples within the action space.
 
     Args:
-        policy: The policy.
+        make: Makes the policy from a random key.
         observation_space: Space of the environment's observations.
         action_space: Space of the actions.
 
     Raises:
         ConfigError: A check fails, or the user's code raises.
     """
+    # A new function each time: JAX would not call the same one twice.
+    policy, other = (jax.eval_shape(lambda key: make(key), jax.random.key(0)) for _ in range(2))
+    _check_alike(policy, other)
+    if isinstance(policy.actor, CustomHead) or any(map(_has_custom_unroll, policy.torsos)):
+        _check_outputs(jax.jit(make)(jax.random.key(0)), observation_space, action_space)
+
+
+def _check_alike(one: ActorCritic, other: ActorCritic) -> None:
+    """Check that two policies made from the same settings differ in their arrays only.
+
+    Otherwise neither compiled programs nor checkpoints of one would fit the other.
+    """
+    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves((one.torsos, one.actor, one.critic))):
+        raise ConfigError("Nothing in the custom networks can be learned: they have no array of floating-point numbers.")
+    parts = {"encoder or memory": "torsos", "actor or distribution": "actor", "critic": "critic"}
+    structures = [[jax.tree.structure(getattr(policy, part)) for part in parts.values()] for policy in (one, other)]
+    which = [name for name, a, b in zip(parts, *structures, strict=True) if a != b]
+    if which:
+        raise ConfigError(
+            f"The custom {' and '.join(which)}, made twice with the same arguments, came out different: it contains a function that is defined "
+            "in its __init__ (as a lambda), or another object without equality. Define it at the top of the module, or in a method."
+        )
+
+
+def _check_outputs(policy: ActorCritic, observation_space: Space, action_space: ActionSpace) -> None:
     for torso, memory in zip(policy.torsos, policy.init_memory(ENVS), strict=True):
         if _has_custom_unroll(torso):
             _check_memory(policy, torso, memory, observation_space)

@@ -79,10 +79,6 @@ class CustomHead(ActorHead[ActionSpace]):
 def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, int, int]:
     """Make the custom family of a ``distribution`` setting.
 
-    Args:
-        value: The user's class, function, object or importable name.
-        space: Space of the actions.
-
     Returns:
         The family, the number of its parameters, and the number of axes of one sampled action.
 

@@ -60,14 +60,7 @@ class CustomModule(eqx.Module):
 
     @classmethod
     def wrap(cls, setting: str, module: Any) -> CustomModule:
-        """Wrap a pytree.
-
-        Args:
-            setting: Name of the setting, for error messages.
-            module: An Equinox module, a wrapped Flax module, any other registered pytree, or a function.
-
-        Returns:
-            The wrapped module.
+        """Wrap an Equinox module, a wrapped Flax module, any other registered pytree, or a function.
 
         Raises:
             ConfigError: ``module``, or an object in it, is not a pytree, or has complex parameters.
@@ -100,9 +93,6 @@ def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *ar
         methods: Methods that the object must have.
         *arguments: Arguments of the class or function.
 
-    Returns:
-        The wrapped object.
-
     Raises:
         ConfigError: The code raises, a method is missing, or the object is not a pytree.
     """
@@ -118,19 +108,9 @@ def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *ar
 
 
 def output_shape(custom: CustomModule, call: str, method: str, *examples: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
-    """Shapes of what a method returns, without computing it.
+    """Shapes and types of what a method returns for ``examples`` (arrays or shapes), without computing it.
 
-    Args:
-        custom: The wrapped module.
-        call: The call in words, for error messages.
-        method: Name of the method.
-        *examples: Arrays or shapes of the inputs.
-
-    Returns:
-        The shape and type of each output.
-
-    Raises:
-        ConfigError: The user's code raises.
+    ``call`` is the call in words, for the ``ConfigError`` if the user's code raises.
     """
     with custom_code_errors(f"{custom.setting}: {call}", ConfigError):
         return jax.eval_shape(lambda custom, *examples: getattr(custom.module, method)(*examples), custom, *examples)
@@ -141,21 +121,14 @@ def is_array(shape: PyTree, *, floating: bool = False) -> bool:
     return isinstance(shape, jax.ShapeDtypeStruct) and (not floating or jnp.issubdtype(shape.dtype, jnp.floating))
 
 
-def vector_size(custom: CustomModule, call: str, shape: PyTree, expected: int | None = None) -> int:
-    """The length of an output that must be one vector of floating-point numbers.
+def vector_size(custom: CustomModule, call: str, shape: PyTree, expected: int | None = None, *, or_scalar: bool = False) -> int:
+    """The length of an output that must be one vector of floating-point numbers; ``or_scalar`` allows one number without an axis.
 
-    Args:
-        custom: The wrapped module.
-        call: The call in words, for error messages.
-        shape: What ``output_shape`` returned.
-        expected: The required length; None accepts any.
-
-    Returns:
-        The length of the vector.
-
-    Raises:
-        ConfigError: The output is not one vector, not floating-point, or of another length.
+    ``shape`` is a result of ``output_shape``. Raises ``ConfigError`` for any other output, and for another length than ``expected``, unless
+    that is None; ``call`` is the call in words, for its message.
     """
+    if or_scalar and is_array(shape) and shape.shape == ():
+        shape = jax.ShapeDtypeStruct((1,), shape.dtype)
     if not is_array(shape, floating=True) or shape.ndim != 1 or expected not in (None, shape.shape[0]):
         size = "" if expected is None else f"{expected} "
         raise ConfigError(
@@ -163,17 +136,6 @@ def vector_size(custom: CustomModule, call: str, shape: PyTree, expected: int | 
             "observation of one environment, without a batch axis."
         )
     return shape.shape[0]
-
-
-def check_scalar(custom: CustomModule, call: str, shape: PyTree) -> None:
-    """Check that an output is one floating-point number, of shape ``()`` or ``(1,)``.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if is_array(shape) and shape.shape == ():
-        shape = jax.ShapeDtypeStruct((1,), shape.dtype)
-    vector_size(custom, call, shape, 1)
 
 
 def describe_shape(shape: PyTree) -> str:

@@ -15,15 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo.config import NetworkConfig
 from proximo.errors import ConfigError
-from proximo.networks.custom.module import (
-    CustomModule,
-    check_scalar,
-    describe_shape,
-    make_module,
-    output_shape,
-    vector_size,
-    vmap_leading,
-)
+from proximo.networks.custom.module import CustomModule, describe_shape, make_module, output_shape, vector_size, vmap_leading
 from proximo.networks.recurrent.protocol import MemoryCell, NoMemory, select
 from proximo.spaces import Dict, Space, zeros
 from proximo.types import Observation
@@ -125,87 +117,42 @@ def _cast_like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
     return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)
 
 
-def make_custom_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[CustomEncoder, int]:
-    """Make the encoder that ``config.encoder`` names.
-
-    Args:
-        key: Random key of the network.
-        space: Space of the observations that it reads.
-        config: Network settings.
-
-    Returns:
-        The encoder and its number of features.
-
-    Raises:
-        ConfigError: It cannot be made, or does not return one vector.
-    """
+def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[CustomEncoder, int]:
+    """The encoder that ``config.encoder`` names, and its number of features. Raises ``ConfigError`` if it does not return one vector."""
     custom = make_module("encoder", config.encoder, ("__call__",), key, space)
     call = f"encoder(observation of {space})"
     return CustomEncoder(space, custom), vector_size(custom, call, output_shape(custom, call, "__call__", zeros(space, ())))
 
 
-def make_custom_memory(key: Key[Array, ""], features: int, config: NetworkConfig) -> tuple[CustomCell, int]:
-    """Make the memory that ``config.memory`` names.
+def make_memory(key: Key[Array, ""], features: int, config: NetworkConfig) -> tuple[CustomCell, int]:
+    """The memory that ``config.memory`` names, for ``features`` inputs, and its number of outputs.
 
-    Args:
-        key: Random key of the network.
-        features: Number of features that it reads.
-        config: Network settings.
-
-    Returns:
-        The memory and its number of outputs.
-
-    Raises:
-        ConfigError: It cannot be made, changes the shape of its state, or does not return one vector.
+    Raises ``ConfigError`` if it changes the shape of its state, or does not return one vector.
     """
     custom = make_module("memory", config.memory, ("init", "step"), key, features)
     (out,) = _step_outputs(custom, jnp.zeros(features), 1)
     return CustomCell(custom), vector_size(custom, "the second output of step(state, x)", out)
 
 
-def make_custom_readout(name: str, key: Key[Array, ""], features: int, count: int, config: NetworkConfig) -> CustomReadout:
-    """Make the actor or the critic that the settings name.
+def make_readout(name: str, key: Key[Array, ""], features: int, count: int, config: NetworkConfig) -> CustomReadout:
+    """The ``"actor"`` or ``"critic"`` (``name``) that the settings name, with ``features`` inputs and ``count`` outputs.
 
-    Args:
-        name: ``"actor"`` or ``"critic"``.
-        key: Random key of the network.
-        features: Number of features that it reads.
-        count: Number of outputs.
-        config: Network settings.
-
-    Returns:
-        The actor or critic.
-
-    Raises:
-        ConfigError: It cannot be made, or does not return ``count`` numbers.
+    Raises ``ConfigError`` if it does not return ``count`` numbers.
     """
     sizes = (features, count) if name == "actor" else (features,)
     custom = make_module(name, getattr(config, name), ("__call__",), key, *sizes)
     call = f"{name}({features} features)"
     shape = output_shape(custom, call, "__call__", jnp.zeros(features))
-    if name == "actor":
-        vector_size(custom, call, shape, count)
-    else:
-        check_scalar(custom, call, shape)
+    vector_size(custom, call, shape, count, or_scalar=name == "critic")
     return CustomReadout(custom)
 
 
-def make_custom_actor_critic(
+def make_actor_critic(
     key: Key[Array, ""], space: Space, count: int, config: NetworkConfig
 ) -> tuple[CustomEncoder | PassThrough, MemoryCell]:
-    """Make the whole actor-critic that ``config.actor_critic`` names.
+    """The whole actor-critic that ``config.actor_critic`` names, as an encoder and a memory.
 
-    Args:
-        key: Random key of the network.
-        space: Space of the observations that it reads.
-        count: Number of parameters of the action distribution.
-        config: Network settings.
-
-    Returns:
-        An encoder and a memory, whose ``count + 1`` outputs are the distribution's parameters and the value.
-
-    Raises:
-        ConfigError: It cannot be made, or does not return ``count`` parameters and a value.
+    Their ``count + 1`` outputs are the ``count`` parameters of the action distribution and the value. Raises ``ConfigError`` for others.
     """
     custom = make_module("actor_critic", config.actor_critic, ("init", "step") if config.remembers else (), key, space, count)
     if not config.remembers and hasattr(custom.module, "step"):
@@ -223,7 +170,7 @@ def make_custom_actor_critic(
         if not isinstance(out, tuple) or len(out) != 2:
             raise ConfigError(f"actor_critic: it gives {describe_shape(out)}, expected two arrays (parameters, value).")
     vector_size(custom, "its first output, the parameters of the distribution,", out[0], count)
-    check_scalar(custom, "its second output, the value,", out[1])
+    vector_size(custom, "its second output, the value,", out[1], 1, or_scalar=True)
     return encoder, cell
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from proximo.config import NetworkConfig
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.gated_scan import hidden, recur, recur_step
 from proximo.networks.recurrent.protocol import MemoryCell
@@ -32,22 +33,13 @@ class GatedCell(MemoryCell):
     """Projects the hidden state to ``G`` numbers."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int, horizon: int = 0) -> Any:
-        """Make a cell with orthogonal weights for each gate.
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> Any:
+        """A cell for ``in_size`` features, with orthogonal weights for each gate.
 
-        Args:
-            key: Random key of the weights.
-            in_size: Number of features.
-            size: Number of units ``H``.
-            horizon: 0 starts with zero biases. 3 or more starts with biases by which the states of the units last for 2 to ``horizon`` steps,
-                drawn uniformly (chrono initialization).
-
-        Returns:
-            The cell.
-
-        Source of the chrono initialization: Tallec & Ollivier 2018, arXiv:1804.11188, section 2.
+        Without ``memory_horizon`` all biases are zero. With it, the biases let the states of the units last for 2 to ``memory_horizon`` steps,
+        drawn uniformly (chrono initialization, Tallec & Ollivier 2018, arXiv:1804.11188).
         """
-        keys = jax.random.split(key, (2, cls.num_gates))
+        keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_horizon
 
         def stacked(keys: Key[Array, " gates"], inputs: int, bias: Float[Array, " G"]) -> Linear:
             weights = [Linear.create(k, inputs, size, gain=1.0).weight for k in keys]
@@ -67,15 +59,12 @@ class GatedCell(MemoryCell):
     @staticmethod
     @abc.abstractmethod
     def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Any) -> Any:
-        """The new state, unit by unit.
+        """The state after a step, unit by unit.
 
         Args:
             x: Projected inputs.
             h: Projected hidden state.
             state: The state before the step: an array ``[*batch, H]``, or a tuple of such whose first is the hidden state.
-
-        Returns:
-            The state after the step.
         """
 
     @property

@@ -55,15 +55,6 @@ def recur_step(
 ) -> tuple[State, Array]:
     """One step: reset at episode starts, project the hidden state, apply the gates.
 
-    Args:
-        gates: The element-wise part of the cell.
-        weight: Recurrent weights ``[H, G]``.
-        bias: Recurrent bias ``[G]``.
-        state: The state before the step.
-        x: Projected inputs ``[N, G]``.
-        episode_start: Whether to reset the state.
-        valid: False on padding steps.
-
     Returns:
         The state after the step, and the projected hidden state ``[N, G]``.
     """
@@ -86,8 +77,8 @@ def recur(
 
     Args:
         gates: The element-wise part of the cell.
-        weight: Recurrent weights.
-        bias: Recurrent bias.
+        weight: Weights of the hidden state.
+        bias: Biases of the hidden state.
         state: The state before the first step.
         x: Projected inputs.
         episode_start: Whether to reset the state before each step.

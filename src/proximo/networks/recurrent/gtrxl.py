@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from proximo.config import NetworkConfig
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.protocol import MemoryCell
 
@@ -78,25 +79,14 @@ class GTrXL(MemoryCell):
     window: int = eqx.field(static=True)
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int, heads: int, window: int, gate: str) -> GTrXL:
-        """Make a layer with orthogonal weights.
-
-        Args:
-            key: Random key of the weights.
-            in_size: Number of features that it reads.
-            size: Number of features D, a multiple of ``heads``.
-            heads: Number of attention heads.
-            window: Number of steps M before the current one that attention reads.
-            gate: ``"gru"`` or ``"identity"``.
-
-        Returns:
-            The layer.
-        """
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> GTrXL:
+        """A layer for ``in_size`` features, with orthogonal weights."""
+        size, heads = config.memory_size, config.memory_heads
         keys = jax.random.split(key, 9)
         linear = partial(Linear.create, gain=1.0)
 
         def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
-            return GRUGate.create(k, size) if gate == "gru" else IdentityGate()
+            return GRUGate.create(k, size) if config.memory_gate == "gru" else IdentityGate()
 
         return cls(
             embed=None if in_size == size else linear(keys[0], in_size, size),
@@ -109,7 +99,7 @@ class GTrXL(MemoryCell):
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
             gates=(make_gate(keys[7]), make_gate(keys[8])),
-            window=window,
+            window=config.memory_window,
         )
 
     @property

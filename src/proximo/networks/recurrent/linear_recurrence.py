@@ -3,8 +3,7 @@
 ``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are computed for all steps before the
 recurrence, which contains no matrix product. On an accelerator the recurrence is an associative scan, whose depth is logarithmic in time
 (Blelloch 1990, "Prefix sums and their applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
-(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057,
-section 2.2).
+(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057).
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from jaxtyping import Array, Bool, Float, Inexact, Key
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.protocol import MemoryCell
 
+State = Inexact[Array, "N H"]
+Steps = Inexact[Array, "T N H"]
 
-def sequential_scan(
-    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
-) -> Inexact[Array, "T ..."]:
+
+def sequential_scan(decay: Steps, drive: Steps, state: State) -> Steps:
     """``h`` of all steps from ``state`` before the first, one step after the other."""
 
     def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -32,7 +32,7 @@ def sequential_scan(
     return jax.lax.scan(step, state, (decay, drive))[1]
 
 
-def sequential_scan_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+def sequential_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
     """The gradient of each drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, from the last step to the first."""
 
     def step(later: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -46,33 +46,20 @@ def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Arr
     return left[0] * right[0], right[0] * left[1] + right[1]
 
 
-def associative_scan(
-    decay: Inexact[Array, "T ..."], drive: Inexact[Array, "T ..."], state: Inexact[Array, "..."]
-) -> Inexact[Array, "T ..."]:
+def associative_scan(decay: Steps, drive: Steps, state: State) -> Steps:
     """``sequential_scan`` by an associative scan."""
     return jax.lax.associative_scan(_combine, (decay, drive.at[0].add(decay[0] * state)))[1]
 
 
-def associative_scan_backwards(decay: Inexact[Array, "T ..."], d_h: Inexact[Array, "T ..."]) -> Inexact[Array, "T ..."]:
+def associative_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
     """``sequential_scan_backwards`` by an associative scan."""
     later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
     return jax.lax.associative_scan(_combine, (later, d_h), reverse=True)[1]
 
 
 @jax.custom_vjp
-def linear_recurrence(
-    decay: Inexact[Array, "T N H"], drive: Inexact[Array, "T N H"], state: Inexact[Array, "N H"]
-) -> Inexact[Array, "T N H"]:
-    """``h_t = decay_t h_{t-1} + drive_t``, real or complex.
-
-    Args:
-        decay: Factor of the state at each step.
-        drive: What is added at each step.
-        state: ``h`` before the first step.
-
-    Returns:
-        ``h`` after each step.
-    """
+def linear_recurrence(decay: Steps, drive: Steps, state: State) -> Steps:
+    """``h_t = decay_t h_{t-1} + drive_t`` of each step, real or complex, from ``state`` before the first one."""
     return jax.lax.platform_dependent(decay, drive, state, cpu=sequential_scan, default=associative_scan)
 
 
@@ -112,14 +99,7 @@ class LinearRecurrence(MemoryCell):
 
     @abc.abstractmethod
     def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Inexact[Array, "*batch S"], Inexact[Array, "*batch S"]]:
-        """Compute the recurrence's coefficients.
-
-        Args:
-            u: Normalized inputs.
-
-        Returns:
-            ``decay`` and ``drive`` of each step.
-        """
+        """``decay`` and ``drive`` of each step, from the normalized inputs ``u``."""
 
     def read(self, h: Any, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
         """Read the ``H`` inputs of the gated linear unit from the state ``h`` after each step and the normalized inputs ``u``."""

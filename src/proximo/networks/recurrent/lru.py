@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, Key
 
+from proximo.config import NetworkConfig
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, make_projections
 
@@ -18,7 +19,7 @@ class LRU(LinearRecurrence):
     """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
 
     ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and ``γ`` begins as ``√(1 - |λ|²)``.
-    ``|λ|`` begins between ``MIN_RADIUS`` and ``MAX_RADIUS`` with all phases ``θ``: a bank of filters that distinguishes inputs by their age.
+    ``|λ|`` begins between ``MIN_RADIUS`` and ``MAX_RADIUS`` with phases ``θ`` in 0 … π: a bank of filters that distinguishes inputs by their age.
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
     """
@@ -36,8 +37,9 @@ class LRU(LinearRecurrence):
     """``D``."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int) -> LRU:
-        """Make a cell with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2). The arguments are those of ``MinGRU.create``."""
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> LRU:
+        """A cell for ``in_size`` features, with orthogonal weights, and ``λ`` uniform on its ring (lemma 3.2)."""
+        size = config.memory_size
         key_projections, key_radius, key_phase, key_write, key_reader = jax.random.split(key, 5)
         square = jax.random.uniform(key_radius, (size,), minval=MIN_RADIUS**2, maxval=MAX_RADIUS**2)
         return cls(

@@ -17,7 +17,7 @@ class LSTM(GatedCell):
     ``FORGET_BIAS`` is added to the forget gate ``f``, which starts open.
 
     Sources: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers, Schmidhuber & Cummins 2000, "Learning to forget", for the forget
-    gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration of recurrent network architectures", section 2.2, for its bias.
+    gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration of recurrent network architectures", for its bias.
     """
 
     num_gates = 4

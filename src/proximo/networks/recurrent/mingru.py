@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from proximo.config import NetworkConfig
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, make_projections
 
@@ -25,17 +26,9 @@ class MinGRU(LinearRecurrence):
     candidate: Linear
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, size: int) -> MinGRU:
-        """Make a cell with orthogonal weights.
-
-        Args:
-            key: Random key of the weights.
-            in_size: Number of features that it reads.
-            size: Number of features ``H``.
-
-        Returns:
-            The cell.
-        """
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> MinGRU:
+        """A cell for ``in_size`` features, with orthogonal weights."""
+        size = config.memory_size
         key_projections, key_gate, key_candidate = jax.random.split(key, 3)
         gate = Linear.create(key_gate, size, size, gain=1.0)
         steps = MAX_STEPS ** jnp.linspace(0.0, 1.0, size)

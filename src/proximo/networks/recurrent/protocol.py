@@ -18,15 +18,18 @@ class MemoryCell(eqx.Module):
 
     To add a cell ``mycell``:
 
-    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, size)`` (a classmethod), ``init``, ``step`` and
-       ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``) is for gates that depend on the
-       state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is for a state that is linear in
-       the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``, and ``unroll`` as
-       ``jax.lax.scan`` of it.
-    2. Register it in ``recurrent/__init__.py``: ``CELLS["mycell"] = MyCell``.
-    3. Add the word to the ``memory`` setting in ``config/schema.py``, and to the list of memories in ``config/validation.py``.
-    4. Add it to ``MEMORIES`` in ``tests/helpers.py``. ``tests/networks/test_step_equals_unroll.py`` then checks ``scan(step) == unroll`` with
-       resets and padding steps. Test one step against the formulas of its paper, as ``tests/networks/test_gated_scan.py`` does.
+    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, config)`` (a classmethod, ``config`` are the network
+       settings), ``init``, ``step`` and ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``)
+       is for gates that depend on the state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is
+       for a state that is linear in the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``,
+       and ``unroll`` as ``jax.lax.scan`` of it.
+    2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
+    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has also goes into ``ONLY_WITH`` in
+       ``config/validation.py``.
+    4. Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``.
+
+    The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps, resets and gradients, checkpoints,
+    exports. Also test one step against the formulas of the paper, as ``tests/networks/test_gated_scan.py`` does.
 
     A memory outside of proximo needs none of this: pass its class as the ``memory`` setting (docs/custom-networks.md).
     """
@@ -60,30 +63,11 @@ class MemoryCell(eqx.Module):
     def unroll(
         self, state: PyTree, x: Float[Array, "T N features"], episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[PyTree, Float[Array, "T N out"]]:
-        """``T`` steps of each environment.
-
-        Args:
-            state: The state before the first step.
-            x: Features.
-            episode_start: Whether to reset the state before each step.
-            valid: False on padding steps.
-
-        Returns:
-            The state after the last step, and the outputs of all steps.
-        """
+        """``step`` for ``T`` steps: the state after the last one, and the outputs of all."""
 
 
 def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
-    """``jnp.where`` for pytrees whose leaves have the leading axes of ``condition``.
-
-    Args:
-        condition: Where to take ``this``.
-        this: A pytree of arrays ``[*batch, ...]``.
-        other: A pytree with the same structure and shapes.
-
-    Returns:
-        ``this`` where ``condition`` is true, else ``other``.
-    """
+    """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)

@@ -19,16 +19,10 @@ _HINTS = {
 """The likely cause and the fix, by the first source of NaN or infinity."""
 
 
-def first_fault(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
-    """The first NaN or infinity of one seed.
+def first_non_finite(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
+    """The updates of one seed before its first NaN or infinity, and the source (one of ``BAD_SOURCES``).
 
-    Args:
-        metrics: metrics of a call, of shape (seeds, updates).
-        index: index of the seed.
-
-    Returns:
-        The number of updates before it, and its source (one of ``BAD_SOURCES``); all updates and an empty string if every number
-        is finite.
+    ``metrics`` have the shape (seeds, updates). If every number is finite: all updates, and an empty string.
     """
     bad = np.array([metrics[f"bad/{source}"][index] for source in BAD_SOURCES]) > 0
     if not bad.any():
@@ -37,16 +31,9 @@ def first_fault(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
     return update, BAD_SOURCES[int(bad[:, update].argmax())]
 
 
-def fault_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
-    """The message for NaN or infinity in the update that follows ``step``.
-
-    Args:
-        config: settings of the training.
-        source: the first source: observation, reward, loss, gradient or parameters.
-        step: environment steps before the update.
-        run_dir: run directory of the seed; None if it has none.
-        environment: which environment returned the value; empty if that is unknown.
-    """
+def non_finite_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
+    """The message for NaN or infinity from ``source`` in the update that follows ``step``. ``environment`` names the environment that
+    returned it; empty if that is unknown."""
     hint = _HINTS[source]
     custom = custom_settings(config)
     losses = [f"{name} = {custom[name]}" for name in ("objective", "extra_loss") if name in custom]

@@ -1,4 +1,4 @@
-"""Sinks that ``track`` names: checked before anything is compiled, isolated from the training, complete after every resume."""
+"""Trackers that ``track`` names: checked before anything is compiled, isolated from the training, complete after every resume."""
 
 import importlib.util
 import re
@@ -16,16 +16,19 @@ from commands import SMALL, copied, rows, trained
 from proximo.cli import main
 from proximo.config.validation import tracker_names
 from proximo.errors import ConfigError, EnvError
-from proximo.tracking import trackers
+from proximo.tracking import run_trackers
+from proximo.tracking.background_tracker import BackgroundTracker
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.sinks import JsonLines, Sink, TensorBoard, TrackedRun, read_rows
-from proximo.tracking.trackers import Background, Sinks, check
+from proximo.tracking.json_lines import JsonLines, read_rows
+from proximo.tracking.run_trackers import RunTrackers, check_trackers
+from proximo.tracking.tensorboard import TensorBoard
+from proximo.tracking.tracker import TrackedRun, Tracker
 
 TOTAL = SMALL["total_steps"]
 DOCS = Path(__file__).parents[2] / "docs" / "tracking.md"
 
 
-class Kept(Sink):
+class Kept(Tracker):
     """Keeps what it is given in the class, as a tracker elsewhere would."""
 
     rows, histograms, closed = [], [], 0
@@ -64,17 +67,17 @@ class NoBase:
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The classes above as a user's module."""
-    made = types.ModuleType("custom_sinks")
+    made = types.ModuleType("custom_trackers")
     made.Kept, made.Broken, made.NoBase, made.nothing = Kept, Broken, NoBase, 3
     for cls in (Kept, Broken, NoBase):
         cls.rows = []
     Kept.histograms, Kept.closed = [], 0
-    monkeypatch.setitem(sys.modules, "custom_sinks", made)
+    monkeypatch.setitem(sys.modules, "custom_trackers", made)
 
 
 def background(run_dir, make=Kept, resumed_at=None, told=None):
     told = [] if told is None else told
-    return Background("custom_sinks:Kept", make, TrackedRun(run_dir, {}, resumed_at, told.append))
+    return BackgroundTracker("custom_trackers:Kept", make, TrackedRun(run_dir, {}, resumed_at, told.append))
 
 
 @pytest.mark.parametrize(("track", "names"), [("none", []), ("", []), ("csv", ["csv"]), (" csv , a.b:C", ["csv", "a.b:C"])])
@@ -85,23 +88,23 @@ def test_names_are_read(track, names):
 @pytest.mark.parametrize(
     ("track", "sentence"),
     [
-        ("wandbb", r"track = 'wandbb': there is no sink 'wandbb' \(did you mean 'wandb'\?\); expected csv, wandb or my_package"),
+        ("wandbb", r"track = 'wandbb': there is no tracker 'wandbb' \(did you mean 'wandb'\?\); expected csv, wandb or my_package"),
         ("csv,csv", "names csv 2 times"),
-        ("csv,none", "there is no sink 'none'"),
-        ("nowhere.at_all:Sink", r"the module 'nowhere.at_all' cannot be imported \(ModuleNotFoundError: .*\). It must be on Python's path"),
-        ("custom_sinks:Kep", r"expected a class with write\(step, values\) .* found nothing of that name \(did you mean 'Kept'\?\)"),
-        ("custom_sinks:nothing", "found 3"),
+        ("csv,none", "there is no tracker 'none'"),
+        ("nowhere.at_all:Tracker", r"the module 'nowhere.at_all' cannot be imported \(ModuleNotFoundError: .*\). It must be on Python's path"),
+        ("custom_trackers:Kep", r"expected a class with write\(step, values\) .* found nothing of that name \(did you mean 'Kept'\?\)"),
+        ("custom_trackers:nothing", "found 3"),
     ],
 )  # fmt: skip
-def test_unknown_sink_raises(track, sentence):
+def test_unknown_tracker_raises(track, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        check(track)
+        check_trackers(track)
 
 
 def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(run_trackers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EnvError, match=r"track = wandb needs a library that is not installed: pip install 'proximo\[wandb\]'"):
-        check("csv,wandb")
+        check_trackers("csv,wandb")
     monkeypatch.setattr("proximo.training.api.make_backend", lambda *_: pytest.fail("went on"))
     assert main(["train", "toys:RandomEnds", "--track", "wandb", "--runs-dir", str(tmp_path / "runs")]) == 2
     assert "pip install 'proximo[wandb]'" in capsys.readouterr().err
@@ -112,12 +115,12 @@ def test_folder_named_wandb_is_not_the_library(monkeypatch, tmp_path):
     (tmp_path / "wandb").mkdir()
     real = importlib.util.find_spec
     spec = importlib.machinery.PathFinder.find_spec("wandb", [str(tmp_path)])
-    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: spec if name == "wandb" else real(name))
+    monkeypatch.setattr(run_trackers.importlib.util, "find_spec", lambda name: spec if name == "wandb" else real(name))
     with pytest.raises(EnvError, match="not installed"):
-        check("wandb")
+        check_trackers("wandb")
 
 
-def test_slow_sink_delays_nothing_and_receives_everything(tmp_path):
+def test_slow_tracker_delays_nothing_and_receives_everything(tmp_path):
     go = threading.Event()
 
     class Slow(Kept):
@@ -125,28 +128,28 @@ def test_slow_sink_delays_nothing_and_receives_everything(tmp_path):
             assert go.wait(30)
             super().write(step, values)
 
-    sink = background(tmp_path, Slow)
+    tracker = background(tmp_path, Slow)
     for step in range(5):
-        sink.write(step, {"a": 1.0})
+        tracker.write(step, {"a": 1.0})
     assert Kept.rows == []  # and this line was reached
     go.set()
-    sink.close()
+    tracker.close()
     assert [step for step, _ in Kept.rows] == list(range(5))
     assert Kept.closed == 0
     assert Slow.closed == 1
 
 
-def test_sink_that_never_returns_is_abandoned_at_the_end(tmp_path):
+def test_tracker_that_never_returns_is_abandoned_at_the_end(tmp_path):
     told, never = [], threading.Event()
-    sink = background(tmp_path, lambda run: never.wait(60) and Kept(run), told=told)
-    sink.patience = 0.05
-    sink.write(1, {})
-    sink.close()
-    assert told == ["custom_sinks:Kept has not written everything within 0 s: the last rows may be missing there."]
+    tracker = background(tmp_path, lambda run: never.wait(60) and Kept(run), told=told)
+    tracker.patience = 0.05
+    tracker.write(1, {})
+    tracker.close()
+    assert told == ["custom_trackers:Kept has not written everything within 0 s: the last rows may be missing there."]
     never.set()
 
 
-def test_slow_sinks_finish_at_the_same_time(tmp_path):
+def test_slow_trackers_finish_at_the_same_time(tmp_path):
     closed = []
 
     class Late(Kept):
@@ -154,30 +157,30 @@ def test_slow_sinks_finish_at_the_same_time(tmp_path):
             time.sleep(0.3)
             closed.append(self)
 
-    sinks = [background(tmp_path / str(i), Late) for i in range(5) if (tmp_path / str(i)).mkdir() is None]
+    trackers = [background(tmp_path / str(i), Late) for i in range(5) if (tmp_path / str(i)).mkdir() is None]
     started = time.monotonic()
     for step in ("end", "close"):
-        for sink in sinks:
-            getattr(sink, step)()
+        for tracker in trackers:
+            getattr(tracker, step)()
     assert len(closed) == 5
     assert time.monotonic() - started < 1.4
 
 
-def test_failing_sink_warns_once_and_receives_no_more_rows(tmp_path):
+def test_failing_tracker_warns_once_and_receives_no_more_rows(tmp_path):
     told = []
-    sink = background(tmp_path, Broken, told=told)
+    tracker = background(tmp_path, Broken, told=told)
     for step in range(3):
-        sink.write(step, {"a": 1.0})
-        sink.flush()
-    sink.close()
+        tracker.write(step, {"a": 1.0})
+        tracker.flush()
+    tracker.close()
     assert told == [
-        "custom_sinks:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
+        "custom_trackers:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
     ]
     assert len(Broken.rows) == 1
 
 
 @pytest.mark.parametrize("method", ["write", "write_histograms", "write_clip", "flush", "end", "close"])
-def test_sink_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypatch, method):
+def test_tracker_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypatch, method):
     calls = []
 
     def fail(self, *arguments):
@@ -186,14 +189,14 @@ def test_sink_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypat
 
     monkeypatch.setattr(TensorBoard, method, fail)
     warnings = []
-    sinks = Sinks(TrackedRun(tmp_path, {}, None, warnings.append), "", tensorboard=True)
+    trackers = RunTrackers(TrackedRun(tmp_path, {}, None, warnings.append), "", tensorboard=True)
     for step in (1, 2):
-        sinks.write(step, {"a": 1.0})
-        sinks.write_histograms(step, {})
-        sinks.write_clip(step, bytes, (1, 1))
-        sinks.flush()
-    sinks.end()
-    sinks.close()
+        trackers.write(step, {"a": 1.0})
+        trackers.write_histograms(step, {})
+        trackers.write_clip(step, bytes, (1, 1))
+        trackers.flush()
+    trackers.end()
+    trackers.close()
     assert calls == [method]
     assert warnings == ["TensorBoard has failed (ValueError: no room): it receives no more rows, and the training continues."]
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2]
@@ -201,10 +204,10 @@ def test_sink_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypat
 
 def journal(run_dir, *steps):
     """Rows of a training: one at each step, and a second one, of an evaluation, at every tenth."""
-    sink = JsonLines(run_dir / "metrics.jsonl")
+    tracker = JsonLines(run_dir / "metrics.jsonl")
     for step in steps:
         for values in ({"a": step + 0.5}, {"eval/b": float("nan")})[: 2 if step % 10 == 0 else 1]:
-            sink.write(step, values)
+            tracker.write(step, values)
             yield step, values
 
 
@@ -226,7 +229,7 @@ def test_resume_writes_missed_rows_and_skips_written_ones(tmp_path):
     assert [step for step, _ in Kept.rows] == [5, 10, 10, 15, 20, 20, 25]
 
 
-def test_sink_added_at_a_resume_receives_all_earlier_rows(tmp_path):
+def test_tracker_added_at_a_resume_receives_all_earlier_rows(tmp_path):
     list(journal(tmp_path, 5, 10, 15))
     made = {"histograms/x": Histogram.of(np.arange(3.0))}
     JsonLines(tmp_path / "metrics.jsonl").write_histograms(7, made)
@@ -235,14 +238,14 @@ def test_sink_added_at_a_resume_receives_all_earlier_rows(tmp_path):
     assert Kept.histograms == [(7, ["histograms/x"])]
 
 
-def test_sink_that_knows_its_rows_receives_all_again(tmp_path):
+def test_tracker_that_knows_its_rows_receives_all_again(tmp_path):
     class Knows(Kept):
         knows_its_rows = True
 
     for resumed_at in (None, 10):
         list(journal(tmp_path, 5, 10) if resumed_at is None else ())
-        sink = background(tmp_path, Knows, resumed_at)
-        sink.close()
+        tracker = background(tmp_path, Knows, resumed_at)
+        tracker.close()
     assert [step for step, _ in Kept.rows] == [5, 10, 10]
     background(tmp_path, Knows, 10).close()
     assert [step for step, _ in Kept.rows] == [5, 10, 10] * 2
@@ -254,14 +257,14 @@ def run(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("tracked"), "r", track="csv", keep_checkpoints=50)
 
 
-def test_training_and_resume_write_each_row_once_to_custom_sinks(run, tmp_path):
+def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_path):
     run_dir = copied(run, tmp_path)
     words = [
         "train",
         "--resume",
         f"{run_dir}@{TOTAL // 2}",
         "--track",
-        "csv,custom_sinks:Kept,custom_sinks:NoBase,custom_sinks:Broken",
+        "csv,custom_trackers:Kept,custom_trackers:NoBase,custom_trackers:Broken",
     ]
     assert main([*words, "--quiet"]) == 0
     assert rows(run_dir) == rows(run)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from proximo.math import losses
+from proximo.math import loss_terms
 
 LN2 = 0.6931471805599453
 
@@ -13,11 +13,11 @@ def test_clipped_surrogate_by_hand():
     log_ratio = jnp.log(jnp.array([1.5, 0.5, 1.1, 1.5, 0.5]))
     advantage = jnp.array([2.0, 2.0, -1.0, -2.0, -2.0])
     expected = [-2.4, -1.0, 1.1, 3.0, 1.6]
-    assert losses.clipped_surrogate(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx(expected, abs=1e-6)
+    assert loss_terms.clipped_surrogate(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_clipped_surrogate_has_no_gradient_beyond_the_clip_range():
-    gradient = jax.vmap(jax.grad(losses.clipped_surrogate), in_axes=(0, 0, None))
+    gradient = jax.vmap(jax.grad(loss_terms.clipped_surrogate), in_axes=(0, 0, None))
     log_ratio, advantage = jnp.log(jnp.array([1.5, 1.5, 0.5, 0.5])), jnp.array([1.0, -1.0, 1.0, -1.0])
     assert gradient(log_ratio, advantage, jnp.array(0.2)).tolist() == pytest.approx([0.0, 1.5, -0.5, 0.0], abs=1e-6)
 
@@ -29,8 +29,8 @@ def test_clipped_surrogate_has_no_gradient_beyond_the_clip_range():
 )
 def test_gradient_is_finite_and_right_at_extreme_log_ratios(advantage, dual_clip, moves):
     def loss(log_ratio):
-        surrogate = losses.clipped_surrogate(log_ratio, jnp.array(advantage), jnp.array(0.2))
-        return surrogate if dual_clip is None else losses.dual_clipped(surrogate, jnp.array(advantage), jnp.array(dual_clip))
+        surrogate = loss_terms.clipped_surrogate(log_ratio, jnp.array(advantage), jnp.array(0.2))
+        return surrogate if dual_clip is None else loss_terms.dual_clipped(surrogate, jnp.array(advantage), jnp.array(dual_clip))
 
     # At +100 the action is far likelier than before: only a negative advantage without dual clip has a gradient, which lowers it.
     value, gradient = jax.value_and_grad(loss)(jnp.array(100.0))
@@ -45,7 +45,7 @@ def test_gradient_is_finite_and_right_at_extreme_log_ratios(advantage, dual_clip
 
 def test_approximate_kl_is_finite_and_grows_at_extreme_log_ratios():
     log_ratio = jnp.array([-100.0, 30.0, 100.0])
-    value, gradient = losses.approximate_kl(log_ratio), jax.vmap(jax.grad(losses.approximate_kl))(log_ratio)
+    value, gradient = loss_terms.approximate_kl(log_ratio), jax.vmap(jax.grad(loss_terms.approximate_kl))(log_ratio)
     assert value[0] == pytest.approx(99.0)
     assert 1e8 < value[1] < value[2] < 1e12
     assert gradient.tolist() == pytest.approx([-1.0, math.exp(20.0) - 1, math.exp(20.0) - 1], rel=1e-5)
@@ -53,64 +53,35 @@ def test_approximate_kl_is_finite_and_grows_at_extreme_log_ratios():
 
 def test_probability_ratio_is_exp_and_its_tangent_beyond_20():
     log_ratio = jnp.linspace(-90.0, 19.9, 50)
-    assert losses.probability_ratio(log_ratio).tolist() == jnp.exp(log_ratio).tolist()
-    around = losses.probability_ratio(jnp.array([19.999, 20.001])).tolist()
+    assert loss_terms.probability_ratio(log_ratio).tolist() == jnp.exp(log_ratio).tolist()
+    around = loss_terms.probability_ratio(jnp.array([19.999, 20.001])).tolist()
     assert around == pytest.approx([math.exp(19.999), math.exp(20.001)], rel=1e-4)
 
 
 def test_value_loss_is_half_the_square():
-    assert losses.value_loss(jnp.array([3.0, 0.0]), jnp.array([1.0, 0.5])).tolist() == [2.0, 0.125]
+    assert loss_terms.value_loss(jnp.array([3.0, 0.0]), jnp.array([1.0, 0.5])).tolist() == [2.0, 0.125]
 
 
 def test_clipped_value_loss_takes_the_worse_of_both():
     value, old, target = jnp.array([2.0, 2.0, 1.2]), jnp.ones(3), jnp.array([3.0, 1.0, 3.0])
-    got = losses.clipped_value_loss(value, old, target, jnp.array(0.5)).tolist()
+    got = loss_terms.clipped_value_loss(value, old, target, jnp.array(0.5)).tolist()
     assert got == pytest.approx([1.125, 0.5, 1.62], abs=1e-6)
 
 
 def test_clipped_value_loss_has_no_gradient_beyond_the_range():
     def at(value):
-        return losses.clipped_value_loss(value, jnp.array(1.0), jnp.array(3.0), jnp.array(0.5))
+        return loss_terms.clipped_value_loss(value, jnp.array(1.0), jnp.array(3.0), jnp.array(0.5))
 
     assert jax.grad(at)(jnp.array(2.0)) == 0.0
     assert jax.grad(at)(jnp.array(1.2)) == pytest.approx(-1.8, abs=1e-6)
 
 
 def test_approximate_kl_is_k3_by_hand():
-    got = losses.approximate_kl(jnp.array([LN2, -LN2, 0.0])).tolist()
+    got = loss_terms.approximate_kl(jnp.array([LN2, -LN2, 0.0])).tolist()
     assert got == pytest.approx([1.0 - LN2, LN2 - 0.5, 0.0], abs=1e-6)
 
 
 def test_approximate_kl_estimates_the_kl_divergence():
     # KL(p ‖ q) of p = (.5, .5) and q = (.25, .75): ½ ln 2 + ½ ln ⅔ = 0.14384103622589042
     old, new = jnp.array([0.5, 0.5]), jnp.array([0.25, 0.75])
-    assert jnp.sum(old * losses.approximate_kl(jnp.log(new / old))) == pytest.approx(0.143841, abs=1e-6)
-
-
-def test_explained_variance_by_hand():
-    target, valid = jnp.array([1.0, 2.0, 3.0, 4.0, 1e6]), jnp.array([True] * 4 + [False])
-    value = jnp.array([1.0, 2.0, 3.0, 5.0, 0.0])
-    assert losses.explained_variance(value, target, valid) == pytest.approx(0.85, abs=1e-6)
-    assert losses.explained_variance(target, target, valid) == 1.0
-    assert losses.explained_variance(jnp.full(5, 2.5), target, valid) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_explained_variance_of_constant_targets_is_zero_and_finite():
-    assert losses.explained_variance(jnp.array([1.0, 2.0]), jnp.ones(2), jnp.ones(2, bool)) == 0.0
-
-
-def test_advantages_are_normalized_over_valid_steps_only():
-    got = losses.normalized(jnp.array([1.0, 2.0, 3.0, 99.0]), jnp.array([True, True, True, False]))
-    assert got[:3].tolist() == pytest.approx([-1.2247449, 0.0, 1.2247449], abs=1e-6)
-
-
-def test_masked_mean_divides_by_the_number_of_valid_entries():
-    assert losses.masked_mean(jnp.array([1.0, 2.0, 6.0]), jnp.array([True, True, False])) == 1.5
-
-
-def test_masked_mean_ignores_nan_on_padding():
-    assert losses.masked_mean(jnp.array([1.0, math.nan]), jnp.array([True, False])) == 1.0
-
-
-def test_masked_mean_of_no_valid_entries_is_zero():
-    assert losses.masked_mean(jnp.array([1.0, 2.0]), jnp.zeros(2, bool)) == 0.0
+    assert jnp.sum(old * loss_terms.approximate_kl(jnp.log(new / old))) == pytest.approx(0.143841, abs=1e-6)

@@ -7,13 +7,13 @@ from typing import Any
 
 from proximo.backends import Backend
 from proximo.errors import ConfigError
-from proximo.training.callbacks import CallbackContext, Evaluation, Info
-from proximo.training.progress import Snapshot
+from proximo.training.callbacks import Evaluation, Info
 from proximo.training.seed_run import SeedRun, active
+from proximo.training.timed_calls import Snapshot
 from proximo.types import TrainState
 
 
-class Hooks:
+class CallbackCalls:
     """Calls the hooks of the callbacks of each active seed."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun]):
@@ -27,18 +27,13 @@ class Hooks:
     def call(self, hook: str, now: Snapshot, indices: Iterable[int]) -> None:
         """Call ``on_start`` or ``on_end`` of the seeds at ``indices``."""
         for index in indices:
-            self.seed_runs[index].listeners.call(hook, self._info(now, index))
+            self.seed_runs[index].callbacks.call(hook, self._info(now, index))
 
     def boundary(self, now: Snapshot, evaluated: bool, improved: set[int]) -> list[int]:
-        """Call ``on_evaluation`` if the seeds were ``evaluated``, then ``on_update`` where it is due.
+        """Call ``on_evaluation`` if the state was just ``evaluated``, then ``on_update`` where it is due.
 
-        Args:
-            now: the state at this boundary.
-            evaluated: whether it was just evaluated.
-            improved: indices of the seeds whose evaluation is the best so far.
-
-        Returns:
-            The indices of the seeds whose callbacks ask to stop.
+        ``improved`` has the indices of the seeds whose evaluation is the best so far. Returns the indices of the seeds whose callbacks
+        ask to stop.
         """
         stopped = []
         for index, seed_run in active(self.seed_runs):
@@ -46,8 +41,8 @@ class Hooks:
             if evaluated and seed_run.last_evaluation is not None:
                 summary = {name: x for name, x in seed_run.last_evaluation.items() if name != "step"}
                 fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": index in improved}
-                stops = seed_run.listeners.call("on_evaluation", self._info(now, index, Evaluation, **fields))
-            stops |= seed_run.listeners.update(now.update, lambda metrics, index=index: self._info(now, index, metrics=metrics))
+                stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
+            stops |= seed_run.callbacks.update(now.update, lambda metrics, index=index: self._info(now, index, metrics=metrics))
             if stops:
                 stopped.append(index)
         return stopped
@@ -64,6 +59,5 @@ class Hooks:
             return self.backend.seed_state(now.state, index)
 
         config = seed_run.config
-        context = CallbackContext(config, self.backend.env, seed_run.last_evaluation, state)
-        total_steps = config.total_updates * config.batch_size
-        return kind(config.run.seed, seed_run.run_dir, now.step, total_steps, context=context, **fields)
+        fields |= {"config": config, "_env": self.backend.env, "_evaluation": seed_run.last_evaluation, "_state": state}
+        return kind(config.run.seed, seed_run.run_dir, now.step, config.total_updates * config.batch_size, **fields)

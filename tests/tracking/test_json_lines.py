@@ -1,4 +1,4 @@
-"""Sinks: no row is lost or written twice, whatever a crash left; the lines are strict JSON."""
+"""JSON lines: no row is lost or written twice, whatever a crash left; the lines are strict JSON."""
 
 import json
 import os
@@ -8,14 +8,14 @@ import pytest
 
 from disks import full_disk
 from proximo.errors import CheckpointError
-from proximo.tracking.sinks import JsonLines, TensorBoard, read_rows, truncate_after
+from proximo.tracking.json_lines import JsonLines, read_rows, truncate_after
 
 
 def write(path, *steps):
-    sink = JsonLines(path)
+    tracker = JsonLines(path)
     for step in steps:
-        sink.write(step, {"train/loss": step / 10})
-    sink.close()
+        tracker.write(step, {"train/loss": step / 10})
+    tracker.close()
 
 
 def strict(line):
@@ -23,7 +23,7 @@ def strict(line):
     return json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_rows_keep_their_order_and_second_sink_appends(tmp_path):
+def test_rows_keep_their_order_and_second_tracker_appends(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, 1, 2)
     write(path, 3)
@@ -32,19 +32,19 @@ def test_rows_keep_their_order_and_second_sink_appends(tmp_path):
 
 def test_nan_and_infinity_become_null(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    sink = JsonLines(path)
-    sink.write(5, {"a": float("nan"), "b": np.float32("inf"), "c": np.float32(0.5), "d": -0.0})
-    sink.close()
+    tracker = JsonLines(path)
+    tracker.write(5, {"a": float("nan"), "b": np.float32("inf"), "c": np.float32(0.5), "d": -0.0})
+    tracker.close()
     assert strict(path.read_text()) == {"step": 5, "a": None, "b": None, "c": 0.5, "d": 0.0}
 
 
 def test_each_row_is_on_disk_before_the_next(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    sink = JsonLines(path)
+    tracker = JsonLines(path)
     for step in (1, 2):
-        sink.write(step, {"a": 1.0})
+        tracker.write(step, {"a": 1.0})
         assert [row["step"] for row in read_rows(path)] == list(range(1, step + 1))
-    sink.close()
+    tracker.close()
 
 
 def test_incomplete_last_line_is_dropped(tmp_path):
@@ -78,14 +78,14 @@ def test_truncation_drops_only_rows_after_the_step(tmp_path):
     assert read_rows(path) == []
 
 
-def test_open_sink_appends_after_a_truncation(tmp_path):
+def test_open_tracker_appends_after_a_truncation(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, 10, 20)
-    sink = JsonLines(path)
-    sink.write(30, {})
+    tracker = JsonLines(path)
+    tracker.write(30, {})
     truncate_after(path, 10)
-    sink.write(15, {})
-    sink.close()
+    tracker.write(15, {})
+    tracker.close()
     assert [row["step"] for row in read_rows(path)] == [10, 15]
 
 
@@ -116,84 +116,27 @@ def test_missing_file_has_no_rows_and_is_not_created(tmp_path):
     assert not (tmp_path / "none.jsonl").exists()
 
 
-def events(run_dir):
-    """All scalars in the event files, and the steps from which a reader purges."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    scalars, purges = [], []
-    for file in sorted(run_dir.glob("events.*")):
-        data, at = file.read_bytes(), 0
-        while at < len(data):
-            length = int.from_bytes(data[at : at + 8], "little")
-            event = Event.FromString(data[at + 12 : at + 12 + length])
-            at += length + 16
-            scalars += [(event.step, value.tag, round(value.simple_value, 3)) for value in event.summary.value]
-            purges += [event.step] if event.session_log.status else []
-    return scalars, purges
-
-
-def test_tensorboard_gets_each_finite_value(tmp_path):
-    sink = TensorBoard(tmp_path)
-    sink.write(10, {"train/loss": 0.5, "train/bad": float("nan")})
-    sink.write(20, {"train/loss": np.float32(0.25)})
-    sink.close()
-    assert events(tmp_path) == ([(10, "train/loss", 0.5), (20, "train/loss", 0.25)], [])
-
-
-def test_flushed_events_are_on_disk(tmp_path):
-    sink = TensorBoard(tmp_path)
-    for step in range(200):
-        sink.write(step, {"train/loss": 1.0})
-    sink.flush()
-    assert len(events(tmp_path)[0]) == 200
-    sink.close()
-
-
-def test_resumed_tensorboard_hides_later_events(tmp_path):
-    sink = TensorBoard(tmp_path, purge_step=20)
-    sink.close()
-    assert events(tmp_path)[1] == [20]
-
-
-@pytest.mark.parametrize("kind", ["lines", "TensorBoard"])
-def test_full_disk_for_a_moment_costs_no_row(tmp_path, kind):
+def test_full_disk_for_a_moment_costs_no_row(tmp_path):
     warnings = []
-    lines = kind == "lines"
-    sink = (
-        JsonLines(tmp_path / "metrics.jsonl", warned=warnings.append) if lines else TensorBoard(tmp_path, warned=warnings.append)
-    )
-    sink.write(0, {"a": 0.5})
+    tracker = JsonLines(tmp_path / "metrics.jsonl", warned=warnings.append)
+    tracker.write(0, {"a": 0.5})
     with full_disk():
         for step in range(1, 30):
-            sink.write(step, {"a": 0.5})
-        sink.flush()
-    sink.write(30, {"a": 0.5})
-    sink.close()
-    written = [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] if lines else [row[0] for row in events(tmp_path)[0]]
-    assert written == list(range(31))
+            tracker.write(step, {"a": 0.5})
+        tracker.flush()
+    tracker.write(30, {"a": 0.5})
+    tracker.close()
+    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == list(range(31))
     assert len(warnings) == 1, warnings
-
-
-def test_events_of_a_resume_sort_last_after_clock_change(tmp_path, monkeypatch):
-    clock = 1_800_000_000.0
-    monkeypatch.setattr("time.time", lambda: clock)
-    for start, jump in ((0, 0.0), (10, 0.2), (20, -3600.0), (30, 0.0)):
-        clock += jump
-        sink = TensorBoard(tmp_path, start or None)
-        sink.write(start, {"a": 1.0})
-        sink.close()
-    steps = [step for step, *_ in events(tmp_path)[0]]
-    assert steps == [0, 10, 20, 30], "TensorBoard reads event files by name"
-    assert len(list(tmp_path.glob("events.*"))) == 4
 
 
 def test_flush_syncs_rows_and_creates_no_empty_files(tmp_path, monkeypatch):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
-    sink = JsonLines(tmp_path / "metrics.jsonl")
-    sink.write(1, {"a": 1.0})
-    sink.flush()
+    tracker = JsonLines(tmp_path / "metrics.jsonl")
+    tracker.write(1, {"a": 1.0})
+    tracker.flush()
     assert synced == [str(tmp_path / "metrics.jsonl"), str(tmp_path)]
-    sink.flush()
+    tracker.flush()
     assert len(synced) == 2, "nothing new"
     assert not (tmp_path / "histograms.jsonl").exists()

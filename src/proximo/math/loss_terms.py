@@ -1,4 +1,6 @@
-"""PPO's losses and diagnostics for each step, and means over valid steps.
+"""The terms of PPO's loss for each step; ``ppo/loss.py`` takes their means and adds them up.
+
+The value loss is ``value_loss``, or ``clipped_value_loss`` with ``clip_value_eps``; ``ppo/loss.py`` chooses in ``value_loss_per_step``.
 
 Arrays of steps have any shape, written ``*steps``; all in one call have the same.
 """
@@ -6,17 +8,11 @@ Arrays of steps have any shape, written ``*steps``; all in one call have the sam
 import math
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 Steps = Float[Array, "*steps"]
-Valid = Bool[Array, "*steps"]
 MAX_LOG_RATIO = 20.0
 """``exp(20)`` is 5e8: its square, in the norm of the gradient, does not overflow float32."""
-
-
-def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
-    """Mean over valid steps, ``Σ valid x / Σ valid``; 0 if no step is valid."""
-    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
 
 
 def probability_ratio(log_ratio: Steps) -> Steps:
@@ -102,23 +98,3 @@ def approximate_kl(log_ratio: Steps) -> Steps:
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     above = probability_ratio(log_ratio) - 1.0
     return jnp.where(log_ratio > MAX_LOG_RATIO, above, jnp.expm1(bounded)) - log_ratio
-
-
-def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
-    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
-
-    1 is a perfect value function; 0 is as good as a constant. If the targets do not vary, the result is 0.
-    """
-
-    def variance(x: Steps) -> Float[Array, ""]:
-        return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
-
-    spread = variance(target)
-    return jnp.where(spread > 0, 1.0 - variance(target - value) / jnp.where(spread > 0, spread, 1.0), 0.0)
-
-
-def normalized(advantage: Steps, valid: Valid) -> Steps:
-    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps."""
-    mean = masked_mean(advantage, valid)
-    deviation = jnp.sqrt(masked_mean(jnp.square(advantage - mean), valid))
-    return (advantage - mean) / (deviation + 1e-8)

@@ -1,9 +1,9 @@
-"""What both formats of a clip share: the size of frames, the name of an unfinished file, and worded errors."""
+"""``Recorder``: writes frames into a file. ``gif.py`` and ``video.py`` implement it."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,22 +19,43 @@ class VideoError(ProximoError):
     """A video cannot be written."""
 
 
+class Recorder(abc.ABC):
+    """Writes frames into a file, one by one. Frames that differ in size from the first one are resized to it."""
+
+    def __init__(self, path: Path, fps: float):
+        self.path, self.fps = path, fps
+        self._size: tuple[int, int] | None = None
+        """(height, width), known after the first frame."""
+
+    def add(self, frame: np.ndarray) -> np.ndarray:
+        """Append a frame, uint8 [height, width, 3], and return it as it was written."""
+        frame = fitted(frame, self._size)
+        self._size = (frame.shape[0], frame.shape[1])
+        with worded_errors(self.path):
+            self._write(frame)
+        return frame
+
+    @abc.abstractmethod
+    def _write(self, frame: np.ndarray) -> None:
+        """Append a frame of the size of the file."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Complete the file, which gets its name only now. Without a frame there is no file."""
+
+    @abc.abstractmethod
+    def drop(self) -> None:
+        """Leave no file."""
+
+
 def videos(run_dir: Path) -> Path:
     """The folder of the videos of a run."""
     return run_dir / "videos"
 
 
 def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
-    """``frame`` in the size of its file.
-
-    Args:
-        frame: uint8 [height, width, 3].
-        size: (height, width) of the file. By default the size of ``frame``, enlarged if it is small, with even sides, because h264
-            requires these.
-
-    Returns:
-        uint8 [height, width, 3], contiguous.
-    """
+    """``frame`` in the ``size`` (height, width) of its file, contiguous. By default this is the size of ``frame``, enlarged if it is
+    small, with even sides, because h264 requires these."""
     height, width = frame.shape[:2]
     if size is None:
         factor = max(1, MIN_PIXELS // max(height, width))
@@ -47,11 +68,6 @@ def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray
     from PIL import Image
 
     return np.array(Image.fromarray(frame).resize((size[1], size[0])))
-
-
-def unfinished(path: Path) -> Path:
-    """The name of the file ``path`` until it is complete."""
-    return path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ import types
 import numpy as np
 import pytest
 
-from proximo.training import progress
-from proximo.training.progress import TimedCalls
+from proximo.training import timed_calls
+from proximo.training.timed_calls import Snapshot, TimedCalls
 
 
 class Clock:
@@ -25,8 +25,8 @@ class Clock:
 
 def timed(monkeypatch, seconds, max_updates=None):
     clock = Clock(seconds)
-    monkeypatch.setattr(progress, "time", clock)
-    backend = types.SimpleNamespace(advance=clock.advance, capacity=50)
+    monkeypatch.setattr(timed_calls, "time", clock)
+    backend = types.SimpleNamespace(advance=clock.advance, capacity=50, config=types.SimpleNamespace(batch_size=8))
     return TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
 
 
@@ -34,14 +34,14 @@ def timed(monkeypatch, seconds, max_updates=None):
 def test_after_the_first_update_a_call_takes_about_a_second(monkeypatch, seconds, expected):
     calls = timed(monkeypatch, seconds)
     assert calls.num_updates(0, 100) == 1
-    state, _, updates, spent = calls.advance(0, 1)
-    assert (state, updates, spent) == (1, 1, pytest.approx(seconds))
+    after, _, spent = calls.advance(Snapshot(0, 3, 24), 1)
+    assert (after, spent) == (Snapshot(1, 4, 32), pytest.approx(seconds))
     assert calls.num_updates(1, 100) == expected
 
 
 def test_a_call_does_not_pass_the_boundary(monkeypatch):
     calls = timed(monkeypatch, 0.1)
-    calls.advance(0, 1)
+    calls.advance(Snapshot(0, 0, 0), 1)
     assert (calls.num_updates(1, 4), calls.num_updates(3, 4)) == (3, 1)
 
 
@@ -53,8 +53,8 @@ def test_max_updates_replaces_the_second(monkeypatch):
 def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):
     calls = timed(monkeypatch, 0.1)
     assert calls.seconds_per_update == 0
-    calls.advance(0, 9)
+    calls.advance(Snapshot(0, 0, 0), 9)
     calls.backend.advance.__self__.seconds = 1.1
-    calls.advance(0, 1)
+    calls.advance(Snapshot(0, 0, 0), 1)
     assert calls.seconds_per_update == pytest.approx(0.2)
     assert calls.num_updates(10, 100) == 1

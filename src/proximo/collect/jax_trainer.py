@@ -1,0 +1,71 @@
+"""Trains on JAX environments: collecting and learning are one pure function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from proximo.collect.jax_collector import JaxCollector
+from proximo.collect.learning import kept, learn
+from proximo.ppo import inspection
+from proximo.types import Metrics, Rollout, TrainState
+
+
+class JaxTrainer:
+    """Collects and learns on a JAX environment. Its methods are pure functions of the training state, which you can jit and vmap.
+
+    Args:
+        collector: collects the rollouts. With its ``seeds_axis`` the methods run under ``jax.vmap(..., axis_name="seeds")``.
+    """
+
+    def __init__(self, collector: JaxCollector):
+        self.collector = collector
+
+    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
+
+        Args:
+            state: the training state.
+
+        Returns:
+            The next state, and metrics ``train/…`` and ``rollout/…``.
+        """
+        collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
+        return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
+
+    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+        """Run several updates in one call.
+
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its bits
+        (docs/decisions/0004-traced-trip-count.md).
+
+        Args:
+            state: the training state.
+            num_updates: number of updates, at most ``capacity``.
+            capacity: length of the arrays of metrics.
+
+        Returns:
+            The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
+        """
+        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
+        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, buffers = carry
+            state, metrics = self.update(state)
+            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
+
+        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
+
+    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
+        """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
+        _, rollout, _ = self.collector.collect(state.learner.policy, state.collector)
+        return rollout, inspection.learned_from(state.learner, rollout)
+
+    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
+        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
+        return inspection.ratios(before.learner, after.learner.policy, rollout)

@@ -1,0 +1,48 @@
+"""Checks, before a training, that a policy can be made for an environment, and that custom networks and losses work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from proximo.collect.learning import fresh_learner, fresh_policy
+from proximo.config import Config, custom_settings
+from proximo.networks import ActorCritic
+from proximo.networks.custom.conformance import check_custom_networks
+from proximo.ppo.loss import loss
+from proximo.ppo.minibatches import Batch
+from proximo.spaces import from_any, zeros
+from proximo.types import Metrics
+
+
+def check_policy(env: Any, config: Config) -> None:
+    """Check that a policy can be made for ``env``, and that custom networks and losses pass the conformance checks. Only these
+    are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
+    """
+    custom = custom_settings(config).keys()
+
+    def make(key: Key[Array, ""]) -> ActorCritic:
+        return fresh_policy(key, env, config)
+
+    if custom - {"objective", "extra_loss"}:
+        check_custom_networks(make, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"))
+    else:
+        jax.eval_shape(make, jax.random.key(0))
+    if custom & {"objective", "extra_loss"}:
+        jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
+
+
+def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array, Metrics]:
+    """The loss of a batch of zeros, for its shapes."""
+    state, _ = fresh_learner(key, env, config)
+    policy, shape = state.policy, (config.sequence_length, 2)
+    episode_start, memory = jnp.zeros(shape, bool), policy.init_memory(shape[1])
+    before = jax.tree.map(lambda x: jnp.broadcast_to(x, (shape[0], *x.shape)), policy.no_previous_step(shape[1]))
+    space = from_any(env.observation_space, "observation")
+    observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
+    _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
+    batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
+    return loss(policy, state, batch)

@@ -1,0 +1,32 @@
+"""Statistics over the valid steps of a batch. Arrays of steps have any shape, written ``*steps``; all in one call have the same."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Steps = Float[Array, "*steps"]
+Valid = Bool[Array, "*steps"]
+
+
+def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
+    """Mean over valid steps, ``Σ valid x / Σ valid``; 0 if no step is valid."""
+    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
+    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
+
+    1 is a perfect value function; 0 is as good as a constant. If the targets do not vary, the result is 0.
+    """
+
+    def variance(x: Steps) -> Float[Array, ""]:
+        return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
+
+    spread = variance(target)
+    return jnp.where(spread > 0, 1.0 - variance(target - value) / jnp.where(spread > 0, spread, 1.0), 0.0)
+
+
+def normalized(advantage: Steps, valid: Valid) -> Steps:
+    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps."""
+    mean = masked_mean(advantage, valid)
+    deviation = jnp.sqrt(masked_mean(jnp.square(advantage - mean), valid))
+    return (advantage - mean) / (deviation + 1e-8)

@@ -1,0 +1,84 @@
+"""The folders of runs and studies: which there are, and which one a user means. It imports nothing slow, for completion by the shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proximo.errors import CheckpointError, is_plain, nearest, shown
+
+
+def check_plain(text: str) -> None:
+    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would execute."""
+    if not is_plain(text):
+        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
+
+
+def seed_run_dirs(path: Path) -> list[Path]:
+    """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
+    found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
+    return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
+
+
+def is_run(path: Path) -> bool:
+    """Whether ``path`` is a run directory, or the folder of a group of seeds."""
+    try:
+        return (path / "config.yaml").is_file() or bool(seed_run_dirs(path))
+    except OSError:  # a name that is too long
+        return False
+
+
+def known_folders(parent: Path, is_one: Callable[[Path], bool]) -> list[Path]:
+    """The folders ``parent/<env>/<name>`` for which ``is_one`` holds, without hidden ones and those that a terminal would execute."""
+    return sorted(path for path in parent.glob("*/[!.]*") if is_plain(str(path)) and is_one(path))
+
+
+class FolderKind(NamedTuple):
+    """What distinguishes runs from studies."""
+
+    one: str
+    many: str
+    marker: str
+    """The file that every such folder has."""
+    start: str
+    """How to start the first one."""
+    is_one: Callable[[Path], bool]
+    started: Callable[[Path], Any]
+    """When it was started; the latest is ``last``."""
+    parts: Callable[[Path], list[Path]] = lambda path: []
+    """The runs within a group of seeds, which are also found as ``<name>/seed-<i>``."""
+
+
+def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
+    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``), or ``last``. Raises
+    ``CheckpointError`` if none fits, or if several do."""
+    check_plain(text)
+    known = known_folders(parent, kind.is_one)
+    if text == "last":
+        if not known:
+            raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
+        return max(known, key=kind.started)
+    for path in (Path(text), parent / text):
+        if text and kind.is_one(path):
+            return path
+    parts = [part for path in known for part in kind.parts(path)]
+    matches = [path for path in known if path.name == text] or [p for p in parts if f"{p.parent.name}/{p.name}" == text]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = ", ".join(str(path.relative_to(parent)) for path in matches)
+        raise CheckpointError(
+            f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
+        )
+    if text and len(text) < 256 and Path(text).is_dir():
+        raise CheckpointError(
+            f"{text} is a folder without {kind.marker}, so it is not a {kind.one}{nearest(text, map(str, known))}."
+        )
+    names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
+    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
+    raise CheckpointError(
+        f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
+        f"{parent}{nearest(text, names)}.{newest}"
+    )

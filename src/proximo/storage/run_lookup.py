@@ -1,0 +1,121 @@
+"""What ``RUN@WHICH`` means: the run directory, and the checkpoint in it. ``storage.retention`` marks the best one."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from proximo.errors import CheckpointError, command, nearest
+from proximo.serialization import json_object
+from proximo.storage.checkpoint import Checkpoint, load, steps
+from proximo.storage.checkpoint_format import UnsupportedVersionError
+from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
+from proximo.storage.retention import best_step
+
+Which = Literal["last", "best"] | int
+"""Which checkpoint of a run: the newest, the best, or the one of a step."""
+MAX_LISTED = 8
+
+
+def _split(text: str) -> tuple[str, Which]:
+    """The two parts of ``RUN@WHICH``. Without the second it means the newest checkpoint."""
+    base, at, suffix = text.rpartition("@")
+    if not at or is_run(Path(text)):
+        return text, "last"
+    if suffix == "best" or suffix == "last":
+        return base, suffix
+    if re.fullmatch(r"[0-9][0-9_]*", suffix):
+        return base, int(suffix.replace("_", ""))
+    hint = nearest(suffix, ("best", "last"))
+    raise CheckpointError(f"{text!r}: expected best, last or a step after @, found {suffix!r}{hint}.")
+
+
+def _started(path: Path) -> str:
+    """Start time of a run, or of the newest run of a group, as text that sorts by time."""
+    if seed_runs := seed_run_dirs(path):
+        return max(map(_started, seed_runs))
+    if started := json_object(path / "system.json").get("started"):
+        return str(started)
+    newest = path / "config.yaml"
+    seconds = (newest if newest.exists() else path).stat().st_mtime
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+RUNS = FolderKind(
+    "run", "runs", "config.yaml", "start one with `proximo train`, or set --runs-dir", is_run, _started, seed_run_dirs
+)
+
+
+def find_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
+    """Find the run that a user means.
+
+    Args:
+        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), or ``last`` (the run that was started last); optionally
+            followed by ``@best``, ``@last`` or ``@STEP``.
+        runs_dir: folder of all runs.
+
+    Returns:
+        Folder of the run or of a group of seeds, and which checkpoint is meant.
+
+    Raises:
+        CheckpointError: no run fits, or several do.
+    """
+    base, which = _split(text)
+    return find_folder(base, runs_dir, RUNS), which
+
+
+def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
+    """Like ``find_run``, for a single run. Also raises ``CheckpointError`` for a group of seeds."""
+    path, which = find_run(text, runs_dir)
+    if seeds := seed_run_dirs(path):
+        names = ", ".join(seed.name for seed in seeds)
+        raise CheckpointError(f"{path} contains several seeds ({names}): name one of them, such as {seeds[0]}.")
+    return path, which
+
+
+def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]:
+    """Load the checkpoint that ``which`` means: ``last`` is the newest valid one. Returns it with a warning for each damaged one that
+    was skipped. Raises ``CheckpointError`` if there is none, or if it is damaged."""
+    folder = run_dir / "checkpoints"
+    if which == "last":
+        return load_newest(folder)
+    step = best_step(run_dir) if which == "best" else which
+    if step is None:
+        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+    if step not in steps(folder):
+        known = ", ".join(map(str, steps(folder))) or "none"
+        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+    return load(folder / str(step)), []
+
+
+def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
+    """The newest valid checkpoint in ``folder``, and a warning for each newer one that was skipped.
+
+    Raises:
+        CheckpointError: there is no valid checkpoint (training never starts from scratch silently), or the newest undamaged one
+            is in another version of the format.
+    """
+    saved = steps(folder)[::-1]
+    if not saved:
+        raise CheckpointError(
+            f"There is no checkpoint in {folder}: none was saved yet. Wait, or if no process trains it, go on with: "
+            f"{command('proximo', 'train', '--resume', folder.parent)}"
+        )
+    damages: list[str] = []
+    for step in saved:
+        try:
+            return load(folder / str(step)), [f"{damage} It was skipped." for damage in damages]
+        except UnsupportedVersionError:
+            raise  # it is undamaged: skipping it would lose everything learned since the one before
+        except CheckpointError as error:
+            damages.append(re.sub("([0-9a-f]{12})[0-9a-f]{52}", r"\1…", str(error)))
+    if len(saved) == 1:
+        raise CheckpointError(f"There is no valid checkpoint in {folder}. {damages[0]} Start a new run.")
+    listed = ", ".join(map(str, saved[:MAX_LISTED])) + (", …" if len(saved) > MAX_LISTED else "")
+    newest = f"{folder / str(saved[0])} is "
+    reason = damages[0].removeprefix(f"Checkpoint {newest}damaged: ").removeprefix(newest).rstrip(".")
+    raise CheckpointError(
+        f"There is no valid checkpoint in {folder}: all {len(saved)} are damaged ({listed}; the newest: {reason}). Start a new run."
+    )

@@ -1,0 +1,58 @@
+"""``MetricsWindow``: the metrics of the updates between two rows, and how they become one row."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+EPISODE_WINDOW = 100
+
+
+class MetricsWindow:
+    """Collects the metrics of several updates, to merge them into one row, and the return of the last hundred episodes."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, float]] = []
+        self._recent: deque[tuple[float, float]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, metrics: dict[str, np.ndarray]) -> None:
+        """Append the metrics of some updates: arrays by name, with one entry for each update."""
+        for i in range(len(next(iter(metrics.values())))):
+            row = {name: float(x[i]) for name, x in metrics.items()}
+            self._rows.append(row)
+            if row["rollout/episodes"]:
+                self._recent.append((row["rollout/episodes"], row["rollout/return_mean"]))
+        while self._recent and sum(count for count, _ in self._recent) - self._recent[0][0] >= EPISODE_WINDOW:
+            self._recent.popleft()
+
+    @property
+    def recent_return(self) -> float | None:
+        """Mean return of about the last hundred finished episodes; None before the first."""
+        count = sum(count for count, _ in self._recent)
+        return sum(count * mean for count, mean in self._recent) / count if count else None
+
+    def merge(self) -> dict[str, float]:
+        """One row for all updates since the last merge: sums of counts, means over episodes in ``rollout/``, extremes of the ratio, else means."""
+        rows, self._rows = self._rows, []
+        return {
+            name: _merged(name, [row for row in rows if not np.isnan(row.get(name, np.nan))])
+            for name in dict.fromkeys(name for row in rows for name in row)
+            if not name.startswith("bad/")
+        }
+
+
+def _merged(name: str, rows: list[dict[str, float]]) -> float:
+    """The values of ``name`` in ``rows`` as one number."""
+    values = np.array([row[name] for row in rows])
+    if name in ("rollout/episodes", "rollout/restarts"):
+        return float(values.sum())
+    if name.startswith("rollout/"):
+        weights = np.array([row["rollout/episodes"] for row in rows])
+        return float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")
+    if not len(values):
+        return float("nan")
+    return float({"ratio_min": np.min, "ratio_max": np.max}.get(name.split("/")[1], np.mean)(values))

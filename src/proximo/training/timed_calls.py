@@ -1,0 +1,73 @@
+"""Calls of a backend that take about a second each, and the state of a training between two of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proximo.backends import Backend
+from proximo.types import TrainState
+
+CALL_SECONDS = 1.0
+
+
+class Snapshot(NamedTuple):
+    """A training state between two updates."""
+
+    state: TrainState
+    update: int
+    """Updates that led to the state."""
+    step: int
+    """Environment steps of each seed that led to the state."""
+
+
+class TimedCalls:
+    """Advances a training in calls of about ``CALL_SECONDS``, so that Ctrl-C and reports come in time.
+
+    ``call(function, *arguments)`` calls the backend; it may raise to end the training. ``max_updates`` limits the updates of one call.
+    """
+
+    def __init__(self, backend: Backend, call: Callable[..., Any], max_updates: int | None = None):
+        self.backend, self.call, self.max_updates = backend, call, max_updates
+        self.seconds, self.updates = 0.0, 0
+        """Of all calls so far."""
+        self.last_seconds_per_update = 0.0
+        """Of the last call; 0 before the first one. An environment may become slower or faster."""
+
+    @property
+    def seconds_per_update(self) -> float:
+        """The mean over all updates so far; 0 before the first one."""
+        return self.seconds / self.updates if self.updates else 0.0
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each seed in all calls so far."""
+        return self.updates * self.backend.config.batch_size
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps of one seed in a second; 0 before the first update."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    def num_updates(self, update: int, boundary: int) -> int:
+        """Updates of the next call, which follows on ``update`` and does not pass ``boundary``: at least 1."""
+        seconds = self.last_seconds_per_update
+        wanted = self.max_updates or (int(CALL_SECONDS / seconds) if seconds else 1)
+        return max(1, min(wanted, boundary - update, self.backend.capacity))
+
+    def advance(self, now: Snapshot, num_updates: int) -> tuple[Snapshot, dict[str, np.ndarray], float]:
+        """Do up to ``num_updates`` updates in one call, and measure its time. A backend that donates uses up the state of ``now``.
+
+        Returns:
+            The snapshot after the updates (fewer than asked for if an environment failed), metrics of shape (seeds, updates), and the
+            seconds of the call.
+        """
+        started = time.monotonic()
+        state, metrics = self.call(self.backend.advance, now.state, num_updates)
+        seconds, updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
+        self.seconds, self.updates = self.seconds + seconds, self.updates + updates
+        self.last_seconds_per_update = seconds / updates
+        return Snapshot(state, now.update + updates, now.step + updates * self.backend.config.batch_size), metrics, seconds
