@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.collect import JaxCollector, JaxTrainer
+from proximo.collect.learning import fresh_policy
 from proximo.config import Config, override
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.networks import ActorCritic, make_policy
@@ -133,6 +134,11 @@ def small_policy(
     """A policy whose biases and heads are not near zero, so that a part that is left out is seen."""
     network = small_config(towers=towers, **settings).network
     return drawn(lambda key: make_policy(key, observation_space, action_space or Discrete(3), network, True))
+
+
+def policy_for(env: Any, config: Config) -> ActorCritic:
+    """The same for an environment."""
+    return drawn(lambda key: fresh_policy(key, env, config))
 
 
 def drawn(make: Callable[[jax.Array], Any]) -> Any:

@@ -22,7 +22,7 @@ from proximo.ppo.rollout_processing import refresh_memory
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
-from helpers import MEMORIES, REMEMBERING, bits, difference, drawn, kill_first_worker
+from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, policy_for
 
 NONE = Preprocessing()
 SMALL = {
@@ -52,7 +52,7 @@ def vector_env(mode):
 
 def start_of(collector):
     """A policy that is not near uniform, and the state of the collector before the first step."""
-    return drawn(collector.init_policy), GymnasiumCollectorState(jax.random.key(0))
+    return policy_for(collector.env, collector.config), GymnasiumCollectorState(jax.random.key(0))
 
 
 @functools.cache
@@ -208,8 +208,9 @@ def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
     monkeypatch.setattr(gymnasium_programs, "LARGE", large)
     config = override(Config(), {**SMALL, "towers": "separate", "hidden_sizes": (8, 8)})
-    programs = GymnasiumPrograms(config, from_factory(gym_toys.Walk, "toy", NONE))
-    policy = drawn(make_collector(towers="separate", hidden_sizes=(8, 8)).init_policy)
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    programs = GymnasiumPrograms(config, env)
+    policy = policy_for(env, config)
     packed = programs._pack(policy)
     arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
     assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
