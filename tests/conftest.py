@@ -15,12 +15,15 @@ from jaxtyping import install_import_hook
 # law for programs compiled as a user's are.
 FLAGS = ["--xla_backend_optimization_level=0"]
 if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:2]) < (0, 11):
-    FLAGS += ["--xla_cpu_use_fusion_emitters=false"]  # later ones do not know it, and end the process at a flag they do not know
+    # Later ones do not know these, and end the process at a flag that they do not know.
+    FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
 # Where the annotations have shapes; the files above them handle no arrays of their own.
 SHAPED = ("math", "distributions", "networks", "envs", "ppo", "collect", "types")
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")
+
+import jax  # noqa: E402
 
 import proximo  # noqa: E402, F401  (before JAX starts: it sets the remedy against the deadlock on few cores)
 from proximo.collect import program_cache  # noqa: E402
@@ -57,19 +60,25 @@ def pytest_collection_modifyitems(items):
 
 
 MAX_BYTES = 1.5e9
-"""A worker that uses more memory after a module drops its compiled programs, which few later modules use again."""
+"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB at least, and JAX keeps all of them."""
+WORTH_DROPPING = 5e8
+"""Bytes by which the memory must have grown since programs were last dropped."""
+_kept = 0
 
 
-@pytest.hookimpl(trylast=True)  # after the fixtures of the module have ended
-def pytest_runtest_teardown(item, nextitem):
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test have ended
+def pytest_runtest_teardown():
     """Keep the memory of a worker bounded: without this it reaches 5 GB."""
-    statistics = Path("/proc/self/statm")
-    if (nextitem is not None and nextitem.path == item.path) or not statistics.exists():
-        return
-    import jax  # after proximo, whose import prepares it
-
-    if int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MAX_BYTES:
+    global _kept
+    if memory() > max(MAX_BYTES, _kept + WORTH_DROPPING):
         program_cache._kept.clear()
         jax.clear_caches()
         gc.collect()
         return_freed_memory()
+        _kept = memory()
+
+
+def memory():
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    statistics = Path("/proc/self/statm")
+    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statistics.exists() else 0

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.collect import JaxCollector, JaxTrainer
+from proximo.collect.learning import fresh_policy
 from proximo.config import Config, override
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.networks import ActorCritic, make_policy
@@ -75,13 +76,11 @@ def kill_first_worker(vector_env: WorkerVectorEnvironment, calls: Sequence[int])
 
 
 class Trainer(NamedTuple):
-    """A driver with its compiled ``advance(state, num_updates)``, of at most four updates a call."""
+    """A collector with its compiled ``init(seed)`` and ``advance(state, num_updates)``, of at most four updates a call."""
 
     collector: JaxCollector
+    init: Callable[[int], TrainState]
     advance: Callable
-
-    def init(self, seed: int) -> TrainState:
-        return self.collector.init(jax.random.key(seed))
 
 
 CAPACITY = 4
@@ -91,8 +90,10 @@ CAPACITY = 4
 def trainer(memory: str = "none") -> Trainer:
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
     collector = small_collector(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
-    program = jax.jit(JaxTrainer(collector).advance, static_argnums=2)
-    return Trainer(collector, lambda state, updates: program(state, jnp.int32(updates), CAPACITY))
+    init, program = jax.jit(collector.init), jax.jit(JaxTrainer(collector).advance, static_argnums=2)
+    return Trainer(
+        collector, lambda seed: init(jax.random.key(seed)), lambda state, updates: program(state, np.int32(updates), CAPACITY)
+    )
 
 
 @functools.cache
@@ -132,7 +133,27 @@ def small_policy(
 ) -> ActorCritic:
     """A policy whose biases and heads are not near zero, so that a part that is left out is seen."""
     network = small_config(towers=towers, **settings).network
-    return shaken(make_policy(jax.random.key(0), observation_space, action_space or Discrete(3), network, True))
+    return drawn(lambda key: make_policy(key, observation_space, action_space or Discrete(3), network, True))
+
+
+def policy_for(env: Any, config: Config) -> ActorCritic:
+    """The same for an environment."""
+    return drawn(lambda key: fresh_policy(key, env, config))
+
+
+def drawn(make: Callable[[jax.Array], Any]) -> Any:
+    """What ``make(key)`` returns, with random numbers of NumPy in its floating-point leaves and zeros in the others. Initializers
+    compile for seconds."""
+    rng = np.random.default_rng(0)
+
+    def draw(path: Any, leaf: Any) -> Any:
+        name, x = str(path[-1]), rng.normal(size=leaf.shape)
+        if name == ".count" or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.asarray(np.zeros(leaf.shape, leaf.dtype))
+        width = int(np.prod(leaf.shape[:-1])) if len(leaf.shape) > 1 else 4
+        return jnp.asarray(0.5 + np.abs(x) if name == ".variance" else x / np.sqrt(width), leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(make, jax.random.key(0)))
 
 
 def shaken(tree: Any, scale: float = 0.3) -> Any:
@@ -145,14 +166,14 @@ def shaken(tree: Any, scale: float = 0.3) -> Any:
             return x
         width = int(np.prod(x.shape[:-1])) or 1
         noise = scale * np.abs(rng.normal(size=x.shape)) ** 0.5 * rng.choice([-1, 1], x.shape) / max(1, width / 8) ** 0.5
-        return x if jax.tree_util.keystr(path).endswith(".count") else x + noise.astype(x.dtype)
+        return x if jax.tree_util.keystr(path).endswith(".count") else jnp.asarray(np.asarray(x) + noise.astype(x.dtype))
 
     return jax.tree_util.tree_map_with_path(shake, tree)
 
 
 def cast(tree: Any, dtype: str) -> Any:
     """All floating-point leaves in ``dtype``."""
-    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager:
@@ -160,10 +181,12 @@ def precision(dtype: str) -> contextlib.AbstractContextManager:
     return jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
 
 
-def difference(a: Any, b: Any) -> jax.Array:
+def difference(a: Any, b: Any) -> Any:
     """Largest difference of two pytrees, relative to the size of ``b`` (plus one)."""
-    worst = [jnp.max(jnp.abs(x - y) / (1.0 + jnp.abs(y))) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
-    return jnp.max(jnp.stack(worst)) if worst else jnp.zeros(())
+    xp = jnp if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((a, b))) else np  # NumPy compiles nothing
+    pairs = [map(xp.asarray, pair) for pair in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+    worst = [xp.max(xp.abs(x - y) / (1.0 + xp.abs(y))) for x, y in pairs]
+    return xp.max(xp.stack(worst)) if worst else xp.zeros(())
 
 
 def bits(tree: Any) -> list[bytes]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs
+from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs, program_cache
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout, StepColumns
 from proximo.config import Config, override
@@ -19,9 +19,10 @@ from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.errors import EnvironmentFault
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
+from proximo.types import GymnasiumCollectorState
 
 import gym_toys
-from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, shaken
+from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, policy_for
 
 NONE = Preprocessing()
 SMALL = {
@@ -33,7 +34,11 @@ SMALL = {
 def make_collector(env=None, **settings):
     """A collector on random walks. The caller closes its environments."""
     env = env or from_factory(gym_toys.Walk, "toy", NONE)
-    return GymnasiumCollector(override(Config(), {**SMALL, **settings}), env)
+    config = override(Config(), {**SMALL, **settings})
+    # How environments are stepped changes no program.
+    compiled = frozenset((name, x) for name, x in settings.items() if name not in ("num_workers", "learner_lag"))
+    programs = program_cache.reuse((env.observation_space, env.action_space, compiled), lambda: GymnasiumPrograms(config, env))
+    return GymnasiumCollector(config, env, programs)
 
 
 def make_trainer(env=None, **settings):
@@ -45,17 +50,9 @@ def vector_env(mode):
     return from_vector(make, "toy", NONE)
 
 
-def state_of(collector, seed=0):
-    """A state whose policy is not near uniform."""
-    state = collector.init(jax.random.key(seed))
-    policy = shaken(state.learner.policy)
-    return jax.tree.map(lambda x: x, state.__class__(_with(state.learner, policy=policy), state.collector, state.healthy))
-
-
-def _with(module, **fields):
-    import dataclasses
-
-    return dataclasses.replace(module, **fields)
+def start_of(collector):
+    """A policy that is not near uniform, and the state of the collector before the first step."""
+    return policy_for(collector.env, collector.config), GymnasiumCollectorState(jax.random.key(0))
 
 
 @functools.cache
@@ -69,18 +66,13 @@ def rollouts(memory="none", mode="", overlap=False, count=2):
         collector.environments.close()
 
 
-def collect(collector, state):
-    """The next state and a rollout."""
-    after, rollout, _ = collector.collect(state.learner.policy, state.collector)
-    return _with(state, collector=after), rollout
-
-
 def collected_by(collector, count=2):
-    state, made = state_of(collector), []
+    policy, state = start_of(collector)
+    made, as_learned = [], jax.jit(collector.programs._rollout)
     for _ in range(count):
-        state, rollout = collect(collector, state)
-        made.append(collector.programs._rollout(jax.tree.map(jnp.array, rollout)))
-    return made, state.learner.policy
+        state, rollout, _ = collector.collect(policy, state)
+        made.append(as_learned(jax.tree.map(np.array, rollout)))
+    return made, policy
 
 
 @pytest.mark.parametrize(
@@ -98,21 +90,25 @@ def test_stored_steps_are_what_the_policy_did(memory, mode):
     """``unroll`` from the stored memories gives the stored log-probabilities and values: ratio 1."""
     made, policy = rollouts(memory, mode)
     for rollout in made:
-        assert bool(jnp.any(rollout.truncated)), "or the bootstrap is not looked at"
+        assert np.any(rollout.truncated), "or the bootstrap is not looked at"
         assert_ratio_one(policy, rollout)
 
 
-def assert_ratio_one(policy, rollout):
-    """Unrolling sequences of four gives the stored log-probabilities, values and memories."""
+@jax.jit
+def errors_of(policy, rollout):
+    """The largest error of the log-probabilities and values of sequences of four, and of the memories."""
     _, distribution, value = unroll(policy, sequences_of(rollout, 4))
     action, log_prob, stored, valid = (
         split_sequences(x, 4) for x in (rollout.action, rollout.log_prob, rollout.value, rollout.valid)
     )
-    np.testing.assert_allclose(np.where(valid, distribution.log_prob(action) - log_prob, 0), 0, atol=1e-5)
-    np.testing.assert_allclose(np.where(valid, value - stored, 0), 0, atol=1e-5)
-    if jax.tree.leaves(rollout.memory):
-        renewed = refresh_memory(policy, rollout, 4)
-        assert difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory)) < 1e-5
+    errors = jnp.where(valid, jnp.stack([distribution.log_prob(action) - log_prob, value - stored]), 0.0)
+    renewed = refresh_memory(policy, rollout, 4) if jax.tree.leaves(rollout.memory) else rollout
+    return jnp.abs(errors).max(), difference((renewed.memory, renewed.last_memory), (rollout.memory, rollout.last_memory))
+
+
+def assert_ratio_one(policy, rollout):
+    """Unrolling gives the stored log-probabilities, values and memories."""
+    assert all(error < 1e-5 for error in errors_of(policy, rollout))
 
 
 LOST = (5, 15)
@@ -200,23 +196,26 @@ def test_burn_in_steps_are_the_last_of_the_previous_rollout():
 
 def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
     (one, other), policy = rollouts("burning in and observing")
+    burnt_in = jax.jit(run_burn_in)
     before = jax.tree.map(lambda m: m[0], other.memory)
-    assert difference(run_burn_in(policy, before, other.burn_in_steps), one.last_memory) < 1e-5
+    assert difference(burnt_in(policy, before, other.burn_in_steps), one.last_memory) < 1e-5
     for wrong in (policy.init_memory(4), jax.tree.map(lambda m: m[0], one.memory)):
-        assert difference(run_burn_in(policy, wrong, other.burn_in_steps), one.last_memory) > 1e-3
+        assert difference(burnt_in(policy, wrong, other.burn_in_steps), one.last_memory) > 1e-3
 
 
 @pytest.mark.parametrize("large", [0, 20, 10**9])
 def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
     monkeypatch.setattr(gymnasium_programs, "LARGE", large)
-    collector = make_collector(towers="separate", hidden_sizes=(8, 8))
-    policy = state_of(collector).learner.policy
-    packed = collector.programs._pack(policy)
+    config = override(Config(), {**SMALL, "towers": "separate", "hidden_sizes": (8, 8)})
+    env = from_factory(gym_toys.Walk, "toy", NONE)
+    programs = GymnasiumPrograms(config, env)
+    policy = policy_for(env, config)
+    packed = programs._pack(policy)
     arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
     assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
     assert len(packed) > 2 or large == 10**9
-    assert bits(collector.programs._unpack(packed)) == bits(policy)
+    assert bits(programs._unpack(packed)) == bits(policy)
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
@@ -224,40 +223,44 @@ def test_shifted_episode_starts_change_the_log_probabilities(memory):
     made, policy = rollouts(memory)
     rollout = made[0]
     before = jax.tree.map(lambda m: m[0], rollout.memory)
-    shifted = jnp.roll(rollout.episode_start, 1, axis=0)
-    _, distribution, _ = policy.unroll(before, rollout.observation, shifted, rollout.valid)
-    assert float(jnp.max(jnp.abs(distribution.log_prob(rollout.action) - rollout.log_prob))) > 1e-3
+
+    @jax.jit
+    def log_prob(episode_start):
+        _, distribution, _ = policy.unroll(before, rollout.observation, episode_start, rollout.valid)
+        return distribution.log_prob(rollout.action)
+
+    shifted = np.roll(rollout.episode_start, 1, axis=0)
+    assert difference(log_prob(rollout.episode_start), rollout.log_prob) < 1e-5
+    assert difference(log_prob(shifted), rollout.log_prob) > 1e-3
 
 
 @pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
-def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode):
+def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode, monkeypatch):
     """Against the policy stepped by hand along the rows; the memory before the step would give another value."""
     env = vector_env(mode) if mode else None
     collector = make_collector(env, **MEMORIES["gru"], sequence_length=4)
-    state = state_of(collector)
-    policy = state.learner.policy
-    finals = []
+    policy, state = start_of(collector)
+    step, value, finals = jax.jit(lambda *row: policy.step(*row, None)), jax.jit(lambda *row: policy.value(*row)), []
     original = collector.programs.final_value
 
     def final_value(size, policy, final, memory, previous):
-        finals.append(jnp.array(final[0]))
+        finals.append(np.array(final[0]))
         return original(size, policy, final, memory, previous)
 
-    collector.programs.final_value = final_value
-    _, rollout = collect(collector, state)
-    memory, never = policy.init_memory(4), jnp.zeros(4, bool)
+    monkeypatch.setattr(collector.programs, "final_value", final_value)
+    _, rollout, _ = collector.collect(policy, state)
+    memory, never = policy.init_memory(4), np.zeros(4, bool)
     left = iter(finals)
     apart = 0.0
     for t in range(16):
         before = memory
-        observation = jnp.array(rollout.observation[0][t])
-        memory, _, _, _ = policy.step(memory, observation, jnp.array(rollout.episode_start[t]), jnp.array(rollout.valid[t]), None)
+        memory, _, _, _ = step(memory, rollout.observation[0][t], rollout.episode_start[t], rollout.valid[t])
         here = rollout.truncated[t]
         if here.any():
             final = next(left)
-            expected = np.asarray(policy.value(memory, final, never))
+            expected = np.asarray(value(memory, final, never))
             np.testing.assert_allclose(rollout.bootstrap_value[t][here], expected[here], atol=1e-5)
-            apart = max(apart, float(np.abs(np.asarray(policy.value(before, final, never)) - expected)[here].max()))
+            apart = max(apart, float(np.abs(np.asarray(value(before, final, never)) - expected)[here].max()))
             # The final observation holds the number of its step: one more than the observation before it.
             np.testing.assert_array_equal(final[here, 1], rollout.observation[0][t, here, 1] + 1)
         assert (rollout.bootstrap_value[t][~here] == 0).all()
@@ -298,7 +301,8 @@ def test_restart_resets_only_memory_and_running_returns():
         state, _ = trainer.update(state)
     scale = state.learner.reward_scale
     assert float(jnp.abs(scale.running_return).max()) > 0
-    restarted, rollout = collect(trainer.collector, trainer.begin(state))
+    restarted = trainer.begin(state)
+    _, rollout, _ = trainer.collector.collect(restarted.learner.policy, restarted.collector)
     assert float(jnp.abs(restarted.learner.reward_scale.running_return).max()) == 0
     assert bits(restarted.learner.reward_scale.statistics) == bits(scale.statistics)
     assert bits(restarted.learner.policy) == bits(state.learner.policy)
@@ -331,11 +335,12 @@ def assert_equal_rollouts(a: GymnasiumRollout, b: GymnasiumRollout):
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_the_number_of_workers_changes_no_bit(memory):
     collectors = [make_collector(num_workers=n, **MEMORIES[memory]) for n in (0, 1, 2)]
-    states = [state_of(collector) for collector in collectors]
+    policy, state = start_of(collectors[0])
+    states = [state] * 3
     for _ in range(2):
-        results = [collect(collector, state) for collector, state in zip(collectors, states, strict=True)]
-        states = [state for state, _ in results]
-        for _, other in results[1:]:
+        results = [collector.collect(policy, state) for collector, state in zip(collectors, states, strict=True)]
+        states = [state for state, _, _ in results]
+        for _, other, _ in results[1:]:
             assert_equal_rollouts(results[0][1], other)
     for collector in collectors:
         collector.environments.close()
@@ -454,9 +459,9 @@ def test_collected_actions_are_always_allowed_by_the_mask(of):
         collector = GymnasiumCollector(
             config, from_vector(make, "toy", NONE) if mode else from_factory(of, "toy", NONE), programs
         )
-        state, programs = state_of(collector), collector.programs
+        (policy, state), programs = start_of(collector), collector.programs
         for _ in range(3):
-            state, rollout = collect(collector, state)
+            state, rollout, _ = collector.collect(policy, state)
             assert ((rollout.terminated | rollout.truncated).sum(0) > 0).all(), mode
             log_prob = rollout.packed[..., collector.programs.columns.log_prob][rollout.valid[:-1]]
             np.testing.assert_allclose(log_prob, 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
@@ -482,7 +487,7 @@ def test_half_bounded_box_environments_receive_actions_within_their_space():
     state = trainer.collector.init(jax.random.key(0))
     for _ in range(3):
         state, _ = trainer.update(state)
-    _, rollout = collect(trainer.collector, state)
+    _, rollout, _ = trainer.collector.collect(state.learner.policy, state.collector)
     sampled = rollout.packed[..., trainer.collector.programs.columns.action]
     assert sampled[..., 0].max() > 1, "never stored clipped"
     trainer.close()

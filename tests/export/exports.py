@@ -1,8 +1,5 @@
 """Shared by the tests of exports: policies as if loaded, and programs run by NumPy and by ONNX Runtime."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import onnxruntime
 
 from proximo.evaluation.policy import Policy
@@ -12,27 +9,16 @@ from proximo.networks import make_policy
 from proximo.spaces import Box, from_any
 
 import toys
-from helpers import small_config
+from helpers import drawn, small_config
 
 
 def made(space=None, actions=None, **settings):
-    """A policy on these spaces, as if loaded, whose parts all have an effect. Its numbers are drawn by NumPy, because initializers compile for seconds."""
+    """A policy on these spaces, as if loaded, whose parts all have an effect."""
     env = toys.AnySpaces(space or Box((3,)), actions or Box((2,)))
     config = small_config(**settings)
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-    template = jax.eval_shape(
-        lambda key: make_policy(key, *spaces, config.network, True, config.ppo.clip_observation), jax.random.key(0)
-    )
-    rng = np.random.default_rng(0)
-
-    def drawn(path, leaf):
-        x = rng.normal(size=leaf.shape)
-        if "variance" in str(path[-1]):
-            return jnp.asarray(0.5 + np.abs(x), leaf.dtype)
-        width = int(np.prod(leaf.shape[:-1])) if len(leaf.shape) > 1 else 4
-        return jnp.asarray(x / np.sqrt(width), leaf.dtype)
-
-    return Policy(jax.tree_util.tree_map_with_path(drawn, template), env, config, step=0)
+    network = drawn(lambda key: make_policy(key, *spaces, config.network, True, config.ppo.clip_observation))
+    return Policy(network, env, config, step=0)
 
 
 def write_numpy(policy_function, path, batch=None):
