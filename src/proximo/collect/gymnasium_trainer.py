@@ -112,7 +112,7 @@ class GymnasiumTrainer:
 
 
 def _in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call ``function`` in a thread. The process may end while it runs, which it could not with the threads of an executor."""
+    """Call ``function`` in a thread. The process may end while it runs; an executor's thread would delay the end."""
     future: Future[Any] = Future()
 
     def work() -> None:
