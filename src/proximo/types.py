@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -89,6 +90,12 @@ class Rollout(eqx.Module):
     burn_in_steps: BurnIn | None = None
 
 
+class ScheduleFunction(eqx.Module):
+    """A hyperparameter that a custom function computes from the progress of the training, 0 … 1."""
+
+    function: Callable[[Float[Array, ""]], Any] = eqx.field(static=True)
+
+
 class Schedule(eqx.Module):
     """How a hyperparameter changes with the progress of the training; ``math.schedules.scheduled`` evaluates it.
 
@@ -98,7 +105,7 @@ class Schedule(eqx.Module):
         initial: value at the start.
         final: value at the end.
         power: exponent of a polynomial schedule; 1: linear; 0: the schedule is exponential.
-        fraction: share of the training after which ``final`` is reached, in 0 … 1.
+        fraction: share of the training after which ``final`` is reached, above 0; above 1, the training ends before.
     """
 
     initial: Float[Array, "..."]

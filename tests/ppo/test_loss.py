@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
-from proximo.ppo.optimizer import clipped_adam
+from proximo.ppo.optimizer import clipping, scale_by_adam
 from proximo.spaces import Box, Discrete
 
 from helpers import small_config
@@ -119,7 +120,8 @@ def test_padding_taken_as_data_would_be_detected():
 
 
 def adam(gradients):
-    optimizer, parameters = clipped_adam(jnp.float32(0.5)), jnp.array([2.0, -1.0])
+    state, parameters = learner(max_grad_norm=0.5), jnp.array([2.0, -1.0])
+    optimizer = optax.chain(clipping(state), scale_by_adam(state))
     moments = optimizer.init(parameters)
     for gradient in gradients:
         direction, moments = optimizer.update(jnp.array(gradient), moments, parameters)

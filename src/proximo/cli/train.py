@@ -10,9 +10,8 @@ from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
 from proximo.config import GROUPS, LEAVES, to_mapping, unknown
-from proximo.config.coercion import Leaf
+from proximo.config.coercion import SCHEDULE, Leaf
 from proximo.config.custom import choices, takes_custom
-from proximo.config.schedule_text import ScheduleText
 from proximo.serialization import dump_yaml
 
 COMMON = (
@@ -131,7 +130,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     return parser
 
 
-_KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
+_KINDS = {int: "INT", float: "FLOAT", str: "TEXT", SCHEDULE: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
@@ -150,7 +149,7 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
             flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
         )
     else:
-        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if takes_custom(leaf.type) else [])]
+        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if choices(leaf.type) and takes_custom(leaf.type) else [])]
         kinds = _KINDS.get(leaf.type, "LIST").split("|")
         section.add_argument(flag, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:

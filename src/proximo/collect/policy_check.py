@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from proximo.collect.learning import fresh_learner, fresh_policy
-from proximo.config import Config, custom_settings
+from proximo.config import LEAVES, Config, custom_settings
 from proximo.networks import ActorCritic
 from proximo.networks.custom.conformance import check_custom_networks
 from proximo.ppo.loss import loss
@@ -23,15 +23,16 @@ def check_policy(env: Any, config: Config) -> None:
     are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
     """
     custom = custom_settings(config).keys()
+    networks = {name for name in custom if LEAVES[name].group == "network"}
 
     def make(key: Key[Array, ""]) -> ActorCritic:
         return fresh_policy(key, env, config)
 
-    if custom - {"objective", "extra_loss"}:
+    if networks:
         check_custom_networks(make, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"))
     else:
         jax.eval_shape(make, jax.random.key(0))
-    if custom & {"objective", "extra_loss"}:
+    if custom - networks:
         jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
 
 

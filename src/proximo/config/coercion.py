@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from proximo.config import custom
+from proximo.config.custom import Custom
 from proximo.config.schedule_text import EXPECTED, ScheduleText
 from proximo.errors import ConfigError, is_plain, nearest, shown
+from proximo.serialization import read_yaml
+
+SCHEDULE = ScheduleText | Custom
+"""The type of a setting that may change with the progress of the training."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,33 @@ def _scalar(text: str) -> Any:
 def _pairs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(key): v for key, v in value.items()}
-    pairs = [part.split("=", 1) for part in value.split(",") if part.strip()]
-    return {key.strip(): _scalar(text.strip()) for key, text in pairs}
+    pairs = [part.split("=", 1) for part in _split(value) if part.strip()]
+    return {key.strip(): _nested(text.strip()) for key, text in pairs}
+
+
+def _split(text: str) -> list[str]:
+    """The parts of ``text`` between the commas that are not in brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _nested(text: str) -> Any:
+    """The value of one parameter: a list or a mapping in YAML's brackets, or a scalar."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): read(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [read(item) for item in value]
+        return _scalar(value) if isinstance(value, str) else value
+
+    return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
 
 def _text(value: Any) -> str:
@@ -93,8 +124,13 @@ def _text(value: Any) -> str:
     return value
 
 
-def _schedule(value: Any) -> ScheduleText:
-    return value if isinstance(value, ScheduleText) else ScheduleText(str(value))
+def _schedule(value: Any) -> ScheduleText | Custom | str:
+    """The numbers of a schedule, or a function of the progress, or its name."""
+    if isinstance(value, ScheduleText | Custom):
+        return value
+    if callable(value):
+        return Custom(value)
+    return value if custom.is_custom(value) else ScheduleText(str(value))
 
 
 _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
@@ -102,7 +138,7 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     float: ("a number", _number),
     bool: ("true or false", _boolean),
     str: ("text", _text),
-    ScheduleText: (EXPECTED, _schedule),
+    SCHEDULE: (EXPECTED, _schedule),
     tuple[int, ...]: ("whole numbers as 64,64", _integers),
     tuple[str, ...]: ("names as one,two", _names),
     dict[str, Any]: ("key=value pairs", _pairs),
@@ -142,7 +178,8 @@ def coerce(leaf: Leaf, value: Any) -> Any:
         if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
             raise wrong("a finite number")
         if leaf.low is not None and number < leaf.low:
-            raise wrong(f"at least {_shown(leaf.low)}")
+            zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
+            raise wrong(f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else ""))
         if leaf.high is not None and number > leaf.high:
             raise wrong(f"at most {_shown(leaf.high)}")
         if leaf.above is not None and number <= leaf.above:

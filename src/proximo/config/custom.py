@@ -59,7 +59,8 @@ def read(kind: Any, value: Any) -> str | Custom:
     if isinstance(value, str):
         is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
     else:
-        is_accepted = takes_custom(kind) and not isinstance(value, bool | int | float | list | tuple | dict | None)
+        # By their exact type, because an optax transformation is a named tuple.
+        is_accepted = takes_custom(kind) and type(value) not in (bool, int, float, list, tuple, dict, type(None))
     if not is_accepted:
         raise ValueError
     return value if isinstance(value, str | Custom) else Custom(value)

@@ -9,13 +9,13 @@ from typing import Any
 from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
 from proximo.config.custom import is_custom
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, validate
+from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
 from proximo.signatures import answered
 
 RESUMABLE = {
-    "total_steps", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+    "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
     "track", "histograms", "video_every", *WORKER_SETTINGS,
 }  # fmt: skip
 """Settings that a resumed run may change."""
@@ -82,6 +82,7 @@ def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, A
     }
     if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)
+    removed |= replaced_by_optimizers(requested.get("optimizer"), requested.get("critic_optimizer", "same"))
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
 
 

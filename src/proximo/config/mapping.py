@@ -9,9 +9,9 @@ from typing import Any
 
 from proximo import other_libraries
 from proximo.config.coercion import Leaf, coerce
-from proximo.config.custom import NAMED, Custom, is_custom, is_lost, takes_custom
+from proximo.config.custom import NAMED, Custom, choices, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
-from proximo.config.schema import Config
+from proximo.config.schema import ALTERNATIVES, Config
 from proximo.errors import ConfigError, nearest, shown
 
 GROUPS: dict[str, type] = typing.get_type_hints(Config)
@@ -80,10 +80,17 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
+        if name in ALTERNATIVES and ALTERNATIVES[name] in settings:
+            raise ConfigError(
+                f"{name} = {shown(value)} and {ALTERNATIVES[name]} = {shown(settings[ALTERNATIVES[name]])}: give one of them."
+            )
         leaf, value = LEAVES[name], coerce(LEAVES[name], value)
         if join and isinstance(value, dict) and value:
             value = {**leaf.value_in(config), **value}
         changes[leaf.group][name] = value
+    for alternative, name in ALTERNATIVES.items():
+        if name in settings:  # It overrides the alternative of an earlier layer.
+            changes[LEAVES[alternative].group][alternative] = 0
     return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
 
 
@@ -109,7 +116,9 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         for name, value in content.items():
             if name not in LEAVES or LEAVES[name].group != group:
                 raise unknown(str(name), f" under {group!r} in {source}")
-            if takes_custom(LEAVES[name].type) and not isinstance(value, str):  # for example a date in YAML
+            if (
+                choices(LEAVES[name].type) and takes_custom(LEAVES[name].type) and not isinstance(value, str)
+            ):  # for example a date in YAML
                 raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
             settings[name] = value
     try:
@@ -119,7 +128,8 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
 
 
 def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it."""
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it. It has no ``ALTERNATIVES``:
+    ``validation.validate`` replaced them."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, ScheduleText):
@@ -128,4 +138,7 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
             return str(value)
         return list(value) if isinstance(value, tuple) else value
 
-    return {group: {name: plain(value) for name, value in vars(getattr(config, group)).items()} for group in GROUPS}
+    return {
+        group: {name: plain(value) for name, value in vars(getattr(config, group)).items() if name not in ALTERNATIVES}
+        for group in GROUPS
+    }

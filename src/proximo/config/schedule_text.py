@@ -6,7 +6,10 @@ import math
 import re
 from dataclasses import dataclass, field
 
-EXPECTED = "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to) between numbers above 0"
+EXPECTED = (
+    "a number, linear(from, to), polynomial(from, to, power), exponential(from, to) between numbers above 0, or a function of the "
+    "completed share of the training, 0 … 1"
+)
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
 _CALL = re.compile(r"^(linear|polynomial|exponential)\((.*)\)$")
@@ -21,7 +24,9 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class ScheduleText:
-    """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` (0 … 1] of the training.
+    """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
+
+    With a ``fraction`` above 1, the training ends before the schedule: a schedule of 10,000 updates has the fraction 2 in a training of 5,000.
 
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
     ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. Programs read
@@ -43,7 +48,7 @@ class ScheduleText:
         ends = (values["initial"], values["final"])
         if (
             not len(names) - ("fraction" in names) <= len(parts) <= len(names)
-            or not 0 < values.get("fraction", 1.0) <= 1
+            or not 0 < values.get("fraction", 1.0) < math.inf
             or not values.get("power", 1.0) > 0
             or (kind == "exponential" and not all(0 < end < math.inf for end in ends))
         ):

@@ -84,22 +84,30 @@ class PPOConfig:
     """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347)."""
 
     total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1, high=10**15, traced=True)
+    total_updates: int = _setting(0, "updates of the whole training, instead of total_steps; 0: total_steps", low=0, high=10**12)
     num_steps: int = _setting(128, "steps of each environment in a rollout", low=1, high=10**7)
     num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
     num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
-    learning_rate: ScheduleText = _setting(
+    minibatch_size: int = _setting(
+        0, "environment steps in a minibatch, instead of num_minibatches; 0: num_minibatches", low=0, high=2**31
+    )
+    learning_rate: ScheduleText | Custom = _setting(
         ScheduleText("3e-4"),
-        "learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)",
+        "learning rate: a number, linear(from, to), polynomial(from, to, power), exponential(from, to), or a function",
         low=0,
         traced=True,
     )
     gamma: float = _setting(0.99, "discount factor γ", low=0, high=1, traced=True)
     gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1, traced=True)
-    clip_eps: ScheduleText = _setting(
+    clip_eps: ScheduleText | Custom = _setting(
         ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", low=0, traced=True
     )
-    clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0, traced=True, zero_is_off=True)
-    ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0, traced=True)
+    clip_value_eps: ScheduleText | Custom = _setting(
+        ScheduleText("0.0"), "clip range of the value loss; may be a schedule; 0: off", low=0, traced=True, zero_is_off=True
+    )
+    ent_coef: ScheduleText | Custom = _setting(
+        ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0, traced=True
+    )
     vf_coef: float = _setting(0.5, "weight of the value loss", low=0, traced=True)
     max_grad_norm: float = _setting(
         0.5, "largest global norm of the gradient; larger gradients are scaled down to it", above=0, traced=True
@@ -162,15 +170,34 @@ class PPOConfig:
         traced=True,
         zero_is_off=True,
     )
-    critic_learning_rate: ScheduleText = _setting(
+    critic_learning_rate: ScheduleText | Custom = _setting(
         ScheduleText("0.0"),
         "learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate",
         low=0,
         traced=True,
         zero_is_off=True,
     )
-    optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
+    optimizer: Literal["adam", "adamw"] | Custom = _setting(
+        "adam", "adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate"
+    )
+    critic_optimizer: Literal["same", "adam", "adamw"] | Custom = _setting(
+        "same", "optimizer of the parameters that only the value function uses; same: optimizer"
+    )
+    critic_max_grad_norm: float = _setting(
+        0.0,
+        "largest norm of the gradient of the parameters that only the value function uses; 0: max_grad_norm limits one norm over all",
+        low=0,
+        traced=True,
+        zero_is_off=True,
+    )
+    adam_b1: float = _setting(0.9, "adam and adamw: decay β₁ of the mean of the gradient", low=0, high=0.999999)
+    adam_b2: float = _setting(0.999, "adam and adamw: decay β₂ of the mean of the squared gradient", low=0, high=0.999999)
+    adam_eps: float = _setting(1e-5, "adam and adamw: ε that is added to the denominator", above=0)
     weight_decay: float = _setting(0.0, "adamw: decoupled decay of weight matrices and convolution kernels", low=0, traced=True)
+
+
+ALTERNATIVES = {"total_updates": "total_steps", "minibatch_size": "num_minibatches"}
+"""Settings that are another way to give a setting. ``validation.validate`` replaces them, so a saved configuration does not have them."""
 
 
 @dataclass(frozen=True)

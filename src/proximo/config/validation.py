@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, text_of
+from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, override, text_of
 from proximo.config.custom import choices
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
 BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
+ADAM = ("adam", "adamw")
 ONLY_WITH = {
     "memory_size": ("memory", BUILT_IN_MEMORIES),
     "memory_layers": ("memory", BUILT_IN_MEMORIES),
@@ -23,6 +24,9 @@ ONLY_WITH = {
     "kl_coef": ("objective", ("kl_penalty",)),
     "kl_target": ("objective", ("kl_penalty",)),
     "weight_decay": ("optimizer", ("adamw",)),
+    "adam_b1": ("optimizer", ADAM),
+    "adam_b2": ("optimizer", ADAM),
+    "adam_eps": ("optimizer", ADAM),
 }
 """Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
@@ -42,7 +46,9 @@ OF_NETWORKS = {
 
 
 def validate(config: Config) -> Config:
-    """Check the settings against each other, and return ``config``. Raises ``ConfigError`` if two contradict each other."""
+    """Check the settings against each other. Returns ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their
+    ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
+    config = _without_alternatives(config)
     values = {name: (leaf.value_in(config), leaf.default) for name, leaf in LEAVES.items()}
     changed = {name: text_of(value) for name, (value, default) in values.items() if value != default}
     _validate_run(config)
@@ -51,6 +57,22 @@ def validate(config: Config) -> Config:
     _validate_memory(config)
     _validate_batch(config)
     _validate_objective(config)
+    return config
+
+
+def _without_alternatives(config: Config) -> Config:
+    """``config`` with ``total_updates`` and ``minibatch_size`` converted."""
+    ppo, size = config.ppo, config.ppo.minibatch_size
+    if ppo.total_updates:
+        config = override(config, {"total_steps": ppo.total_updates * config.batch_size})
+    if size:
+        if config.batch_size % size or size % config.sequence_length:
+            length = config.sequence_length
+            raise ConfigError(
+                f"minibatch_size = {size}: expected a divisor of the {config.batch_size} steps of a rollout (num_envs {config.env.num_envs} × "
+                f"num_steps {ppo.num_steps}){f' and a multiple of sequence_length = {length}' if length > 1 else ''}."
+            )
+        config = override(config, {"num_minibatches": config.batch_size // size})
     return config
 
 
@@ -144,11 +166,25 @@ def _validate_objective(config: Config) -> None:
             f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update measure, and the first one "
             f"measures none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
-    if config.network.actor_critic != "none" and ppo.critic_learning_rate != LEAVES["critic_learning_rate"].default:
-        raise ConfigError(
-            "critic_learning_rate is for parameters that only the value function uses, and proximo does not know these in a custom "
-            "actor_critic: leave one of them out."
-        )
+    for name in ("critic_learning_rate", "critic_optimizer", "critic_max_grad_norm"):
+        if config.network.actor_critic != "none" and getattr(ppo, name) != LEAVES[name].default:
+            raise ConfigError(
+                f"{name} is for parameters that only the value function uses, and proximo does not know these in a custom "
+                "actor_critic: leave one of them out."
+            )
+    for name in sorted(replaced_by_optimizers(ppo.optimizer, ppo.critic_optimizer)):
+        if getattr(ppo, name) != LEAVES[name].default:
+            raise ConfigError(
+                f"{name} = {text_of(getattr(ppo, name))} has no effect, because the optax transformation that is the optimizer has its own "
+                "learning rate: leave one of them out, or give a function of the learning rate, such as optax.sgd."
+            )
+
+
+def replaced_by_optimizers(optimizer: object, critic_optimizer: object) -> set[str]:
+    """The settings that have no effect with these optimizers, because an optax transformation has its own learning rate."""
+    critic = optimizer if critic_optimizer == "same" else critic_optimizer
+    own, own_critic = (isinstance(getattr(x, "value", x), tuple) for x in (optimizer, critic))
+    return ({"critic_learning_rate"} if own_critic else set()) | ({"learning_rate", "desired_kl"} if own else set())
 
 
 def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
@@ -158,7 +194,7 @@ def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
             continue
         other, values = ONLY_WITH.get(name, ("memory", BUILT_IN_MEMORIES))
         current = LEAVES[other].value_in(config)
-        if current in values:
+        if current in values or (other == "optimizer" and config.ppo.critic_optimizer in values):
             continue
         if values is BUILT_IN_MEMORIES and current == "none":
             raise ConfigError(f"{name} = {value} needs a memory, but memory = none: set memory, for example to gru.")

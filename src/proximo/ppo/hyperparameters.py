@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.config import LEAVES, PPOConfig
+from proximo.config.custom import Custom, is_custom, resolve
 from proximo.config.schedule_text import ScheduleText
-from proximo.types import Schedule
+from proximo.custom_code import custom_code_errors
+from proximo.errors import ConfigError
+from proximo.types import Schedule, ScheduleFunction
 
 TRACED = tuple(name for name, leaf in LEAVES.items() if leaf.traced)
 OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
@@ -19,11 +23,11 @@ OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
 class Hyperparameters(eqx.Module):
     """The traced settings, such as ``gamma``, ``clip_eps`` or ``learning_rate``; ``TRACED`` has all names.
 
-    Each is a float32 array or a ``Schedule``. ``proximo.ppo.make_hyperparameters`` fills them. Those in ``OPTIONAL`` are switched off by
+    Each is a float32 array, a ``Schedule``, or a ``ScheduleFunction``. ``proximo.ppo.make_hyperparameters`` fills them. Those in ``OPTIONAL`` are switched off by
     the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and their code is not compiled.
     """
 
-    __annotations__ = dict.fromkeys(TRACED, Float[Array, "..."] | Schedule | None)
+    __annotations__ = dict.fromkeys(TRACED, Float[Array, "..."] | Schedule | ScheduleFunction | None)
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
@@ -37,15 +41,32 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
 
     Returns:
         The hyperparameters as float32 scalars. Stack several along a leading axis to train with ``jax.vmap`` over them.
+
+    Raises:
+        ConfigError: if the function of a schedule is not found, raises, or does not return one number.
     """
 
     def array(x: float) -> Array:
         return jnp.asarray(x, jnp.float32)
 
-    def traced(value: float | ScheduleText) -> Array | Schedule:
+    def traced(name: str, value: Any) -> Array | Schedule | ScheduleFunction:
+        if is_custom(value):
+            return _schedule_function(name, value)
         if isinstance(value, ScheduleText):
             return Schedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
         return array(value)
 
-    values: dict[str, Any] = {name: traced(getattr(ppo, name)) for name in TRACED}
+    values: dict[str, Any] = {name: traced(name, getattr(ppo, name)) for name in TRACED}
     return Hyperparameters(**values)
+
+
+def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
+    """The custom function of the progress that ``setting`` is or names."""
+    function = resolve(setting, value, ("__call__",))
+    with custom_code_errors(f"The function of {setting}", ConfigError):
+        returned: Any = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.float32))
+    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.number):
+        raise ConfigError(
+            f"{setting} = {value}: the function returns {returned}: expected one number for the completed share of the training, 0 … 1."
+        )
+    return ScheduleFunction(function)

@@ -57,20 +57,22 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
 def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, sequences)
+    h = state.enabled_hyperparameters
     return Minibatch(
         **vars(sequences),
         distribution=distribution,
         log_ratio=jnp.where(sequences.valid, distribution.log_prob(sequences.action) - sequences.log_prob, 0.0),
         new_value=value,
-        clip_eps=scheduled(state.hyperparameters.clip_eps, state.progress),
+        clip_eps=scheduled(h.clip_eps, state.progress),
+        clip_value_eps=None if h.clip_value_eps is None else scheduled(h.clip_value_eps, state.progress),
         kl_coef=state.adaptive.kl_coef,
-        hyperparameters=state.enabled_hyperparameters,
+        hyperparameters=h,
     )
 
 
 def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
     """The value loss of each step, clipped if ``clip_value_eps`` is set."""
-    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.hyperparameters.clip_value_eps
+    value, target, clip_eps = minibatch.new_value, minibatch.target, minibatch.clip_value_eps
     if clip_eps is None:
         return loss_terms.value_loss(value, target)
     return loss_terms.clipped_value_loss(value, minibatch.value, target, clip_eps)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.math.schedules import scheduled
 from proximo.ppo.adaptive import learning_rate, taken_steps
+from proximo.ppo.custom_optimizer import is_transformation
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
@@ -44,10 +45,11 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "ratio_max": jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf)),
         "gradient_steps": jnp.sum(step_metrics["active"]),
         "explained_variance": explained_variance(batch.value, batch.target, batch.valid),
-        "learning_rate": learning_rate(state),
         "clip_eps": scheduled(h.clip_eps, progress),
         "ent_coef": scheduled(h.ent_coef, progress),
     }
+    if not is_transformation(state.static.make_optimizer):
+        metrics["learning_rate"] = learning_rate(state)
     if h.critic_learning_rate is not None:
         metrics["critic_learning_rate"] = scheduled(h.critic_learning_rate, progress)
     if state.adaptive.kl_coef is not None:

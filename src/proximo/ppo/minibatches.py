@@ -65,6 +65,7 @@ class Minibatch(Batch):
         log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
         new_value: L S: value by the current parameters.
         clip_eps: current clip range ε.
+        clip_value_eps: current clip range of the value loss; None if it is off.
         kl_coef: current weight β of the KL penalty; None with another objective.
         hyperparameters: the traced settings: numbers, or schedules for ``math.schedules.scheduled``; None for those that are off.
     """
@@ -73,6 +74,7 @@ class Minibatch(Batch):
     log_ratio: Float[Array, "L S"]
     new_value: Float[Array, "L S"]
     clip_eps: Float[Array, ""]
+    clip_value_eps: Float[Array, ""] | None
     kl_coef: Float[Array, ""] | None
     hyperparameters: Hyperparameters
 

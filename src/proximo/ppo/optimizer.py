@@ -1,4 +1,4 @@
-"""The optimizer: Adam, with decoupled weight decay and a learning rate for the critic where they are set."""
+"""The optimizer: Adam, with decoupled weight decay and a learning rate for the critic where they are set; or custom optimizers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from proximo.config.custom import Custom
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
+from proximo.ppo.custom_optimizer import CustomOptimizer, on_vector, transformation_of
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -60,22 +62,81 @@ class Optimizer:
 
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
-    """From the gradient to the change of the parameters: clipping and Adam, then weight decay, then the learning rate.
+    """From the gradient to the change of the parameters: clipping, then Adam or a custom optimizer."""
+    static = state.static
+    has_custom = static.make_optimizer is not None or static.make_critic_optimizer is not None
+    return optax.chain(clipping(state), custom_optimizers(state) if has_custom else adam(state))
+
+
+def clipping(state: LearnerState) -> optax.GradientTransformation:
+    """Scales a gradient down to the norm ``max_grad_norm``. With ``critic_max_grad_norm``, the critic's part has a norm of its own."""
+    h = state.enabled_hyperparameters
+    clip = optax.clip_by_global_norm(h.max_grad_norm)
+    if h.critic_max_grad_norm is None:
+        return clip
+    clip_critic, is_critic = optax.clip_by_global_norm(h.critic_max_grad_norm), _as_vector(critic_mask, state.policy)
+
+    def clip_parts(gradient: Float[Array, " P"], _: Any = None) -> Float[Array, " P"]:
+        policy, _ = clip.update(jnp.where(is_critic, 0.0, gradient), optax.EmptyState())
+        critic, _ = clip_critic.update(jnp.where(is_critic, gradient, 0.0), optax.EmptyState())
+        return policy + critic
+
+    return optax.stateless(clip_parts)
+
+
+def adam(state: LearnerState) -> optax.GradientTransformation:
+    """Adam, then weight decay, then the learning rate. Each acts on every parameter alone, so policy and value share one Adam.
 
     Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
+    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
     """
-    h = state.enabled_hyperparameters
-    rate, decay = learning_rate(state), optax.identity()
+    h, static, rate, decay = state.enabled_hyperparameters, state.static, learning_rate(state), optax.identity()
     if h.critic_learning_rate is not None:
-        rate = jnp.where(_as_vector(critic_mask, state.policy), scheduled(h.critic_learning_rate, state.progress), rate)
-    if state.static.optimizer == "adamw":
-        decay = optax.add_decayed_weights(h.weight_decay * _as_vector(weight_mask, state.policy))
-    return optax.chain(clipped_adam(h.max_grad_norm), decay, optax.scale(-rate))
+        rate = jnp.where(_as_vector(critic_mask, state.policy), critic_learning_rate(state), rate)
+    words = [static.optimizer, static.optimizer if static.critic_optimizer == "same" else static.critic_optimizer]
+    if "adamw" in words:
+        decayed = _as_vector(weight_mask, state.policy)
+        if words[0] != words[1]:
+            decayed = decayed & (_as_vector(critic_mask, state.policy) == (words[1] == "adamw"))
+        decay = optax.add_decayed_weights(h.weight_decay * decayed)
+    return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
 
 
-def clipped_adam(max_grad_norm: Float[Array, ""]) -> optax.GradientTransformation:
-    """Clipping to a global norm, then Adam with ε = 1e-5. Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1."""
-    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam(eps=1e-5))
+def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
+    """Adam without its learning rate."""
+    return optax.scale_by_adam(state.static.adam_b1, state.static.adam_b2, state.static.adam_eps)
+
+
+def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
+    """The optimizers of policy and value, at least one of which is custom. They get each parameter in its own shape."""
+    static, (trainable, _) = state.static, split_policy(state.policy)
+    parts = {"policy": _part("optimizer", static.optimizer, static.make_optimizer, state, learning_rate(state))}
+    rate = critic_learning_rate(state)
+    if static.critic_optimizer != "same":
+        parts["critic"] = _part("critic_optimizer", static.critic_optimizer, static.make_critic_optimizer, state, rate)
+    elif state.enabled_hyperparameters.critic_learning_rate is not None:
+        parts["critic"] = _part("optimizer", static.optimizer, static.make_optimizer, state, rate)
+    else:
+        return on_vector(parts["policy"], trainable)
+    labels = jax.tree.map(lambda is_critic: "critic" if is_critic else "policy", critic_mask(trainable))
+    return on_vector(optax.partition(parts, labels), trainable)
+
+
+def _part(
+    setting: str, word: str | Custom, custom: CustomOptimizer | None, state: LearnerState, rate: Float[Array, ""]
+) -> optax.GradientTransformation:
+    """The optimizer of policy or value."""
+    if custom is not None:
+        return transformation_of(setting, custom, rate)
+    weight_decay = state.hyperparameters.weight_decay
+    decay = optax.add_decayed_weights(weight_decay, weight_mask) if word == "adamw" else optax.identity()
+    return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+
+
+def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
+    """The current learning rate of the parameters that only the value uses."""
+    schedule = state.enabled_hyperparameters.critic_learning_rate
+    return learning_rate(state) if schedule is None else scheduled(schedule, state.progress)
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:

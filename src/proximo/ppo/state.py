@@ -13,6 +13,7 @@ from proximo.config import LEAVES, Config, PPOConfig
 from proximo.config.custom import is_custom
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
+from proximo.ppo.custom_optimizer import CustomOptimizer, custom_optimizer
 from proximo.ppo.hyperparameters import OPTIONAL, TRACED, Hyperparameters
 from proximo.ppo.objectives import Objective, clip, resolve_objective
 from proximo.types import steps_to_float
@@ -30,6 +31,10 @@ class StaticSettings(PPOConfig):
     """Updates between two diagnoses of the memory; 0: never."""
     objective_function: Objective = clip
     extra_loss_function: Objective | None = None
+    make_optimizer: CustomOptimizer | None = None
+    """The custom code of ``optimizer``; None for adam and adamw."""
+    make_critic_optimizer: CustomOptimizer | None = None
+    """The same for ``critic_optimizer``."""
     off: frozenset[str] = frozenset()
     """Names of the traced settings that are off."""
 
@@ -48,6 +53,8 @@ class StaticSettings(PPOConfig):
             diagnose_every=config.diagnose_every,
             objective_function=resolve_objective("objective", ppo.objective),
             extra_loss_function=resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
+            make_optimizer=custom_optimizer("optimizer", ppo.optimizer),
+            make_critic_optimizer=custom_optimizer("critic_optimizer", ppo.critic_optimizer),
             off=frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
         )
 

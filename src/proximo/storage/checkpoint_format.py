@@ -22,7 +22,7 @@ from proximo.errors import CheckpointError, shown
 from proximo.serialization import jsonable, read_json
 
 FORMAT = "proximo-checkpoint"
-VERSION = 3
+VERSION = 4
 """Raise it when a leaf of ``TrainState`` is added, removed or renamed, for example a field of ``Hyperparameters``."""
 STATE, META = "state.safetensors", "meta.json"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import LEAVES
-from proximo.config.coercion import coerce
+from proximo.config.coercion import SCHEDULE, coerce
 from proximo.config.schedule_text import ScheduleText
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Range:
             return int(drawn)
         number = round(1 - _rounded(drawn), 12) if self.one_minus else _rounded(drawn)
         number = 0.0 if self.zero and drawn < self.low else min(max(number, self.low), self.high)
-        if LEAVES[self.name].type is not ScheduleText:
+        if LEAVES[self.name].type != SCHEDULE:
             return number
         shape = parameters.get(self._shape_key, self.shapes[0])
         if shape == "base" and self.base is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
-from proximo.config.coercion import Leaf, coerce
+from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, nearest, shown
@@ -115,7 +115,7 @@ def _choices(leaf: Leaf, given: list[Any]) -> Choices:
 
 
 def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
-    if leaf.type not in (int, float, ScheduleText):
+    if leaf.type not in (int, float, SCHEDULE):
         raise ConfigError(f"{leaf.name} is not a number, so it has no range: give a list of values.")
     for word in given:
         if word not in RANGE_WORDS:
@@ -166,11 +166,15 @@ def _flag(leaf: Leaf, given: Mapping[str, Any], word: str) -> bool:
 
 def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[str, ...], ScheduleText | None]:
     """The shapes of a schedule that are tried, and the schedule of the base."""
-    if leaf.type is not ScheduleText:
+    if leaf.type != SCHEDULE:
         if "schedule" in given:
             raise ConfigError(f"{leaf.name}: only some settings may be schedules, and {leaf.name} is not one of them.")
         return (), None
-    own: ScheduleText = leaf.value_in(base)
+    own = leaf.value_in(base)
+    if not isinstance(own, ScheduleText):
+        raise ConfigError(
+            f"{leaf.name} = {own}: a function cannot be scaled. Give a number in the base, or leave {leaf.name} out of the space."
+        )
     shapes = given.get("schedule", ["base"])
     if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
         raise ConfigError(f"{leaf.name}: schedule = {shown(shapes)}: expected a list of {', '.join(SHAPES)}.")

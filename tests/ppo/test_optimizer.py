@@ -1,0 +1,151 @@
+"""Custom optimizers, separate optimizers and norms of policy and value, and schedules that are functions."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from proximo import ppo
+from proximo.config.loading import make_config
+from proximo.errors import ConfigError
+from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
+
+import toys
+from helpers import small_collector
+
+ONE = {"num_epochs": 1, "num_minibatches": 1}
+
+
+def plain_adam(learning_rate):
+    return optax.adam(learning_rate, eps=1e-5)
+
+
+def signs(learning_rate):
+    """Steps of the length of the learning rate, against the sign of the gradient."""
+    return optax.chain(optax.stateless(lambda g, _: jax.tree.map(jnp.sign, g)), optax.scale(-learning_rate))
+
+
+def learner(**settings):
+    collector = small_collector(toys.RandomEnds(), **{"num_minibatches": 1, **settings})
+    return jax.jit(collector.init)(jax.random.key(0)).learner
+
+
+def change(gradient=None, **settings):
+    """How the first step changes the parameters, where the gradient is 1 or ``gradient``, and which of them only the value uses."""
+    state = learner(**settings)
+    trainable, _ = split_policy(state.policy)
+    parameters, unflatten = ravel_pytree(trainable)
+    is_critic = ravel_pytree(jax.tree.map(lambda x, c: jnp.full(x.shape, c), trainable, critic_mask(trainable)))[0]
+    given = jnp.ones_like(parameters) if gradient is None else gradient(is_critic)
+    updates, _ = jax.jit(lambda g, s, p: gradient_transformation(state).update(g, s, p))(given, state.optimizer, parameters)
+    return np.asarray(updates), np.asarray(is_critic), (parameters, unflatten)
+
+
+def after_update(**settings):
+    collector = small_collector(toys.RandomEnds(), **settings)
+    state = jax.jit(collector.init)(jax.random.key(0))
+    _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    state, metrics = jax.jit(ppo.update)(state.learner, rollout)
+    return np.asarray(ravel_pytree(split_policy(state.policy)[0])[0]), metrics
+
+
+def test_a_function_that_makes_adam_equals_the_built_in_one():
+    built_in, _ = after_update(learning_rate="linear(1e-2, 0)")
+    custom, metrics = after_update(learning_rate="linear(1e-2, 0)", optimizer=plain_adam)
+    np.testing.assert_allclose(custom, built_in, atol=1e-6)
+    assert float(metrics["learning_rate"]) == pytest.approx(1e-2)
+
+
+def test_a_transformation_has_its_own_learning_rate():
+    built_in, _ = after_update(learning_rate="1e-2")
+    custom, metrics = after_update(optimizer=plain_adam(1e-2))
+    np.testing.assert_allclose(custom, built_in, atol=1e-6)
+    assert "learning_rate" not in metrics
+
+
+def test_policy_and_value_may_have_different_optimizers():
+    updates, is_critic, _ = change(learning_rate="1e-2", critic_learning_rate="1e-3", critic_optimizer=signs)
+    np.testing.assert_allclose(updates[is_critic], -1e-3, rtol=1e-5)
+    np.testing.assert_allclose(updates[~is_critic], -1e-2, rtol=1e-2)  # Adam's first step, but for ε
+    assert 0 < is_critic.sum() < is_critic.size
+
+
+@pytest.mark.parametrize(("optimizer", "critic"), [("adamw", "adam"), ("adam", "adamw"), ("adamw", "same")])
+def test_weight_decay_acts_on_the_part_with_adamw(optimizer, critic):
+    settings = {"optimizer": optimizer, "critic_optimizer": critic, "max_grad_norm": 1e9}
+    decayed, is_critic, (parameters, unflatten) = change(**settings, weight_decay=0.5)
+    plain, _, _ = change(**settings)
+    trainable = unflatten(parameters)
+    is_weight = ravel_pytree(jax.tree.map(lambda x, w: jnp.full(x.shape, w), trainable, weight_mask(trainable)))[0]
+    part = {"same": np.ones_like(is_critic), "adam": ~is_critic, "adamw": is_critic}[critic]
+    expected = np.where(part & np.asarray(is_weight), -3e-4 * 0.5 * np.asarray(parameters), 0.0)
+    np.testing.assert_allclose(decayed - plain, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("critic_norm", [2.0, 50.0])
+def test_the_critic_may_have_a_gradient_norm_of_its_own(critic_norm):
+    """SGD with the rate 1 shows the clipped gradient."""
+    updates, is_critic, _ = change(
+        lambda critic: jnp.where(critic, 4.0, 0.5) / jnp.sqrt(jnp.sum(critic) * 1.0),
+        optimizer=optax.sgd, learning_rate="1", max_grad_norm=0.1, critic_max_grad_norm=critic_norm,
+    )  # fmt: skip
+    assert np.linalg.norm(updates[is_critic]) == pytest.approx(min(4.0, critic_norm), rel=1e-4)
+    assert np.linalg.norm(updates[~is_critic]) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_adam_settings_are_used():
+    """With β₁ = 0 and β₂ = 0 a step is the rate times g / (|g| + ε)."""
+    updates, _, _ = change(learning_rate="1", adam_b1=0.0, adam_b2=0.0, adam_eps=3.0, max_grad_norm=1e9)
+    np.testing.assert_allclose(updates, -0.25, rtol=1e-5)
+
+
+def test_a_schedule_may_be_a_function_of_progress():
+    function, metrics = after_update(learning_rate=optax.linear_schedule(1e-2, 0.0, 1), clip_value_eps=lambda progress: 0.2)
+    text, _ = after_update(learning_rate="linear(1e-2, 0)", clip_value_eps=0.2)
+    np.testing.assert_allclose(function, text, atol=1e-6)
+    assert float(metrics["learning_rate"]) == pytest.approx(1e-2)
+
+
+def test_the_value_clip_may_be_a_schedule():
+    end = dataclasses.replace(learner(clip_value_eps="linear(0.4, 0.2)"), steps=jnp.array([0, 0], jnp.uint32))
+    schedule = end.enabled_hyperparameters.clip_value_eps
+    assert (float(schedule.initial), float(schedule.final)) == (pytest.approx(0.4), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"}, r"^learning_rate = 1e-2 has no effect, because the optax"),
+        ({"critic_optimizer": plain_adam(1e-3), "critic_learning_rate": 1}, r"^critic_learning_rate = 1 has no effect"),
+        ({"optimizer": plain_adam, "weight_decay": 0.1}, r"^weight_decay = 0.1 needs optimizer = adamw"),
+        ({"optimizer": optax.sgd, "adam_eps": 1e-8}, r"^adam_eps = 1e-08 needs optimizer = adam or adamw"),
+        ({"adam_b1": 1}, r"^adam_b1 = 1: expected at most 0.999999"),
+    ],
+)
+def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config("CartPole-v1", settings, preset=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": lambda rate: rate}, r"^optimizer: the function returns \w+, expected an optax transformation"),
+        ({"optimizer": dict}, r"^optimizer = "),
+        ({"optimizer": lambda: optax.sgd(1.0)}, r"^The function of optimizer raised TypeError"),
+        ({"learning_rate": lambda progress: jnp.ones(2)}, r"^learning_rate = .* expected one number"),
+        ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
+    ],
+)
+def test_wrong_functions_are_answered(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        learner(**settings)
+
+
+def test_an_object_replaces_the_learning_rate_of_the_preset():
+    assert make_config("gymnax:CartPole-v1", {"optimizer": plain_adam(1e-3)}).ppo.learning_rate.initial == 3e-4
+    assert make_config("gymnax:CartPole-v1", {"optimizer": optax.sgd}).ppo.learning_rate.initial != 3e-4
