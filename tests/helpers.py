@@ -136,7 +136,7 @@ def small_policy(
     return drawn(lambda key: make_policy(key, observation_space, action_space or Discrete(3), network, True))
 
 
-def policy_for(env: Any, config: Config) -> ActorCritic:
+def drawn_policy(env: Any, config: Config) -> ActorCritic:
     """The same for an environment."""
     return drawn(lambda key: fresh_policy(key, env, config))
 
