@@ -127,6 +127,7 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     vector_env = env.open(options.num_envs, options.num_steps, vector_options(config))
     rng = np.random.default_rng(options.seed)
     vector_env.reset(0, options.seed)
+    vector_env.buffers[0].clear()
     for buffer in vector_env.buffers:
         for row in buffer.action:
             row[...] = random_actions(env.action_space, rng, options.num_envs)

@@ -59,7 +59,7 @@ def test_non_finite_environment_output_restores_the_last_healthy_state(source):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.policy))
 
 
-def test_non_finite_observation_after_the_last_step_is_reported_as_observation():
+def test_non_finite_observation_after_the_last_step_is_reported():
     state, metrics = trained(4, observation=8)
     assert "observation" in flags(metrics, 1)
     assert bits(state.learner) == bits(trained(1, observation=8)[0].learner)

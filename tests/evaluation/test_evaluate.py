@@ -12,6 +12,7 @@ import odd_envs
 from proximo.config import override
 from proximo.config.loading import make_config
 from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.errors import ConfigError
 from proximo.evaluation.episodes import (
     EVALUATION_STREAM,
     SELECTION_STREAM,
@@ -20,7 +21,7 @@ from proximo.evaluation.episodes import (
     interquartile_mean,
     stratified_interval,
 )
-from proximo.evaluation.evaluate import _level_warnings
+from proximo.evaluation.evaluate import _level_warnings, evaluate
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.jax_evaluator import JaxEvaluator
 from proximo.evaluation.policy import Carried, Policy
@@ -302,3 +303,8 @@ def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory)
     returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
     assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
     assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory
+
+
+def test_wrong_numbers_are_reported_before_the_run_is_read(tmp_path):
+    with pytest.raises(ConfigError, match="episodes = 0"):
+        evaluate("nothing", 0, runs_dir=str(tmp_path))

@@ -293,3 +293,16 @@ def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
         if name != "step"
     ]
     assert found == wanted
+
+
+def test_custom_tracker_receives_clips(tmp_path):
+    clips = []
+
+    class Clips(NoBase):
+        def write_clip(self, step, gif, size):
+            clips.append((step, gif(), size))
+
+    trackers = BackgroundTracker("clips", Clips, TrackedRun(tmp_path, {}))
+    trackers.write_clip(7, lambda: b"GIF89a", (4, 6))
+    trackers.close()
+    assert clips == [(7, b"GIF89a", (4, 6))]

@@ -211,7 +211,7 @@ def test_unwritable_folders_give_one_error_and_one_warning(tmp_path):
     assert f"Cannot store compiled programs in {home}/.cache/proximo/xla" in ended.stderr
 
 
-def test_first_non_finite_update_is_the_earliest_and_its_first_source():
+def test_first_non_finite_update_is_the_earliest_with_its_source():
     metrics = {f"bad/{name}": np.zeros((2, 4)) for name in ("observation", "reward", "loss", "gradient", "parameters")}
     metrics["bad/loss"][1, 2:] = 1
     metrics["bad/reward"][1, 3] = 1

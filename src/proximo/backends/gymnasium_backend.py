@@ -20,7 +20,7 @@ from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.ppo import LearnerState
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
-from proximo.types import TrainState
+from proximo.types import GymnasiumCollectorState, TrainState
 
 
 class GymnasiumBackend(Backend):
@@ -43,7 +43,9 @@ class GymnasiumBackend(Backend):
         return self.trainer.begin(super().join(states))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        return TrainState(without_running_return(state.learner), state.collector, jnp.array(True))
+        # The state may be that of a JAX environment.
+        collector = GymnasiumCollectorState(state.collector.key)
+        return TrainState(without_running_return(state.learner), collector, jnp.array(True))
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():

@@ -36,7 +36,6 @@ class JaxPrograms:
             return trainer.advance(state, num_updates, capacity)
 
         def over_seeds(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-            function = jax.default_matmul_precision(config.run.matmul_precision)(function)
             return jax.vmap(function, in_axes=in_axes, axis_name=SEEDS_AXIS) if stacked else function
 
         self.start = jax.jit(collector.init_seeds if stacked else collector.init)

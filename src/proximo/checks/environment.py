@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -12,9 +9,8 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
-@functools.singledispatch
 def check_environment(
-    env: JaxEnvironment,
+    env: JaxEnvironment | GymnasiumEnvironment,
     env_id: str,
     num_envs: int = 8,
     limit: int = 0,
@@ -25,7 +21,7 @@ def check_environment(
     This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
 
     Args:
-        env: A JAX environment, or a Gymnasium environment (``_check_gymnasium``).
+        env: The environment.
         env_id: Its id, for messages.
         num_envs: Number of environments that a training would step together.
         limit: The ``max_episode_steps`` of the training; 0 for none.
@@ -34,11 +30,8 @@ def check_environment(
     Returns:
         The findings. Those that the user should fix first come first.
     """
-    return jax_environment.check(env, env_id, limit, on_check)
-
-
-@check_environment.register(GymnasiumEnvironment)
-def _check_gymnasium(env: GymnasiumEnvironment, env_id: str, num_envs: int = 8, *of_jax: Any) -> list[Finding]:
+    if not isinstance(env, GymnasiumEnvironment):
+        return jax_environment.check(env, env_id, limit, on_check)
     findings: list[Finding] = []
     for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
         try:

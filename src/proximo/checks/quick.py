@@ -31,15 +31,14 @@ def _more(env_id: str) -> str:
     return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
-@functools.singledispatch
-def quick_check(env: JaxEnvironment, env_id: str) -> list[str]:
+def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> list[str]:
     """Check that ``env`` can be trained, with a few steps of one environment.
 
     Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
     their first thousand steps.
 
     Args:
-        env: A JAX environment, or a Gymnasium environment (``_check_gymnasium``).
+        env: The environment.
         env_id: Its id, for messages.
 
     Returns:
@@ -48,11 +47,12 @@ def quick_check(env: JaxEnvironment, env_id: str) -> list[str]:
     Raises:
         EnvError: The environment cannot be trained.
     """
+    if isinstance(env, GymnasiumEnvironment):
+        return _check_gymnasium(env, env_id)
     _check_jax(env, env_id)
     return []
 
 
-@quick_check.register(GymnasiumEnvironment)
 def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> list[str]:
     if env.make is None:
         return []

@@ -75,7 +75,9 @@ class Playback:
     def into_files(self, paths: list[Path]) -> None:
         """Record all frames. Files get their names only when they are complete."""
         with contextlib.ExitStack() as stack:
-            recorders = [stack.enter_context(recording(path, self.fps)) for path in paths]
+            recorders = [
+                stack.enter_context(recording(path, self.fps)) for path in reversed(paths)
+            ]  # they are completed in the order of paths
             for row in self._frames():
                 frame = row.draw()
                 assert frame is not None

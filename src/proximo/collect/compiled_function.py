@@ -11,7 +11,7 @@ from proximo.jax_setup import compile_lowered
 
 
 class CompiledFunction:
-    """A function, compiled for the shapes of its arguments when they first come.
+    """A function that is compiled at its first call with each size of its arguments.
 
     A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than a
     small network. It uses up the arguments with the indices ``donate``.

@@ -100,10 +100,10 @@ def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Ca
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
     collector, total = _checked_collector(config, env, seeds_axis), config.total_updates
-    advance = jax.default_matmul_precision(config.run.matmul_precision)(JaxTrainer(collector).advance)
+    trainer = JaxTrainer(collector)
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return advance(collector.init(key, hyperparameters), jnp.int32(total), total)
+        return trainer.advance(collector.init(key, hyperparameters), jnp.int32(total), total)
 
     return train
 

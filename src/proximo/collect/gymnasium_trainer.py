@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -32,8 +34,6 @@ class GymnasiumTrainer:
         """Whether an update is being computed."""
         self.bad_environment = ""
         """Which environment returned the NaN or infinity that ended the training, in words; empty if none did."""
-        self._thread = ThreadPoolExecutor(1)
-        """Learns while the next rollout is collected."""
         self._ahead: tuple[GymnasiumRollout, dict[str, float]] | None = None
         """The rollout that was collected during the last update, and the metrics of its episodes."""
         self._failure: Exception | None = None
@@ -59,7 +59,7 @@ class GymnasiumTrainer:
         assert self._ahead is not None
         (rollout, episodes), self._ahead = self._ahead, None
         if self.config.ppo.learner_lag and not self._is_last(state):
-            learning = self._thread.submit(self._learn, state, rollout)
+            learning = _in_thread(self._learn, state, rollout)
             with contextlib.suppress(ProximoError, TrainingError):  # the next update raises it
                 collector_state = self._collect(state, collector_state, timing)
             waiting = time.perf_counter()
@@ -109,3 +109,17 @@ class GymnasiumTrainer:
     def _is_last(self, state: TrainState) -> bool:
         low, high = np.asarray(state.learner.steps)
         return (int(high) << 32) + int(low) + self.config.batch_size >= self.config.total_updates * self.config.batch_size
+
+
+def _in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Call ``function`` in a thread. The process may end while it runs; an executor's thread would delay the end."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future

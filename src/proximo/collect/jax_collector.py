@@ -169,7 +169,7 @@ class JaxCollector:
         flags = {"episode_start": state.episode_start, "truncated": truncated}
         fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
         # In a staggered start first episodes are not counted: the ones that finish would be the short ones.
-        finished = done & ~state.episode.partial, episode_return, length, success
+        finished = episode_return, length, success, done & ~state.episode.partial
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -192,10 +192,10 @@ class JaxCollector:
 
 
 def _episode_metrics(
-    finished: Bool[Array, "T N"],
     episode_return: Float[Array, "T N"],
     length: UInt32[Array, "T N"],
     success: Bool[Array, "T N"] | None,
+    finished: Bool[Array, "T N"],
 ) -> Metrics:
     """Means over the episodes that finished, 0 if none did."""
     metrics = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ class JaxTrainer:
 
     def __init__(self, collector: JaxCollector):
         self.collector = collector
+        self._precision = functools.partial(jax.default_matmul_precision, collector.config.run.matmul_precision)
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
@@ -33,8 +35,9 @@ class JaxTrainer:
         Returns:
             The next state, and metrics ``train/…`` and ``rollout/…``.
         """
-        collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
+        with self._precision():
+            collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
+            learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
         return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
@@ -63,9 +66,11 @@ class JaxTrainer:
 
     def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
         """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
-        _, rollout, _ = self.collector.collect(state.learner.policy, state.collector)
-        return rollout, inspection.learned_from(state.learner, rollout)
+        with self._precision():
+            _, rollout, _ = self.collector.collect(state.learner.policy, state.collector)
+            return rollout, inspection.learned_from(state.learner, rollout)
 
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
-        return inspection.ratios(before.learner, after.learner.policy, rollout)
+        with self._precision():
+            return inspection.ratios(before.learner, after.learner.policy, rollout)

@@ -34,7 +34,7 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
-    """A key that is equal for two trainings with the same compiled functions: they differ in traced numbers and in ``run``
+    """A key that is equal for trainings with the same compiled functions. Such trainings differ in traced numbers and in ``run``
     only."""
     return "jax program", id(env), stacked, config.updates_per_call, _static(config)
 

@@ -77,7 +77,9 @@ def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, A
     networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
     # The values are not checked yet: an object is custom code.
     removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
-    removed |= {name for name, (other, values) in ONLY_WITH.items() if other in requested and requested[other] not in values}
+    removed |= {
+        name for name, (other, values) in ONLY_WITH.items() if requested.get(other) is not None and requested[other] not in values
+    }
     if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}

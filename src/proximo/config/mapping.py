@@ -32,7 +32,9 @@ def text_of(value: Any) -> str:
     """The value of a setting as a user writes it."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(value).removesuffix(".0")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def custom_settings(config: Config) -> dict[str, str | Custom]:

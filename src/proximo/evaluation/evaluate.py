@@ -78,6 +78,7 @@ def evaluate(
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
     """
+    _check_numbers(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     mode: Mode = "greedy" if deterministic else "sampled"
     return evaluate_policy(
@@ -97,9 +98,7 @@ def evaluate_policy(
 ) -> EvaluationResult:
     """``evaluate`` in each of ``modes``, on the same environment seeds."""
     prepare_jax()
-    check_number("episodes", episodes, 1, MAX_EPISODES)
-    check_number("seed", seed, 0, MAX_SEED)
-    check_number("num_envs", num_envs, 0, MAX_NUM_ENVS)
+    _check_numbers(episodes, seed, num_envs)
     env, config = evaluation_environment(policy, levels, env_settings or {})
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
@@ -111,6 +110,12 @@ def evaluate_policy(
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
+
+
+def _check_numbers(episodes: Any, seed: Any, num_envs: Any) -> None:
+    check_number("episodes", episodes, 1, MAX_EPISODES)
+    check_number("seed", seed, 0, MAX_SEED)
+    check_number("num_envs", num_envs, 0, MAX_NUM_ENVS)
 
 
 def check_number(name: str, value: Any, low: int, high: int) -> None:

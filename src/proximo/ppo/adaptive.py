@@ -14,10 +14,10 @@ from proximo.ppo.state import AdaptiveState, LearnerState
 from proximo.types import Metrics
 
 RATE_RANGE = (1e-5, 1e-2)
-"""The adapted learning rate stays within it."""
+"""The adapted learning rate stays within this range."""
 RATE_FACTOR = 1.5
 COEF_RANGE = (1e-6, 1e6)
-"""β stays within it: repeated halving would otherwise reach 0, which no doubling leaves."""
+"""β stays within this range: repeated halving would otherwise reach 0, which no doubling leaves."""
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:

@@ -55,7 +55,7 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
 
 
 def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -> Minibatch:
-    """``sequences`` with what ``policy`` computes for it: distributions of actions, log ratios and values."""
+    """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, sequences)
     return Minibatch(
         **vars(sequences),

@@ -51,7 +51,7 @@ def replace_folder(temporary: Path, final: Path) -> None:
     old = final.with_name(f".replaced-{final.name}")
     while temporary.exists():
         if final.exists():
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
             os.rename(final, old)
         try:
             os.rename(temporary, final)
@@ -60,8 +60,14 @@ def replace_folder(temporary: Path, final: Path) -> None:
             if not final.exists():
                 raise
     sync_folder(final.parent)
-    sync_folder(final.parent.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link to one."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Attempts:

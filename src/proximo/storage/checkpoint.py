@@ -48,6 +48,7 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
             write_synced(temporary / name, content)
         sync_folder(temporary)
         replace_folder(temporary, final)
+        sync_folder(folder.parent)  # folder itself may be new
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or error

@@ -31,7 +31,7 @@ def _clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove all checkpoints but the ``keep`` newest ones and the steps in ``protect``, and what interrupted saves left. The caller
+    """Remove what interrupted saves left, and all checkpoints except the ``keep`` newest ones and the steps in ``protect``. The caller
     must hold the lock of the run."""
     found = steps(folder)
     _clear_leftovers(folder)

@@ -54,6 +54,10 @@ class BackgroundTracker(Tracker):
         """Pass the histograms to the thread."""
         self._put("write_histograms", step, dict(histograms))
 
+    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
+        """Pass the clip to the thread, which encodes it if the tracker asks for it."""
+        self._put("write_clip", step, gif, size)
+
     def flush(self) -> None:
         """Pass the request to the thread, without waiting: a resume writes the rows that were missed."""
         self._put("flush")

@@ -150,7 +150,7 @@ def resume(
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``. Later checkpoints and rows are removed.
         runs_dir: folder of the runs that are found by name.
-        callbacks: as in ``train``. Callbacks with the same class names as before get their saved state.
+        callbacks: as in ``train``. They get their saved state if their class names and order are the same as before.
         reporter: as in ``train``.
         settings: settings that a resumed run may change, for example ``total_steps``.
 

@@ -14,14 +14,14 @@ from proximo.types import TrainState
 
 
 class CallbackCalls:
-    """Calls the hooks of the callbacks of each active seed."""
+    """Calls the callbacks of each active seed."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun]):
         self.backend, self.seed_runs = backend, seed_runs
         self._readable: Snapshot | None = None
 
     def state_is_gone(self) -> None:
-        """From now on, callbacks can no longer read the state of the last hook: the next update uses it up."""
+        """From now on, callbacks can no longer read the state of the last call: the next update uses it up."""
         self._readable = None
 
     def call(self, hook: str, now: Snapshot, indices: Iterable[int]) -> None:
@@ -48,13 +48,13 @@ class CallbackCalls:
         return stopped
 
     def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
-        """The argument of a hook."""
+        """The argument of a callback."""
         self._readable, seed_run = now, self.seed_runs[index]
 
         def state() -> TrainState:
             if self._readable is not now:
                 raise ConfigError(
-                    f"The state of step {now.step} was read after training had continued: use policy and save within the hook."
+                    f"The state of step {now.step} was read after training had continued: use policy and save within the callback."
                 )
             return self.backend.seed_state(now.state, index)
 
