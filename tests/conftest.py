@@ -69,9 +69,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="there is no gymnax for this Gymnasium"))
 
 
-MAX_BYTES = 1.5e9
-"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB at least, and JAX keeps all of them."""
-WORTH_DROPPING = 5e8
+MAX_BYTES = 2e9
+"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB or more, and JAX keeps all of them."""
+WORTH_DROPPING = 3e8
 """Bytes by which the memory must have grown since programs were last dropped."""
 _kept = 0
 

@@ -1,5 +1,7 @@
 """Variants that learn: what they have to find is missed where they are broken."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,6 @@ import pytest
 from learning import probes
 from learning.test_actions import SIGNS, Identity
 from proximo.collect import make_train
-from proximo.ppo import make_hyperparameters
 from proximo.spaces import Box
 
 from helpers import small_config
@@ -18,16 +19,19 @@ TARGETS = Identity(SIGNS, Box((2,), (-2.0, 0.0), (2.0, 4.0)), lambda x: jax.nump
 """1 - |action - target| on two components; a random policy has 0 and less, for its bounds are four wide."""
 
 
-def config_of(**settings):
-    """Sixty updates of 128 steps."""
-    defaults = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "learning_rate": 1e-2, "gamma": 0.9}
-    defaults |= {"normalize_observation": False, "hidden_sizes": (16,), "total_steps": 60 * 128}
-    return small_config(**{**defaults, **settings})
-
-
-def returns(train, config):
-    """Mean returns of the updates."""
-    state, metrics = train(jax.random.key(0), make_hyperparameters(config.ppo))
+@functools.cache
+def returns(env, updates, **settings):
+    """Mean returns of updates of 128 steps."""
+    defaults = {
+        "num_envs": 16,
+        "num_steps": 8,
+        "num_epochs": 4,
+        "learning_rate": 1e-2,
+        "gamma": 0.9,
+        "normalize_observation": False,
+    }
+    config = small_config(**{**defaults, "hidden_sizes": (16,), "total_steps": updates * 128, **settings})
+    state, metrics = jax.jit(lambda key: make_train(config, env)(key))(jax.random.key(0))
     assert bool(state.healthy)
     return {name: np.asarray(x) for name, x in jax.device_get(metrics).items()}
 
@@ -37,25 +41,22 @@ def last(metrics, name="rollout/return_mean"):
 
 
 def test_a_beta_policy_hits_its_targets():
-    config = config_of(distribution="beta")
-    metrics = returns(jax.jit(make_train(config, TARGETS)), config)
+    metrics = returns(TARGETS, 60, distribution="beta")
     assert metrics["rollout/return_mean"][0] < 0.4
     assert last(metrics) > 0.75
 
 
 @pytest.mark.slow
 def test_squashed_policy_with_state_dependent_std_hits_its_targets():
-    config = config_of(action_mapping="tanh", state_dependent_std=True, log_std_init=-0.5)
-    metrics = returns(jax.jit(make_train(config, TARGETS)), config)
+    metrics = returns(TARGETS, 60, action_mapping="tanh", state_dependent_std=True, log_std_init=-0.5)
     assert last(metrics) > 0.85
 
 
 def test_kl_penalty_finds_the_action_and_limits_the_divergence():
-    bound, unbound = (
-        config_of(objective="kl_penalty", kl_coef=beta, kl_target=target) for beta, target in ((20.0, 0.003), (1e-6, 0.0))
+    metrics, free = (
+        returns(probes.ObservationAndAction(), 60, objective="kl_penalty", kl_coef=beta, kl_target=target)
+        for beta, target in ((20.0, 0.003), (1e-6, 0.0))
     )
-    train = jax.jit(make_train(bound, probes.ObservationAndAction()))
-    metrics, free = (returns(train, config) for config in (bound, unbound))
     assert last(metrics, "rollout/success_rate") > 0.95
     assert metrics["train/approx_kl"].max() < 0.5 * free["train/approx_kl"].max()
     assert metrics["train/kl_coef"].min() < 20.0
