@@ -17,14 +17,14 @@ from proximo.errors import ConfigError
 CustomOptimizer = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
 
 
-def custom_optimizer(setting: str, value: str | Custom) -> CustomOptimizer | None:
-    """The custom code that ``optimizer`` or ``critic_optimizer`` (``setting``) is or names; None for a word such as ``adam``.
+def resolve_optimizer(setting: str, value: str | Custom) -> str | CustomOptimizer:
+    """The custom code that ``optimizer`` or ``critic_optimizer`` (``setting``) is or names; a word such as ``adam`` stays a word.
 
     Raises:
         ConfigError: if it is not found, or is neither an optax transformation nor a function.
     """
     if not is_custom(value):
-        return None
+        return str(value)
     found = resolve(setting, value, ("__call__",))
     if not is_transformation(found) and (inspect.isclass(found) or not callable(found)):
         raise ConfigError(

@@ -48,7 +48,7 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "clip_eps": scheduled(h.clip_eps, progress),
         "ent_coef": scheduled(h.ent_coef, progress),
     }
-    if not is_transformation(state.static.make_optimizer):
+    if not is_transformation(state.static.optimizer):
         metrics["learning_rate"] = learning_rate(state)
     if h.critic_learning_rate is not None:
         metrics["critic_learning_rate"] = scheduled(h.critic_learning_rate, progress)

@@ -13,11 +13,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.config.custom import Custom
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
-from proximo.ppo.custom_optimizer import CustomOptimizer, on_vector, transformation_of
+from proximo.ppo.custom_optimizer import on_vector, transformation_of
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -64,8 +63,8 @@ class Optimizer:
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
     """From the gradient to the change of the parameters: clipping, then Adam or a custom optimizer."""
     static = state.static
-    has_custom = static.make_optimizer is not None or static.make_critic_optimizer is not None
-    return optax.chain(clipping(state), custom_optimizers(state) if has_custom else adam(state))
+    are_words = isinstance(static.optimizer, str) and isinstance(static.critic_optimizer, str)
+    return optax.chain(clipping(state), adam(state) if are_words else custom_optimizers(state))
 
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
@@ -110,26 +109,24 @@ def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
 def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
     """The optimizers of policy and value, at least one of which is custom. They get each parameter in its own shape."""
     static, (trainable, _) = state.static, split_policy(state.policy)
-    parts = {"policy": _part("optimizer", static.optimizer, static.make_optimizer, state, learning_rate(state))}
-    rate = critic_learning_rate(state)
+    parts = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
     if static.critic_optimizer != "same":
-        parts["critic"] = _part("critic_optimizer", static.critic_optimizer, static.make_critic_optimizer, state, rate)
+        parts["critic"] = part_optimizer("critic_optimizer", state, critic_learning_rate(state))
     elif state.enabled_hyperparameters.critic_learning_rate is not None:
-        parts["critic"] = _part("optimizer", static.optimizer, static.make_optimizer, state, rate)
+        parts["critic"] = part_optimizer("optimizer", state, critic_learning_rate(state))
     else:
         return on_vector(parts["policy"], trainable)
     labels = jax.tree.map(lambda is_critic: "critic" if is_critic else "policy", critic_mask(trainable))
     return on_vector(optax.partition(parts, labels), trainable)
 
 
-def _part(
-    setting: str, word: str | Custom, custom: CustomOptimizer | None, state: LearnerState, rate: Float[Array, ""]
-) -> optax.GradientTransformation:
-    """The optimizer of policy or value."""
-    if custom is not None:
-        return transformation_of(setting, custom, rate)
+def part_optimizer(setting: str, state: LearnerState, rate: Float[Array, ""]) -> optax.GradientTransformation:
+    """The optimizer of policy or value that ``setting`` gives, with the learning rate ``rate``."""
+    optimizer = getattr(state.static, setting)
+    if not isinstance(optimizer, str):
+        return transformation_of(setting, optimizer, rate)
     weight_decay = state.hyperparameters.weight_decay
-    decay = optax.add_decayed_weights(weight_decay, weight_mask) if word == "adamw" else optax.identity()
+    decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
     return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
 
 
