@@ -42,6 +42,35 @@ def test_environment_of_the_file_selects_the_preset(tuned, tmp_path):
     assert make_config("proximo:PocMemory", {}, path).ppo.gamma == Config().ppo.gamma
 
 
+def test_updates_and_minibatch_size_are_converted_with_the_final_sizes(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("ppo: {total_updates: 10, minibatch_size: 64}\n")
+    config = make_config(ENV, {"num_envs": 8, "num_steps": 32}, path)
+    assert (config.ppo.total_steps, config.ppo.num_minibatches, config.total_updates) == (2560, 4, 10)
+    assert not {"total_updates", "minibatch_size"} & {name for group in to_mapping(config).values() for name in group}
+    later = make_config(ENV, {"num_envs": 8, "num_steps": 32, "total_steps": 512, "num_minibatches": 2}, path)
+    assert (later.ppo.total_steps, later.ppo.num_minibatches) == (512, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"total_updates": 3, "total_steps": 4096}, r"^total_updates = 3 and total_steps = 4096: give one of them\.$"),
+        ({"minibatch_size": "64", "num_minibatches": 2}, r"^minibatch_size = '64' and num_minibatches = 2: give one of them\.$"),
+        ({"minibatch_size": 100}, r"^minibatch_size = 100: expected a divisor of the 1024 steps of a rollout \(num_envs 8 × num_steps 128\)\.$"),
+        ({"minibatch_size": 8, "memory": "gru", "sequence_length": 16}, r" and a multiple of sequence_length = 16\.$"),
+    ],
+)  # fmt: skip
+def test_alternatives_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config("toys:RandomEnds", settings)
+
+
+def test_a_resumed_run_may_be_extended_by_updates():
+    config = make_config("toys:RandomEnds", {"total_updates": 2})
+    assert changed_for_resume(config, {"total_updates": 3}).total_updates == 3
+
+
 @pytest.mark.parametrize("env_id", presets.names())
 def test_every_preset_is_valid_and_has_provenance(env_id):
     assert make_config(env_id).env.id == env_id

@@ -12,6 +12,7 @@ from proximo.config.schedule_text import ScheduleText
         ("polynomial(1, 0, 2)", 1.0, 0.0, 2.0, 1.0),
         ("polynomial(1, 0, 2, 0.5)", 1.0, 0.0, 2.0, 0.5),
         ("exponential(1e-5, 1e-1)", 1e-5, 1e-1, 0.0, 1.0),
+        ("linear(1, 0, 1.5)", 1.0, 0.0, 1.0, 1.5),
         ("exponential(1e-2, 1e-4, 0.5)", 1e-2, 1e-4, 0.0, 0.5),
     ],
 )
@@ -22,7 +23,7 @@ def test_schedules_are_read_from_text(text, initial, final, power, fraction):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "linear(1)", "linear(1, 0, 0)", "linear(1, 0, 1.5)", "linear(1, 0, 1, 1)", "polynomial(1, 0)", "polynomial(1, 0, 0)",
+    ["", "x", "linear(1)", "linear(1, 0, 0)", "linear(1, 0, inf)", "linear(1, 0, 1, 1)", "polynomial(1, 0)", "polynomial(1, 0, 0)",
      "polynomial(1, 0, -1)", "exponential(1, 0)", "exponential(0, 1)", "exponential(1)", "exponential(1, 2, 0)", "exponential(-1, -2)",
      "linear(1, 0", "cosine(1, 0)", "1, 2"],
 )  # fmt: skip

@@ -50,7 +50,7 @@ def test_an_optional_hyperparameter_is_off_at_zero_only(name):
 
 
 def test_optional_hyperparameters_are_known():
-    assert {"clip_value_eps", "critic_learning_rate", "desired_kl", "dual_clip", "target_kl"} == OPTIONAL
+    assert {"clip_value_eps", "critic_learning_rate", "critic_max_grad_norm", "desired_kl", "dual_clip", "target_kl"} == OPTIONAL
 
 
 def test_static_settings_copy_the_settings_of_the_same_name():
