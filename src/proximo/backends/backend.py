@@ -41,6 +41,9 @@ class Backend(abc.ABC):
     donates: bool
     """Whether ``advance`` uses up the state that it is given. A caller that still needs the state makes a copy."""
 
+    evaluates_at_cost: bool
+    """Whether a step of an evaluation takes about as long as a step of the training."""
+
     def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool):
         self.config, self.env, self.collector = config, env, collector
         self.stacked = stacked
@@ -111,9 +114,9 @@ class Backend(abc.ABC):
         """The histograms of the single update that led to ``state``, for each seed. ``seen`` is what ``inspect_before`` returned.
         The list is empty if the update was cut short."""
 
-    def evaluate(self, policy: ActorCritic, seed: int, stream: int) -> Episodes:
+    def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` episodes with the most probable actions, on environment seeds that follow from ``seed`` and
-        ``stream`` alone. Only for settings with ``eval_episodes``."""
+        ``stream`` alone. Only for settings with ``eval_episodes``. A backend that ``evaluates_at_cost`` can play fewer ``episodes``."""
         assert self._evaluator is not None, "eval_episodes = 0"
         return self._evaluator(policy, seed, stream)
 

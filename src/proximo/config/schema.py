@@ -287,8 +287,15 @@ class RunConfig:
     updates_per_call: int = _setting(
         0, "maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64", low=0, high=10**5
     )
-    eval_every: int = _setting(0, "environment steps between evaluations; 0: a tenth of the run", low=0)
-    eval_episodes: int = _setting(32, "episodes in each evaluation; 0: no evaluation, not even at the end", low=0, high=10**6)
+    eval_every: int = _setting(
+        0,
+        "environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that "
+        "evaluations before the end take at most a tenth of the steps",
+        low=0,
+    )
+    eval_episodes: int = _setting(
+        32, "episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end", low=0, high=10**6
+    )
     eval_max_steps: int = _setting(
         0, "steps after which an evaluation episode is stopped, with the return so far; 0: 100,000", low=0, high=10**8
     )

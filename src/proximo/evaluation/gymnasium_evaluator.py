@@ -46,10 +46,16 @@ class GymnasiumEvaluator:
         """End the environments."""
         self.environments.close()
 
-    def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
+    def __call__(
+        self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
+    ) -> Episodes:
+        """``episodes``: fewer than those of the evaluator, a multiple of its environments; None: all."""
+        quota = (
+            self.quota if episodes is None or episodes >= self.quota.sum() else np.full(self.num_envs, episodes // self.num_envs)
+        )
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         vector_env = self.environments.reset(0, source)
-        buffer, played = vector_env.buffers[0], _PlayedEpisodes(self.quota, self.config.run.eval_max_steps or MAX_STEPS)
+        buffer, played = vector_env.buffers[0], _PlayedEpisodes(quota, self.config.run.eval_max_steps or MAX_STEPS)
         key = None if deterministic else evaluation_key(seed, stream)
         carried, last_step, t = Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs)), None, 0
         while played.is_running:

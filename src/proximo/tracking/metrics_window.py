@@ -10,11 +10,11 @@ EPISODE_WINDOW = 100
 
 
 class MetricsWindow:
-    """Collects the metrics of several updates, to merge them into one row, and the return of the last hundred episodes."""
+    """Collects the metrics of several updates, to merge them into one row, and the returns and lengths of the last hundred episodes."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, float]] = []
-        self._recent: deque[tuple[float, float]] = deque()
+        self._recent: deque[tuple[float, float, float]] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -25,15 +25,23 @@ class MetricsWindow:
             row = {name: float(x[i]) for name, x in metrics.items()}
             self._rows.append(row)
             if row["rollout/episodes"]:
-                self._recent.append((row["rollout/episodes"], row["rollout/return_mean"]))
-        while self._recent and sum(count for count, _ in self._recent) - self._recent[0][0] >= EPISODE_WINDOW:
+                self._recent.append((row["rollout/episodes"], row["rollout/return_mean"], row["rollout/length_mean"]))
+        while self._recent and sum(count for count, *_ in self._recent) - self._recent[0][0] >= EPISODE_WINDOW:
             self._recent.popleft()
 
     @property
     def recent_return(self) -> float | None:
         """Mean return of about the last hundred finished episodes; None before the first."""
-        count = sum(count for count, _ in self._recent)
-        return sum(count * mean for count, mean in self._recent) / count if count else None
+        return self._recent_mean(1)
+
+    @property
+    def recent_length(self) -> float | None:
+        """Mean length of these episodes, in steps."""
+        return self._recent_mean(2)
+
+    def _recent_mean(self, column: int) -> float | None:
+        count = sum(row[0] for row in self._recent)
+        return sum(row[0] * row[column] for row in self._recent) / count if count else None
 
     def merge(self) -> dict[str, float]:
         """One row for all updates since the last merge: sums of counts, means over episodes in ``rollout/``, extremes of the ratio, else means."""

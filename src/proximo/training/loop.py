@@ -181,6 +181,7 @@ class Training:
             return
         boundaries, update = self.boundaries, now.update
         evaluates, saves = (boundaries.is_due(every, update) for every in (boundaries.evaluate_every, boundaries.save_every))
+        evaluates = evaluates and self.evaluation.num_episodes(now) > 0
         if evaluates or saves or self._unwritten_updates >= self.backend.capacity:
             for seed_run in self.seed_runs:
                 seed_run.write_window(now.step, self.timed_calls)

@@ -12,6 +12,10 @@ from proximo.tracking.reporter import Reporter
 from proximo.training.seed_run import SeedRun, active
 from proximo.training.timed_calls import Snapshot
 
+SHARE = 0.1
+"""Evaluations before the end take at most this share of the training's steps, unless ``eval_every`` is set."""
+MIN_EPISODES = 4
+"""An evaluation for which fewer episodes fit is left out."""
 COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
 
 
@@ -23,14 +27,34 @@ class PeriodicEvaluation:
         self.backend, self.seed_runs, self.reporter, self.call = backend, seed_runs, reporter, call
         self._has_warned = False
 
+    def num_episodes(self, snapshot: Snapshot) -> int:
+        """How many episodes an evaluation plays that is due now; 0: it is left out.
+
+        The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a few percent of the time, and
+        with ``eval_every``. Elsewhere the number depends on the lengths of recent episodes and on the steps so far alone, so a training
+        can be repeated.
+        """
+        config, seed_run = self.backend.config, self.seed_runs[0]
+        whole = config.run.eval_episodes
+        if config.run.eval_every or not self.backend.evaluates_at_cost or snapshot.update >= config.total_updates:
+            return whole
+        lengths = [seed_run.window.recent_length, (seed_run.last_evaluation or {}).get("length_mean")]
+        length = max((x for x in lengths if x), default=math.inf)
+        together = min(whole, config.env.num_envs)
+        rounds = (SHARE * snapshot.step - seed_run.evaluation_steps) // (together * length)
+        count = min(whole, int(rounds) * together)
+        return count if count >= min(MIN_EPISODES, whole) else 0
+
     def evaluate(self, snapshot: Snapshot) -> set[int]:
         """Evaluate, and write the rows of the evaluation. Returns the indices of the seeds whose mean return is at least as high as in
         all evaluations before."""
         self.reporter.evaluating()
+        count = self.num_episodes(snapshot)
         improved, summaries = set(), []
         for index, seed_run in active(self.seed_runs):
             policy = self.backend.seed_state(snapshot.state, index).learner.policy
-            episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM)
+            episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM, count)
+            seed_run.evaluation_steps += int(episodes.length.sum())
             if episodes.unfinished and not self._has_warned:
                 self._has_warned = True
                 limit = self.backend.config.run.eval_max_steps or MAX_STEPS

@@ -60,6 +60,8 @@ class SeedRun:
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
+        self.evaluation_steps = 0
+        """Environment steps of all evaluations so far."""
         self.failure: TrainingError | None = None
         """The error, if NaN or infinity has ended the seed."""
         self.stopped = False

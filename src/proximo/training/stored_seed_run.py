@@ -57,6 +57,7 @@ class StoredSeedRun(SeedRun):
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
         if start.saved is not None:
             self.best, self.last_evaluation = start.saved.best, start.saved.evaluation
+            self.evaluation_steps = int(start.saved.info.get("evaluation_steps", 0))
 
     def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
@@ -110,7 +111,12 @@ class StoredSeedRun(SeedRun):
             while self._unwritten:
                 lines.write(*self._unwritten.pop(0))
             lines.flush()
-        info = {"best": self.best, "evaluation": self.last_evaluation, "total_steps": self.config.ppo.total_steps}
+        info = {
+            "best": self.best,
+            "evaluation": self.last_evaluation,
+            "evaluation_steps": self.evaluation_steps,
+            "total_steps": self.config.ppo.total_steps,
+        }
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         checkpoints = current_dir / "checkpoints"
