@@ -1,0 +1,65 @@
+"""How many episodes the evaluations of a training play."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import proximo
+from proximo.config import Config, override
+from proximo.training.periodic_evaluation import PeriodicEvaluation
+
+
+def number(step=10_000, length=10.0, evaluated=0, last=None, evaluates_at_cost=True, num_envs=8, **settings):
+    config = override(Config(), {"id": "toy", "total_steps": 102_400, "num_envs": num_envs, **settings})
+    backend = SimpleNamespace(config=config, evaluates_at_cost=evaluates_at_cost)
+    seed_run = SimpleNamespace(
+        window=SimpleNamespace(recent_length=length), last_evaluation=last and {"length_mean": last}, evaluation_steps=evaluated
+    )
+    evaluation = PeriodicEvaluation(backend, [seed_run], None, None)
+    return evaluation.num_episodes(SimpleNamespace(step=step, update=step // config.batch_size))
+
+
+@pytest.mark.parametrize(
+    ("expected", "situation"),
+    [
+        (32, {}),  # 320 of 1,000 steps
+        (24, {"length": 40.0}),  # 3 rounds of 8 episodes: 960 steps
+        (8, {"length": 40.0, "evaluated": 500}),
+        (8, {"length": 10.0, "last": 100.0}),  # greedy episodes are longer
+        (0, {"length": 200.0}),
+        (0, {"length": None}),  # no episode has ended
+        (0, {"length": 300.0, "num_envs": 1}),  # 3 episodes tell too little
+        (5, {"length": 200.0, "num_envs": 1}),
+        (2, {"length": 200.0, "num_envs": 2, "eval_episodes": 2}),
+        (32, {"length": 200.0, "eval_every": 10_000}),
+        (32, {"length": 200.0, "evaluates_at_cost": False}),
+        (32, {"length": 200.0, "step": 102_400, "evaluated": 10**6}),  # the end
+    ],
+)
+def test_evaluations_before_the_end_take_a_tenth_of_the_steps(expected, situation):
+    assert number(**situation) == expected
+
+
+def test_evaluations_of_a_resumed_training_count_the_earlier_ones(tmp_path, monkeypatch):
+    """Episodes of EveryThird have 3 to 9 steps."""
+    played = []
+
+    def evaluate(self, snapshot):
+        improved = original(self, snapshot)
+        played.append((snapshot.step, self.seed_runs[0].evaluation_steps))
+        return improved
+
+    original = PeriodicEvaluation.evaluate
+    monkeypatch.setattr(PeriodicEvaluation, "evaluate", evaluate)
+    settings = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "num_epochs": 1, "num_workers": 0, "eval_episodes": 8}
+    folder = {"runs_dir": str(tmp_path), "name": "r", "tensorboard": False, "hidden_sizes": 4}
+    [result] = proximo.train("gym_toys:EveryThird", total_steps=1280, **settings, **folder)
+    proximo.resume(result.run_dir, total_steps=2560)
+    assert [step for step, _ in played].count(1280) == 1
+    assert played[-1][0] == 2560
+    used = [steps for _, steps in played]
+    assert used == sorted(used)
+    assert 8 * 3 <= used[-1] - used[-2] <= 8 * 9
+    # The first training's last evaluation counts, so the resumed training has less for the ones that follow.
+    for (_, before), (step, after) in zip(played, played[1:], strict=False):
+        assert step in (1280, 2560) or after - before <= 0.1 * step - before + 9 * 2
