@@ -59,7 +59,6 @@ def test_evaluations_of_a_resumed_training_count_the_earlier_ones(tmp_path, monk
     assert played[-1][0] == 2560
     used = [steps for _, steps in played]
     assert used == sorted(used)
-    assert 8 * 3 <= used[-1] - used[-2] <= 8 * 9
-    # The first training's last evaluation counts, so the resumed training has less for the ones that follow.
-    for (_, before), (step, after) in zip(played, played[1:], strict=False):
-        assert step in (1280, 2560) or after - before <= 0.1 * step - before + 9 * 2
+    assert 128 - 9 * 8 < used[-1] <= 256 + 9 * 2  # of a tenth, up to an estimate of the length that is too small
+    assert all(after <= 0.1 * step + 9 * 2 for step, after in played)
+    assert used[[step for step, _ in played].index(1280)] > 0

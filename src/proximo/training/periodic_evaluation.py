@@ -54,7 +54,8 @@ class PeriodicEvaluation:
         for index, seed_run in active(self.seed_runs):
             policy = self.backend.seed_state(snapshot.state, index).learner.policy
             episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM, count)
-            seed_run.evaluation_steps += int(episodes.length.sum())
+            if snapshot.update < self.backend.config.total_updates:
+                seed_run.evaluation_steps += int(episodes.length.sum())
             if episodes.unfinished and not self._has_warned:
                 self._has_warned = True
                 limit = self.backend.config.run.eval_max_steps or MAX_STEPS

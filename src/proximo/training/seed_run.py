@@ -61,7 +61,7 @@ class SeedRun:
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
         self.evaluation_steps = 0
-        """Environment steps of all evaluations so far."""
+        """Environment steps of the evaluations before the end so far."""
         self.failure: TrainingError | None = None
         """The error, if NaN or infinity has ended the seed."""
         self.stopped = False
