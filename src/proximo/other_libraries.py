@@ -46,7 +46,7 @@ ANSWERS = {
     "network": "it is a group of settings; give its members, such as hidden_sizes and memory.",
     "stochastic": "training always samples actions; `proximo eval` and `proximo watch` take --stochastic.",
 }
-"""Names that no single setting replaces, and what to do instead. The last four were ours."""
+"""Names that no single setting replaces, and what to do instead. The last four are names of earlier versions of proximo."""
 
 ARGUMENTS = {
     "total_timesteps": "total_steps", "callback": "callbacks", "n_eval_episodes": "episodes", "state": "memory",

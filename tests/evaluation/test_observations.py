@@ -51,7 +51,7 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             PICTURE,
             np.full((2, 2), 0.5),
-            r"^The observation has 0\.5, which is not of Box\(2, 2\) uint8: give it as the environment does\.$",
+            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass it as the environment returns it\.$",
         ),
         (PICTURE, np.full((2, 2), 256), r"^The observation has 256, which"),
         (Discrete(16), 16, r"^The observation has 16, which is not of Discrete\(16\)"),
@@ -74,7 +74,7 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             Box((3,)),
             (np.zeros(3), {}),
-            r"^The observation is a tuple of 2: expected an array .*; Gymnasium's reset gives two, observation, info",
+            r"^The observation is a tuple of 2: expected an array .*; Gymnasium's reset returns a pair: observation, info",
         ),
         (Discrete(3), (1, {}), r"^The observation is a tuple of 2: .* Gymnasium's reset"),
         (PARTS, ({}, {}), r"^The observation is a tuple of 2: expected a dict of a, b; Gymnasium's reset"),

@@ -14,7 +14,7 @@ TRIAL_UPDATES = 20
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -3,10 +3,11 @@
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
-To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
-``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
-value needs another compilation. A new field there changes checkpoints: raise
-``checkpoint_format.VERSION``. ``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
+To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name. If the
+setting is traced, the field is in ``types.Hyperparameters``; its type allows None if the value 0 switches it off. If another value needs
+another compilation, the field is in ``ppo.state.StaticSettings``. A new field in ``Hyperparameters`` changes checkpoints: raise
+``checkpoint_format.VERSION``. ``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated
+from here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
-MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
+MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
 def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
@@ -88,7 +89,9 @@ class PPOConfig:
     vf_coef: float = _setting(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = _setting(0.5, "largest global norm of the gradient; larger gradients are scaled down to it", above=0)
     target_kl: float = _setting(
-        0.0, "skip the remaining minibatches of an update once the approximate KL divergence exceeds this; 0: off", low=0
+        0.0,
+        "discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off",
+        low=0,
     )
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting(
         "minibatch", "normalize advantages over the whole rollout (batch) or over each minibatch"
@@ -168,7 +171,7 @@ class NetworkConfig:
     memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
     memory_horizon: int = _setting(
         0,
-        "gru and lstm: before training, each unit remembers for between 2 and this many steps, 3 or more; 0: for 2 (gru) or 4 (lstm) steps",
+        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)",
         low=0,
     )
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)

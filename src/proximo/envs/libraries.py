@@ -33,7 +33,7 @@ LIBRARIES = {
     # It requires an older Gymnasium, so no extra can install it.
     "memory-gym": Library("proximo.envs.gymnasium.memory_gym", False, "--no-deps memory-gym && pip install pygame-ce"),
 }
-"""What may precede the colon of an id, beside modules of the user."""
+"""What may precede the colon of an id, besides modules of the user."""
 ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in LIBRARIES), "or my_package.module:MyEnv"))
 
 

@@ -186,7 +186,9 @@ class Policy:
             )
         sizes = {len(leaf) for leaf in jax.tree.leaves(memory)} - {count}
         if sizes:
-            raise ConfigError(f"memory is of {sizes.pop()} environments, and the observation of {count}: expected as many.")
+            raise ConfigError(
+                f"memory is for {sizes.pop()} environments, but the observation is for {count}: pass the same number."
+            )
         return memory
 
     def _with_reward(self, memory: Carried, episode_start: np.ndarray, reward: Any, stacked: int | None) -> Carried:
@@ -226,7 +228,7 @@ def _check_key(key: Any, deterministic: bool) -> Key[Array, ""] | None:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
         return key
     raise ConfigError(
-        f"key = {key!r} with deterministic = False: expected a single key, as jax.random.key(0), another one each time."
+        f"key = {key!r} with deterministic = False: expected a single key, such as jax.random.key(0), and a new one for each call."
     )
 
 

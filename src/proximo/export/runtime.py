@@ -503,7 +503,7 @@ class ExportedPolicy:
             rng = np.random.default_rng(key if isinstance(key, np.random.Generator) else operator.index(key))
         except (TypeError, ValueError):
             raise PolicyError(
-                f"key = {key!r} with deterministic = False: expected an integer seed, another one each time, or a Generator of NumPy."
+                f"key = {key!r} with deterministic = False: expected an integer seed, a new one for each call, or a numpy.random.Generator."
             ) from None
         return {name: getattr(rng, family)(size=shape) for name, (family, shape) in noise.items()}
 

@@ -29,7 +29,7 @@ class Band(NamedTuple):
 def rank_weights(counts: np.ndarray) -> np.ndarray:
     """Weight of each rank in the interquartile mean of a resample that draws the ranks ``counts [..., runs]`` times.
 
-    The sorted draws take the places ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
+    The sorted draws occupy the interval ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
     scipy's ``trim_mean``.
     """
     runs = counts.shape[-1]

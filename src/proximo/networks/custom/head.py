@@ -89,7 +89,7 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
     count = getattr(family.module, "num_parameters", None)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ConfigError(
-            f"distribution = {value}: num_parameters is {count!r}: expected how many numbers the actor has to give, 1 or more."
+            f"distribution = {value}: num_parameters is {count!r}: expected the number of outputs of the actor, 1 or more."
         )
     count = int(count)
     parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
