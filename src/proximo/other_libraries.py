@@ -65,6 +65,9 @@ ATTRIBUTES = {
 }  # fmt: skip
 """Earlier public names, and what to use now."""
 
+REPORTER_METHODS = {"begun": "seeds_started", "left": "exiting"}
+"""Earlier names of methods of ``Reporter``, with their names now."""
+
 
 def answer(name: str) -> str | None:
     """What replaces a setting ``name`` of another library; None if the name is unknown."""
