@@ -39,7 +39,7 @@ ANSWERS = {
     "vec_env_cls": "use num_workers, which chooses how Gymnasium environments are stepped.",
     "wrapper_class": "pass a function that makes the wrapped environment instead of an id.",
     "reset_num_timesteps": "learn always continues from the agent's current step.",
-    "device": "JAX chooses the device; set the environment variable JAX_PLATFORMS=cpu for another one.",
+    "device": "JAX chooses the device; set the environment variable JAX_PLATFORMS, for example to cpu, to choose another one.",
     "stats_window_size": "rollout/return_mean averages over the episodes that ended since the previous row.",
     "first": "it is the argument episode_start of predict.",
     "mean_return": "the metric is called return_mean, as in rollout/return_mean.",

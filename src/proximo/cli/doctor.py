@@ -86,7 +86,7 @@ def _cache() -> dict[str, Any]:
 
 
 def _training() -> dict[str, Any]:
-    """Train one of our tasks for a moment, without a run directory."""
+    """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 
     from proximo.backends import make_backend

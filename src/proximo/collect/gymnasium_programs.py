@@ -120,7 +120,7 @@ class GymnasiumPrograms:
         return BurnIn(observed, steps.episode_start, steps.valid)
 
     def _run_burn_in(self, packed: PackedPolicy, memory: Memory, steps: BurnInSteps) -> Memory:
-        """The memory of a group after its burn-in steps, by the policy that acts next."""
+        """The memory of a group after its burn-in steps, computed with the policy that acts next."""
         policy = self._unpack(packed)
         return run_burn_in(policy, memory, self._burn_in_steps(policy, steps))
 

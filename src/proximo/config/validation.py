@@ -26,7 +26,7 @@ ONLY_WITH = {
 }
 """Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
-"""Settings that apply to every memory, also to custom ones."""
+"""Settings that apply to every memory, including custom ones."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes",),
     "memory": (),

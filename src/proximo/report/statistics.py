@@ -79,7 +79,7 @@ def _limits(present: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float | None, list[float] | None]:
-    """Interquartile mean of ``values`` and its 95 % interval. Both are None without values, the interval also for a single value."""
+    """Interquartile mean of ``values`` and its 95 % interval. Both are None without values. The interval is also None for a single value."""
     finite = np.array([v for v in values if np.isfinite(v)], np.float64)
     if not len(finite):
         return None, None

@@ -31,7 +31,7 @@ class CustomDistribution(Distribution):
     family: CustomModule
 
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Shaped[Array, "..."]:
-        """An action for each distribution; ``noise`` holds the data of one random key for each."""
+        """An action for each distribution; ``noise`` contains the data of one random key for each."""
 
         def sample_one(parameters: Array, data: Array) -> Array:
             return self.family.module.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
