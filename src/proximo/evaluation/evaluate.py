@@ -77,6 +77,7 @@ def evaluate(
     Raises:
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
+        EnvError, TrainingError: the environment cannot be made, or fails during an episode.
     """
     _check_numbers(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)

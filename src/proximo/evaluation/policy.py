@@ -273,6 +273,8 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
 
     Raises:
         CheckpointError: If there is no such run or checkpoint, or if it cannot be read.
+        ConfigError: If custom code of the run is not found, or ``custom`` has an object that the policy was not trained with.
+        EnvError: If the environment of the run cannot be made.
     """
     prepare_jax()  # before JAX starts: later it cannot be made to run small programs in the thread that calls them
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))

@@ -85,8 +85,9 @@ def push(
 
     Raises:
         CheckpointError: The run is unknown or damaged.
-        ConfigError: The folder contains anything other than a published policy.
-        EnvError: The library of the Hub is not installed.
+        ConfigError: An argument is invalid, or the folder contains anything other than a published policy.
+        EnvError: The library of the Hub is not installed, or the environment cannot be made.
+        RunDirectoryError: The folder cannot be written.
         HubError: The Hub cannot be reached or refuses.
     """
     path, which = run_lookup.find_run(str(run), Path(runs_dir))

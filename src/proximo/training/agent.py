@@ -142,7 +142,7 @@ class PPO:
 
         Raises:
             ConfigError: ``total_steps`` or a callback is invalid, or another call is learning with this agent.
-            TrainingError: NaN or infinity ends the training.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
         """
         reporter = reporter or _WarningList(self.warnings)
         with (
@@ -180,7 +180,7 @@ class PPO:
 
         Raises:
             ConfigError: as in ``learn``, or the agent has learned in another call since the iterator yielded.
-            TrainingError: NaN or infinity ends the training.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
         """
         learning = self._calls(total_steps, interrupts, callbacks, reporter or _WarningList(self.warnings), max_updates)
         with ExclusiveUse(self) as use, contextlib.closing(learning) as calls:
