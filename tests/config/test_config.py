@@ -80,7 +80,7 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         (
             "learning_rate",
             "linear(1e-3)",
-            r"expected a number, linear\(from, to\), polynomial\(from, to, power\) or exponential\(",
+            r"expected a number, linear\(from, to\), polynomial\(from, to, power\), or exponential\(",
         ),
         ("learning_rate", "exponential(1e-3, 0)", r"exponential\(from, to\) with both above 0\.$"),
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
@@ -183,7 +183,7 @@ def valid(**settings):
             {"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1},
             r"^kl_target = 0.01 needs two gradient steps in each update, .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
         ),
-        ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 follows .* or set desired_kl to 0\.$"),
+        ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl to 0\.$"),
         ({"privileged": "a", "towers": "shared"}, r"^privileged needs towers = separate: a shared tower"),
         (
             {"distribution": "beta", "action_mapping": "tanh"},
