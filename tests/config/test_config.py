@@ -183,7 +183,10 @@ def valid(**settings):
             {"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1},
             r"^kl_target = 0.01 needs two gradient steps in each update, .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
         ),
-        ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl to 0\.$"),
+        (
+            {"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1},
+            r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl to 0\.$",
+        ),
         ({"privileged": "a", "towers": "shared"}, r"^privileged needs towers = separate: a shared tower"),
         (
             {"distribution": "beta", "action_mapping": "tanh"},
