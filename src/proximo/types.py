@@ -107,31 +107,6 @@ class Schedule(eqx.Module):
     fraction: Float[Array, "..."]
 
 
-class Hyperparameters(eqx.Module):
-    """The numeric settings that may change without a new compilation, and that training can be vmapped over.
-
-    Each field has the name and the meaning of a setting, as a float32 array or a ``Schedule``. ``proximo.ppo.make_hyperparameters`` fills them.
-    A field that may be None is switched off by the value 0. ``LearnerState.enabled_hyperparameters`` then has None, and its code is not
-    compiled.
-    """
-
-    learning_rate: Schedule
-    critic_learning_rate: Schedule | None
-    ent_coef: Schedule
-    clip_eps: Schedule
-    gamma: Float[Array, "..."]
-    gae_lambda: Float[Array, "..."]
-    vf_coef: Float[Array, "..."]
-    clip_value_eps: Float[Array, "..."] | None
-    dual_clip: Float[Array, "..."] | None
-    kl_target: Float[Array, "..."]
-    desired_kl: Float[Array, "..."] | None
-    max_grad_norm: Float[Array, "..."]
-    target_kl: Float[Array, "..."] | None
-    weight_decay: Float[Array, "..."]
-    total_steps: Float[Array, "..."]
-
-
 class EpisodeStatistics(eqx.Module):
     """The running episode of each environment.
 

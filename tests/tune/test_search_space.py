@@ -6,7 +6,7 @@ from proximo.config import Config, override
 from proximo.config.loading import make_config
 from proximo.config.validation import validate
 from proximo.errors import ConfigError
-from proximo.ppo.state import make_hyperparameters
+from proximo.ppo import make_hyperparameters
 from proximo.tune.default_space import DEFAULT, default_space
 from proximo.tune.space import NOT_SEARCHED, read_space, with_settings
 

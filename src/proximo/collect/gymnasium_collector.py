@@ -17,7 +17,8 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.types import GymnasiumCollectorState, Hyperparameters, TrainState
+from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.types import GymnasiumCollectorState, TrainState
 
 
 class GymnasiumCollector:

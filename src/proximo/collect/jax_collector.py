@@ -16,8 +16,9 @@ from proximo.envs.protocol import Environment
 from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.types import BurnIn, EpisodeStatistics, Hyperparameters, JaxCollectorState, Metrics, Observation, Rollout, TrainState
+from proximo.types import BurnIn, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
 

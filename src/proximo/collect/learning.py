@@ -14,9 +14,10 @@ from proximo.collect.jax_vector import anywhere
 from proximo.config import Config
 from proximo.networks import ActorCritic, make_policy
 from proximo.ppo import memory_diagnostics
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.non_finite import find_non_finite
 from proximo.spaces import from_any
-from proximo.types import Hyperparameters, Metrics, Rollout
+from proximo.types import Metrics, Rollout
 
 BAD_SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -14,10 +13,8 @@ from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.ppo.state import StaticSettings
-from proximo.types import Hyperparameters
 
 MAX_KEPT = 16
-_TRACED = {field.name for field in dataclasses.fields(Hyperparameters)}
 _kept: OrderedDict[Hashable, Any] = OrderedDict()
 
 
@@ -46,8 +43,7 @@ def gymnasium_key(config: Config, env: GymnasiumEnvironment) -> Hashable:
 
 def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
-    mapping["ppo"] = {name: value for name, value in mapping["ppo"].items() if name not in _TRACED}
-    del mapping["run"]
+    del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
     # Objects, not their names: a class that was defined again is another one.
     custom = tuple(Custom(resolve(name, value, ())) for name, value in custom_settings(config).items())
     return (

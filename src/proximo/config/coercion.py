@@ -28,6 +28,10 @@ class Leaf:
     """Largest valid number."""
     above: float | None
     """Valid numbers are larger than this one."""
+    traced: bool
+    """Whether it is a number or a schedule that may change without a new compilation."""
+    zero_is_off: bool
+    """Whether its code is not compiled if it is 0; only for traced settings."""
 
     def value_in(self, config: Any) -> Any:
         """The value of the setting in a ``Config``."""

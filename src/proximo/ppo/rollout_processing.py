@@ -13,9 +13,10 @@ from proximo.math.masked_statistics import normalized
 from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
 from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
-from proximo.types import Hyperparameters, Memory, Rollout
+from proximo.types import Memory, Rollout
 
 REWARD_CLIP = 10.0
 

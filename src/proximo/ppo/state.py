@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt32
 
 from proximo.config import LEAVES, Config, PPOConfig
 from proximo.config.custom import is_custom
-from proximo.config.schedule_text import ScheduleText
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.objectives import Objective, resolve_objective
-from proximo.types import Hyperparameters, Schedule, steps_to_float
-
-OPTIONAL = frozenset(name for name, hint in typing.get_type_hints(Hyperparameters).items() if type(None) in typing.get_args(hint))
-"""Hyperparameters that may be off: those whose type in ``Hyperparameters`` allows None. They are off at their default, 0."""
+from proximo.ppo.hyperparameters import OPTIONAL, TRACED, Hyperparameters
+from proximo.ppo.objectives import Objective, clip, resolve_objective
+from proximo.types import steps_to_float
 
 
 @dataclass(frozen=True)
-class StaticSettings:
+class StaticSettings(PPOConfig):
     """The settings that shape the compiled update: another value of one compiles another program.
 
-    A field that has the name of a setting of ``PPOConfig`` is a copy of it, unless ``of`` derives it.
+    These are all settings of ``PPOConfig`` that are not traced. A traced one is None here; ``LearnerState.hyperparameters`` has it.
+    ``sequence_length`` is resolved: at least 1, and 1 without a memory.
     """
 
-    num_epochs: int
-    num_minibatches: int
-    normalize_advantage: Literal["none", "batch", "minibatch"]
-    recompute_advantage: bool
-    refresh_memory: bool
-    clip_reward: Literal["none", "sign"]
-    optimizer: Literal["adam", "adamw"]
-    sequence_length: int
-    """Steps of each sequence; 1 without a memory."""
-    diagnose_every: int
+    diagnose_every: int = 0
     """Updates between two diagnoses of the memory; 0: never."""
-    objective: Objective
-    extra_loss: Objective | None
-    off: frozenset[str]
-    """Names of the ``OPTIONAL`` hyperparameters that are off."""
+    objective_function: Objective = clip
+    extra_loss_function: Objective | None = None
+    off: frozenset[str] = frozenset()
+    """Names of the traced settings that are off."""
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
@@ -54,15 +41,15 @@ class StaticSettings:
             ConfigError: if a custom objective or extra loss cannot be found, or is not a function.
         """
         ppo = config.ppo
-        copied = {field.name: getattr(ppo, field.name) for field in dataclasses.fields(cls) if hasattr(ppo, field.name)}
-        derived: dict[str, Any] = {
-            "sequence_length": config.sequence_length,
-            "diagnose_every": config.diagnose_every,
-            "objective": resolve_objective("objective", ppo.objective),
-            "extra_loss": resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
-            "off": frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
-        }
-        return cls(**{**copied, **derived})
+        settings: dict[str, Any] = {name: getattr(ppo, name) for name, leaf in LEAVES.items() if leaf.group == "ppo"}
+        settings |= dict.fromkeys(TRACED) | {"sequence_length": config.sequence_length}
+        return cls(
+            **settings,
+            diagnose_every=config.diagnose_every,
+            objective_function=resolve_objective("objective", ppo.objective),
+            extra_loss_function=resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
+            off=frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
+        )
 
 
 class RewardScale(eqx.Module):
@@ -122,25 +109,3 @@ class LearnerState(eqx.Module):
         """The hyperparameters, with None for those that are off."""
         off: dict[str, Any] = dict.fromkeys(self.static.off)
         return dataclasses.replace(self.hyperparameters, **off)
-
-
-def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
-    """Convert settings into the arrays that a compiled update reads.
-
-    Args:
-        ppo: the settings, for instance ``Config().ppo``.
-
-    Returns:
-        The hyperparameters as float32 scalars. Stack several along a leading axis to train with ``jax.vmap`` over them.
-    """
-
-    def array(x: float) -> Array:
-        return jnp.asarray(x, jnp.float32)
-
-    def traced(value: float | ScheduleText) -> Array | Schedule:
-        if isinstance(value, ScheduleText):
-            return Schedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
-        return array(value)
-
-    values: dict[str, Any] = {field.name: traced(getattr(ppo, field.name)) for field in dataclasses.fields(Hyperparameters)}
-    return Hyperparameters(**values)
