@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 
 EXPECTED = (
-    "a number, linear(from, to), polynomial(from, to, power), exponential(from, to) between numbers above 0, or a function of the "
-    "completed share of the training, 0 … 1"
+    "a number, linear(from, to), polynomial(from, to, power), exponential(from, to) with both above 0, or a function of the completed "
+    "share of the training, 0 … 1"
 )
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
