@@ -24,6 +24,8 @@ def _leaves() -> Iterator[Leaf]:
             yield Leaf(group, f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
 
 
+MIN_SIMILARITY = 0.8
+"""Names of settings that are less similar to what was given are no typing mistakes of it."""
 LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
 """All settings by name, in the order of the tree."""
 
@@ -56,12 +58,12 @@ def unknown(name: str, where: str = "") -> ConfigError:
     """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
     name = shown(name, "text")
     plain = name.replace("-", "_")
-    if plain in ("id", "env", "env_id", "environment"):
+    if plain == "id" or other_libraries.is_environment(plain):
         hint = ": the environment stands without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
     else:
-        hint = f"{nearest(plain, LEAVES)}."
+        hint = f"{nearest(plain, LEAVES, MIN_SIMILARITY)}."
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
 
 
