@@ -41,7 +41,9 @@ def _unknown(package: str, folder: Path, name: str) -> Exception:
     """The error for an unknown name. If other libraries have this name, it is an ``ImportError``: for ``from proximo import RecurrentPPO``,
     Python would replace the message of an ``AttributeError``."""
     plain = AttributeError(f"module {package!r} has no attribute {name!r}")
-    if name.startswith("_") or (folder / name).is_dir() or (folder / f"{name}.py").is_file():  # Python asks before it imports a module
+    if (
+        name.startswith("_") or (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+    ):  # Python asks before it imports a module
         return plain
     from proximo.other_libraries import answer_name
 

@@ -22,7 +22,9 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, as a file or as text",
     )
-    parser.add_argument("--env", default="", metavar="ID", help="the environment whose settings are read, if the file has several")
+    parser.add_argument(
+        "--env", default="", metavar="ID", help="the environment whose settings are read, if the file has several"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: standard output)")
     return parser
 

@@ -103,9 +103,12 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         if group not in GROUPS:
             if group in LEAVES:
                 raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
-            raise ConfigError(
-                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
-            )
+            names = [group, *(content if isinstance(content, Mapping) else ())]
+            if any(other_libraries.answer(str(name)) for name in names):
+                hint = f"; if the file is of another library: `proximo convert {source}`."
+            else:
+                hint = f"{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
+            raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
         for name, value in content.items():

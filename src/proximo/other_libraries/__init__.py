@@ -4,7 +4,15 @@ Each file in ``data`` lists every setting of one library for PPO, with ours and 
 for users of other libraries are made from these files. They are read at their first use. Nothing here is accepted as a setting.
 """
 
-from proximo.other_libraries.answers import answer, answer_attribute, answer_call, answer_flags, answer_name, answer_verb, is_environment
+from proximo.other_libraries.answers import (
+    answer,
+    answer_attribute,
+    answer_call,
+    answer_flags,
+    answer_name,
+    answer_verb,
+    is_environment,
+)
 from proximo.other_libraries.library import Entry, Library, libraries, load
 
 __all__ = [

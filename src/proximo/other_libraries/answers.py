@@ -85,7 +85,9 @@ def _meaning(name: str, entries: list[Entry]) -> str:
         if note := _text(entry):
             notes.setdefault(note, []).append(entry)
     ours = entries[0].ours
-    start = f"{name} is called {ours[0]} here" if len(ours) == 1 else f"use {' and '.join(ours)} instead of {name}" if ours else ""
+    start = (
+        f"{name} is called {ours[0]} here" if len(ours) == 1 else f"use {' and '.join(ours)} instead of {name}" if ours else ""
+    )
     if len(notes) > 1:
         details = " ".join(f"In {_of(of)}, {note}." for note, of in notes.items())
         return f"{start}. {details}" if start else details
