@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, override, presets, text_of, to_mapping
+from proximo.config import GROUPS, LEAVES, Config, override, text_of, to_mapping
+from proximo.config.loading import make_config
 from proximo.config.validation import validate
 from proximo.convert.sources import Source, expression, read_source
 from proximo.convert.values import FUNCTIONS, Ours, Theirs
@@ -145,9 +146,12 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
         entry = library.setting(str(name))
         if entry is None or entry.convert != "nested":
             yield str(name), value
-        else:
-            content = expression(value) if isinstance(value, str) else value
-            yield from _flattened(content or {}, library)
+            continue
+        try:
+            content = expression(value) if isinstance(value, str) else value or {}
+            yield from _flattened(dict(content), library)
+        except (ValueError, TypeError, SyntaxError):
+            raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
 
 
 def _converted(entry: Entry, value: Any, theirs: Theirs) -> Ours | None:
@@ -173,15 +177,8 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    preset = presets.load(config.env.id) or {}
-    tuned = {name for group in GROUPS for name in preset.get(group, {})}
-    content = to_mapping(config)
-    kept = {
-        group: {
-            name: value
-            for name, value in content[group].items()
-            if name in tuned or LEAVES[name].value_in(config) != LEAVES[name].default
-        }
-        for group in GROUPS
-    }
+    """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
+    usual, content = make_config(config.env.id), to_mapping(config)
+    ordinary = {name for name, leaf in LEAVES.items() if leaf.value_in(config) == leaf.default == leaf.value_in(usual)}
+    kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
     return dump_yaml({group: settings for group, settings in kept.items() if settings})
