@@ -104,7 +104,7 @@ def test_wrong_value_raises_with_what_was_expected(name, value, message):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("num_env", r"^Unknown setting 'num_env' \(did you mean 'num_envs'\?\)\.$"),
+        ("num_enfs", r"^Unknown setting 'num_enfs' \(did you mean 'num_envs'\?\)\.$"),
         ("learning-rat", r"did you mean 'learning_rate'"),
         ("clip_range", r"^Unknown setting 'clip_range': clip_range is called clip_eps here\.$"),
         ("lr", r"lr is called learning_rate here"),

@@ -12,7 +12,7 @@ from proximo.config.coercion import Leaf, coerce
 from proximo.config.custom import NAMED, Custom, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import Config
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, command, nearest, shown
 
 GROUPS: dict[str, type] = typing.get_type_hints(Config)
 
@@ -105,7 +105,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
                 raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
             names = [group, *(content if isinstance(content, Mapping) else ())]
             if any(other_libraries.answer(str(name)) for name in names):
-                hint = f"; if the file is of another library: `proximo convert {source}`."
+                hint = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
             else:
                 hint = f"{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
             raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from proximo.config import GROUPS
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import load
 from proximo.serialization import MAX_YAML, read_yaml
 
@@ -66,7 +66,7 @@ def _text_of(source: str) -> str:
 
 def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
     if content.keys() <= GROUPS.keys():
-        raise ConfigError(f"{source} has settings of proximo already: `proximo train --config {source}`.")
+        raise ConfigError(f"{source} has settings of proximo already: `{command('proximo', 'train', '--config', source)}`.")
     if {"recurrence", "worker_steps"} <= content.keys():
         return _from_truncated_bptt(content, source)
     zoo = load("rl_zoo")
@@ -74,7 +74,9 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
         if not any(zoo.setting(str(name)) for name in content):
             raise ConfigError(f"{source}: expected {EXPECTED}.")
         if not env:
-            raise ConfigError(f"{source} names no environment: add it, as in `proximo convert {source} --env CartPole-v1`.")
+            raise ConfigError(
+                f"{source} names no environment: add it, as in `{command('proximo', 'convert', source, '--env', 'CartPole-v1')}`."
+            )
         return _from_zoo(content, env)
     entries = {str(name): value for name, value in content.items() if isinstance(value, Mapping) and any(map(zoo.setting, value))}
     if not entries:

@@ -95,8 +95,8 @@ class GymnasiumEnvironment:
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
         if workers > options.cores:
             options.warn(
-                f"num_workers = {workers} processes on {options.cores} cores: they wait for each other. num_workers = -1 chooses the number by a "
-                "measurement, and num_envs is the number of environments."
+                f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 chooses "
+                "the number by a measurement; the number of environments is num_envs."
             )
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
