@@ -2,7 +2,7 @@
 
     python docs/tables.py
 
-A table stands between ``<!-- settings of cleanrl: Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections.
+A table stands between ``<!-- table: cleanrl, Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections.
 ``tests/docs`` compares the tables with the files.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proximo.other_libraries import Entry, load
 
-MARK = re.compile(r"^(<!-- settings of (\w+): ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
 
 def with_tables(text: str) -> str:

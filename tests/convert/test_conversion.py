@@ -35,7 +35,7 @@ Pendulum-v1:
   use_sde: True
   sde_sample_freq: 4
   learning_rate: !!float 1e-3
-  target_kl: 0.02
+  target_kl: 2e-2
   policy_kwargs: "dict(log_std_init=-2, ortho_init=False, activation_fn=nn.ReLU, net_arch=dict(pi=[256, 32], vf=[256, 32]))"
 PendulumNoVel-v1:
   policy: 'MlpLstmPolicy'

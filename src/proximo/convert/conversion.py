@@ -9,7 +9,7 @@ from typing import Any
 from proximo.config import GROUPS, LEAVES, Config, override, text_of, to_mapping
 from proximo.config.loading import make_config
 from proximo.config.validation import validate
-from proximo.convert.sources import Source, expression, read_source
+from proximo.convert.sources import Source, expression, read_source, scalar
 from proximo.convert.values import FUNCTIONS, Ours, Theirs
 from proximo.errors import ConfigError, shown
 from proximo.other_libraries import Entry, Library, load
@@ -62,10 +62,9 @@ class _Conversion:
         variant = library.variants.get(source.variant, {})
         defaults = {entry.name: entry.default for entry in _settings(library) if entry.default is not None}
         flat = dict(_flattened(source.given, library))
-        # ``policy`` comes first, because other settings change what it means.
-        self.theirs = Theirs({"policy": flat.get("policy"), **defaults, **variant.get("defaults", {}), **flat})
-        if self.theirs["policy"] is None:
-            del self.theirs["policy"]
+        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
+        theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
+        self.theirs = Theirs({name: scalar(value) if isinstance(value, str) else value for name, value in theirs.items()})
         self.given = set(flat)
         self.prefix = variant.get("prefix", "")
         self.always: Ours = {**library.always, **variant.get("always", {})}

@@ -135,11 +135,12 @@ def _flags(words: list[str]) -> dict[str, Any]:
             value = rest.pop(0)
         elif not equals and name.startswith("no_"):
             name, value = name.removeprefix("no_"), "false"
-        given[name] = _scalar(value or "true")
+        given[name] = scalar(value or "true")
     return given
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
+    """The number, truth value or None that ``text`` writes, or ``text``. YAML reads ``3e-4`` as text."""
     for read in (int, float):
         try:
             return read(text)

@@ -35,12 +35,10 @@ def answer_call(given: Iterable[Any], unknown: Iterable[str]) -> str:
     tables = [load(library).arguments for library in libraries()]
     sentences = []
     for name in unknown:
-        entry = next((table[name] for table in tables if name in table), None)
-        if entry is None:
-            entry = next((entry for library in libraries() for entry in load(library).settings() if entry.name == name), None)
-            entry = entry if entry and not entry.ours else None
-        if entry:
+        if entry := next((table[name] for table in tables if name in table), None):
             sentences.append(f" {name} is called {entry.ours[0]} here." if entry.ours else f" {name}: {_text(entry)}.")
+        elif (found := _found(name)) and not any(entry.ours for entry in found):
+            sentences.append(f" {name}: {answer(name)}")
     return "".join(sentences)
 
 
@@ -63,9 +61,7 @@ def answer_verb(name: str) -> str | None:
 def answer_flags(names: Iterable[str]) -> str:
     """Sentences to append to an error of a command that takes a run, about its unknown flags."""
     flags = load(GENERAL).flags
-    device = next(entry for entry in load(GENERAL).settings() if entry.name == "device")
-    known = {**flags, **{entry.name: entry for entry in load(GENERAL).settings() if entry.note == device.note}}
-    return "".join(f" --{name.replace('_', '-')}: {_text(known[_plain(name)])}." for name in names if _plain(name) in known)
+    return "".join(f" --{name.replace('_', '-')}: {_text(flags[_plain(name)])}." for name in names if _plain(name) in flags)
 
 
 def _plain(name: str) -> str:

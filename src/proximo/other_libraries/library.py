@@ -94,24 +94,24 @@ def load(name: str) -> Library:
         name=library,
         source=content.pop("source", ""),
         sections={title: _entries(library, entries, known, "ours") for title, entries in sections.items()},
-        **{kind: _entries(library, t, t, "ours" if kind == "arguments" else "note") for kind, t in tables.items()},
+        **{kind: _entries(library, t, {**t, **known}, "ours" if kind == "arguments" else "note") for kind, t in tables.items()},
         **content,
     )
 
 
 def _entries(library: str, content: Mapping[str, Any], known: Mapping[str, Any], text: str) -> Entries:
     """The entries of one table. ``text`` is what a value without names is, and ``known`` are the entries for ``see``."""
-    return {name: _entry(library, name, _followed(name, value, known), text) for name, value in content.items()}
+    return {name: _entry(library, name, _followed(value, known), text) for name, value in content.items()}
 
 
-def _followed(name: str, value: Any, known: Mapping[str, Any]) -> Any:
+def _followed(value: Any, known: Mapping[str, Any]) -> Any:
     """``value``, or what its ``see`` names in ``known`` or in ``general.yaml``."""
     while isinstance(value, Mapping) and "see" in value:
         other = value["see"]
-        if other not in known or other == name:
+        if known.get(other, value) is value:
             entry = next(entry for entry in load(GENERAL).settings() if entry.name == other)
             return {"ours": list(entry.ours), "note": entry.note}
-        name, value = other, known[other]
+        value = known[other]
     return value
 
 
