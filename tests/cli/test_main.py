@@ -65,7 +65,7 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
         ),
         (
             ["watch", "--model=models/run.nn"],
-            "The following arguments are required: RUN; see `proximo watch --help`. --model: the run stands without a flag: a path, a name or last, as in last@best.",
+            "The following arguments are required: RUN; see `proximo watch --help`. --model: give the run without a flag, as a path, a name or last, such as last@best.",
         ),
         (
             ["eval", "last", "--n-episodes", "3"],

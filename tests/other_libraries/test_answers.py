@@ -62,7 +62,7 @@ def test_names_that_misled_or_had_no_answer_are_answered(name, said):
 
 @pytest.mark.parametrize("name", ["env", "env_name", "env_id", "ENV_NAME", "gym-id"])
 def test_the_environment_is_answered_by_its_place(name):
-    assert "the environment stands without a flag" in str(unknown(name))
+    assert "give the environment without a flag" in str(unknown(name))
 
 
 def test_each_meaning_of_a_name_is_given_with_its_libraries():

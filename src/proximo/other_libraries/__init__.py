@@ -15,7 +15,11 @@ from proximo.other_libraries.answers import (
 )
 from proximo.other_libraries.library import Entry, Library, libraries, load
 
+REPORTER_METHODS = {"begun": "seeds_started", "left": "exiting"}
+"""Earlier names of methods of ``Reporter``, with their names now."""
+
 __all__ = [
+    "REPORTER_METHODS",
     "Entry", "Library", "answer", "answer_attribute", "answer_call", "answer_flags", "answer_name", "answer_verb", "is_environment", "libraries",
     "load",
 ]  # fmt: skip
