@@ -86,7 +86,7 @@ def test_notes_of_settings_with_our_names_are_kept_for_the_pages():
 
 def test_unknown_names_have_no_answer():
     assert answer("qqqq") is answer_name("qqqq") is answer_verb("qqqq") is None
-    assert answer_call([], ["qqqq"]) == answer_flags(["qqqq"]) == ""
+    assert answer_call([], ["qqqq"]) == answer_flags(["qqqq"], [], True) == ""
     assert "did you mean" not in str(unknown("max_stepz"))
 
 
@@ -121,3 +121,10 @@ def test_arguments_of_other_libraries_are_answered():
     assert answer_call([], ["total_timesteps"]) == " total_timesteps is called total_steps here."
     assert answer_call([], ["verbose"]).startswith(" verbose: Python calls print nothing;")
     assert "The environment is the first argument, without 'MlpPolicy'" in answer_call(["MlpPolicy", "CartPole-v1"], [])
+
+
+def test_a_flag_is_answered_only_where_the_answer_holds():
+    assert answer_flags(["n-episodes"], ["--episodes"], True) == " --n-episodes: use --episodes."
+    assert answer_flags(["n-episodes"], ["--out"], True) == answer_flags(["model"], [], False) == ""
+    assert answer_flags(["model"], [], True).startswith(" --model: give the run without a flag")
+    assert "JAX_PLATFORMS" in answer_flags(["gpu"], [], False)

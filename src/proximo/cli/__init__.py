@@ -61,9 +61,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from proximo import other_libraries  # only now: `proximo --help` needs no other library
 
-        flags = [word.removeprefix("--").partition("=")[0] for word in self._words if word.startswith("--")]
-        unknown = [flag for flag in flags if f"--{flag}" not in self._option_string_actions]
-        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{other_libraries.answer_flags(unknown)}")
+        flags, known = [word.partition("=")[0] for word in self._words if word.startswith("--")], self._option_string_actions
+        unknown = [flag.removeprefix("--") for flag in flags if flag not in known]
+        takes_run = any(str(action.metavar).startswith("RUN") for action in self._actions)
+        answers = other_libraries.answer_flags(unknown, known, takes_run)
+        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
     def add_episode_flags(self) -> None:
         """Add the flags that choose the episodes of a trained policy."""

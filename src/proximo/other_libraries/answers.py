@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from proximo.other_libraries.library import GENERAL, Entry, libraries, load
@@ -58,10 +58,12 @@ def answer_verb(name: str) -> str | None:
     return load(GENERAL).verbs.get(name)
 
 
-def answer_flags(names: Iterable[str]) -> str:
-    """Sentences to append to an error of a command that takes a run, about its unknown flags."""
-    flags = load(GENERAL).flags
-    return "".join(f" --{name.replace('_', '-')}: {_text(flags[_plain(name)])}." for name in names if _plain(name) in flags)
+def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
+    """Sentences to append to an error about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
+    general = load(GENERAL)
+    answers = {**general.flags, **(general.run_flags if takes_run else {})}
+    found = {flag: _text(answers[_plain(flag)]) for flag in unknown if _plain(flag) in answers}
+    return "".join(f" --{flag}: {text}." for flag, text in found.items() if set(re.findall("--[a-z-]+", text)) <= set(known))
 
 
 def _plain(name: str) -> str:

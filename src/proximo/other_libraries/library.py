@@ -3,8 +3,8 @@
 - ``library``: the name in messages; ``source``: what the names were taken from.
 - ``settings``: sections with entries; see ``Entry``.
 - ``includes``: another file, whose settings this library has too.
-- ``arguments``, ``names``, ``attributes``, ``flags``: entries for arguments of functions, for what people import from the package, for
-  attributes of the agent, and for flags of commands that take a run.
+- ``arguments``, ``names``, ``attributes``, ``flags``, ``run_flags``: entries for arguments of functions, for what people import from the
+  package, for attributes of the agent, for flags of commands, and for flags of commands that take a run.
 - ``verbs``: commands of other programs, with ours.
 - ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their own ``always`` and
   ``defaults``. ``proximo convert`` reads both.
@@ -58,6 +58,7 @@ class Library:
     names: Entries
     attributes: Entries
     flags: Entries
+    run_flags: Entries
     verbs: dict[str, str] = field(default_factory=dict)
     always: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -89,7 +90,7 @@ def load(name: str) -> Library:
     content = read_yaml((DATA / f"{name}.yaml").read_bytes())
     library, sections = content.pop("library"), content.pop("settings")
     known = {theirs: value for entries in reversed(sections.values()) for theirs, value in entries.items()}
-    tables = {kind: content.pop(kind, {}) for kind in ("arguments", "names", "attributes", "flags")}
+    tables = {kind: content.pop(kind, {}) for kind in ("arguments", "names", "attributes", "flags", "run_flags")}
     return Library(
         name=library,
         source=content.pop("source", ""),
