@@ -25,7 +25,7 @@ EVALUATION = {"evaluation"} | COLLECT | STORAGE
 RENDERING = {"rendering"} | EVALUATION
 BACKENDS = {"backends"} | RENDERING | TRACKING
 TRAINING = {"training", "checks"} | BACKENDS
-SATELLITES = {"report", "export", "tune", "publish", "integrations"}
+SATELLITES = {"report", "export", "tune", "publish", "integrations", "convert"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
     "config": CONFIG,

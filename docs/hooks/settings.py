@@ -14,7 +14,7 @@ from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
 from proximo.config.coercion import Leaf
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
-from proximo.other_libraries import FOREIGN_NAMES
+from proximo.other_libraries import Entry, libraries, load
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -35,9 +35,16 @@ def _groups() -> Iterator[str]:
 
 
 def _foreign() -> Iterator[str]:
-    yield "| Other libraries | proximo |\n|---|---|"
-    for theirs, ours in sorted(FOREIGN_NAMES.items()):
-        yield f"| `{theirs}` | `{ours}` |"
+    yield "| Name | Library | proximo |\n|---|---|---|"
+    entries = [entry for library in libraries() for entry in load(library).settings() if entry.name not in LEAVES]
+    for name in sorted({entry.name for entry in entries}, key=str.lower):
+        meanings: dict[tuple[str, ...], list[Entry]] = {}
+        for entry in entries:
+            if entry.name == name:
+                meanings.setdefault(entry.ours, []).append(entry)
+        for ours, found in meanings.items():
+            of = ", ".join(dict.fromkeys(entry.library for entry in found))
+            yield f"| `{name}` | {of} | {', '.join(f'`{one}`' for one in ours) or _escaped(found[0].note)} |"
 
 
 def _default(leaf: Leaf) -> str:

@@ -35,10 +35,13 @@ class EnvironmentFault(TrainingError):  # noqa: N818
     """An environment raised an exception, or its worker died too often, during training. The message ends with its traceback."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close."""
+def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:
+    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close.
+
+    ``min_similarity`` is difflib's ratio, from 0 to 1 for equal names.
+    """
     in_lower_case = {one.lower(): one for one in known}
-    matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=min_similarity)
     return f" (did you mean {in_lower_case[matches[0]]!r}?)" if matches else ""
 
 

@@ -28,13 +28,24 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if name == "__all__":
             return sorted(modules())
         if name.startswith("__") or name not in modules():
-            from proximo.other_libraries import ATTRIBUTES
-
-            renamed = f"; {ATTRIBUTES[name]}" if name in ATTRIBUTES else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{renamed}")
+            raise _unknown(package, Path(file).parent, name)
         module = modules()[name]
         return (
             importlib.import_module(f"{package}.{name}") if module == package else getattr(importlib.import_module(module), name)
         )
 
     return get, lambda: sorted(modules())
+
+
+def _unknown(package: str, folder: Path, name: str) -> Exception:
+    """The error for an unknown name. If other libraries have this name, it is an ``ImportError``: for ``from proximo import RecurrentPPO``,
+    Python would replace the message of an ``AttributeError``."""
+    plain = AttributeError(f"module {package!r} has no attribute {name!r}")
+    if (
+        name.startswith("_") or (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+    ):  # Python asks before it imports a module
+        return plain
+    from proximo.other_libraries import answer_name
+
+    known = answer_name(name)
+    return ImportError(f"{package} has no {name}: {known}.") if known else plain

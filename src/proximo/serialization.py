@@ -51,6 +51,20 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _AliasLoader(_Loader):
+    """Accepts aliases and merged mappings, as files of other libraries have them. Only a file that the user wrote or chose is read so."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            return yaml.SafeLoader.compose_node(self, parent, index)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        return yaml.SafeLoader.construct_mapping(
+            self, node, deep
+        )  # a merged mapping may repeat a name, in order to replace a value
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class
 
 
@@ -65,13 +79,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def read_yaml(data: bytes | str) -> Any:
-    """The content of YAML. Raises ``ValueError`` if it is invalid, has aliases, or exceeds ``MAX_YAML`` or ``MAX_YAML_DEPTH``."""
+def read_yaml(data: bytes | str, aliases: bool = False) -> Any:
+    """The content of YAML. Raises ``ValueError`` if it is invalid, exceeds ``MAX_YAML`` or ``MAX_YAML_DEPTH``, or has aliases without
+    ``aliases``."""
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if len(text) > MAX_YAML:
             raise ValueError(f"it has {len(text):,} characters, expected at most {MAX_YAML:,}")
-        return yaml.load(text, _Loader)
+        return yaml.load(text, _AliasLoader if aliases else _Loader)
     except (yaml.YAMLError, *_OF_CONSTRUCTORS) as error:
         raise ValueError(shown(" ".join(str(error).split()), "text", 300)) from error
 

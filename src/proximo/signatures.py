@@ -1,11 +1,11 @@
-"""Calls that do not fit a function's signature raise a ``ConfigError`` that names the right arguments."""
+"""Errors about wrong arguments and attributes name the right ones, also if they are those of another library."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from proximo import other_libraries
 from proximo.errors import ConfigError
@@ -38,3 +38,28 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return call
+
+
+class AnsweredAttributes:
+    """Base of a class whose unknown attributes are answered if another library has them."""
+
+    if not TYPE_CHECKING:  # type checkers would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            _answer_attribute(type(self).__name__, name)
+            return object.__getattribute__(self, name)  # raises the usual error, or that of a property
+
+
+class AnsweredClassAttributes(type):
+    """Metaclass of a class whose own unknown attributes are answered, such as ``PPO.load``."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            _answer_attribute(cls.__name__, name)
+            return type.__getattribute__(cls, name)
+
+
+def _answer_attribute(owner: str, name: str) -> None:
+    if not name.startswith("_") and (known := other_libraries.answer_attribute(name)):
+        raise AttributeError(f"{owner} has no attribute {name!r}: {known}.")

@@ -54,11 +54,23 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
     [
         (
             ["trian"],
-            "Unknown command 'trian' (did you mean 'train'?): expected one of train, watch, eval, tune, report, export, push, pull, check, envs, doctor, completion.",
+            "Unknown command 'trian' (did you mean 'train'?): expected one of train, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
         ),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),
+        (
+            ["enjoy"],
+            "Unknown command 'enjoy' (use `proximo watch`): expected one of train, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
+        ),
+        (
+            ["watch", "--model=models/run.nn"],
+            "The following arguments are required: RUN; see `proximo watch --help`. --model: give the run without a flag, as a path, a name or last, such as last@best.",
+        ),
+        (
+            ["eval", "last", "--n-episodes", "3"],
+            "Unrecognized arguments: --n-episodes 3; see `proximo eval --help`. --n-episodes: use --episodes.",
+        ),
         (["envs", "--jsn"], "Unrecognized arguments: --jsn; see `proximo envs --help`."),
     ],
 )

@@ -42,7 +42,7 @@ def mistake(capsys, tmp_path, *words):
         (["nowhere:Env"], "no library or module 'nowhere' is on Python's path"),
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
-        ([ENV, "--num-env", "4"], "Unknown setting 'num-env' (did you mean 'num_envs'?)"),
+        ([ENV, "--num-enfs", "4"], "Unknown setting 'num-enfs' (did you mean 'num_envs'?)"),
         ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),
         ([ENV, "--num-envs", "four"], "num_envs = 'four': expected a whole number"),
         ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),

@@ -28,6 +28,7 @@ VERBS = {
     "export": "write a policy as files that run without proximo and JAX",
     "push": "publish a policy in a folder or on the Hugging Face Hub",
     "pull": "download a published policy as a run",
+    "convert": "write settings of another library as ours",
     "check": "check whether an environment can be trained",
     "envs": "list the environments",
     "doctor": "check whether this machine is ready for training",
@@ -49,11 +50,22 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any):
         super().__init__(allow_abbrev=False, **options)
+        self._words: list[str] = []
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
+        from proximo import other_libraries  # only now: `proximo --help` needs no other library
+
+        flags, known = [word.partition("=")[0] for word in self._words if word.startswith("--")], self._option_string_actions
+        unknown = [flag.removeprefix("--") for flag in flags if flag not in known]
+        takes_run = any(str(action.metavar).startswith("RUN") for action in self._actions)
+        answers = other_libraries.answer_flags(unknown, known, takes_run)
+        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
     def add_episode_flags(self) -> None:
         """Add the flags that choose the episodes of a trained policy."""
@@ -242,5 +254,9 @@ def _dispatch(arguments: list[str]) -> int:
     if verb == COMPLETE:
         return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
     if verb not in VERBS:
-        raise UsageError(f"Unknown command {verb!r}{nearest(verb, VERBS)}: expected one of {', '.join(VERBS)}.")
+        from proximo import other_libraries
+
+        ours = other_libraries.answer_verb(verb)
+        hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
+        raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
     return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])

@@ -12,7 +12,7 @@ from proximo.config.coercion import Leaf, coerce
 from proximo.config.custom import NAMED, Custom, choices, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES, Config
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, command, nearest, shown
 
 GROUPS: dict[str, type] = typing.get_type_hints(Config)
 
@@ -24,6 +24,8 @@ def _leaves() -> Iterator[Leaf]:
             yield Leaf(group, f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
 
 
+MIN_SIMILARITY = 0.8
+"""Names of settings that are less similar to what was given are no typing mistakes of it."""
 LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
 """All settings by name, in the order of the tree."""
 
@@ -57,12 +59,12 @@ def unknown(name: str, where: str = "") -> ConfigError:
     """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
     name = shown(name, "text")
     plain = name.replace("-", "_")
-    if plain in ("id", "env", "env_id", "environment"):
+    if plain == "id" or other_libraries.is_environment(plain):
         hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
     else:
-        hint = f"{nearest(plain, LEAVES)}."
+        hint = f"{nearest(plain, LEAVES, MIN_SIMILARITY)}."
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
 
 
@@ -109,9 +111,12 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         if group not in GROUPS:
             if group in LEAVES:
                 raise ConfigError(f"{source}: {group} is at the top level; it belongs under `{LEAVES[group].group}:`.")
-            raise ConfigError(
-                f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
-            )
+            names = [group, *(content if isinstance(content, Mapping) else ())]
+            if any(other_libraries.answer(str(name)) for name in names):
+                hint = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
+            else:
+                hint = f"{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
+            raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
         for name, value in content.items():

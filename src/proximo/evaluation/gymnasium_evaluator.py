@@ -37,8 +37,11 @@ class GymnasiumEvaluator:
         """Episodes of each environment."""
         self.quota[: episodes % self.num_envs] += 1
         options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
-        # Every episode is played whole, and by one group.
-        options = dataclasses.replace(options, num_workers=min(options.num_workers, self.num_envs), num_groups=1, stagger_steps=0)
+        workers = min(options.num_workers, self.num_envs)
+        # Every episode is played whole, and by one group. The training has already warned of more workers than cores.
+        options = dataclasses.replace(
+            options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
+        )
         self.environments = LazyVectorEnvironment(env, options, self.num_envs, 1, 1, "for an evaluation")
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 

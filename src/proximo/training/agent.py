@@ -24,7 +24,7 @@ from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_
 from proximo.evaluation.evaluate import evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
-from proximo.signatures import answered
+from proximo.signatures import AnsweredAttributes, AnsweredClassAttributes, answered
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
@@ -51,7 +51,7 @@ class _WarningList(Reporter):
             self._warnings.append(message)
 
 
-class PPO:
+class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     """An agent that learns with Proximal Policy Optimization.
 
         import gymnasium

@@ -65,6 +65,17 @@ def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
         assert 1 <= len(messages) < 8, "the pauses double"
 
 
+def test_more_workers_than_cores_or_environments_are_answered():
+    env, messages = from_factory(gym_toys.Countdown, "toy", Preprocessing()), []
+    for cores in (2, 1):
+        env.open(2, 1, VectorOptions(num_workers=2, cores=cores, warn=messages.append)).close()
+    assert [message.partition(":")[0] for message in messages] == ["num_workers = 2 is more than the number of cores, 1"]
+    with pytest.raises(
+        ConfigError, match=r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\."
+    ):
+        env.open(2, 1, VectorOptions(num_workers=3))
+
+
 def test_a_worker_imports_no_jax():
     code = "import sys; import proximo.envs.gymnasium.worker; print('jax' in sys.modules, 'gymnasium' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -69,7 +69,10 @@ class GymnasiumEnvironment:
         workers, groups = options.num_workers, options.num_groups
         if workers > num_envs or (workers > 0 and workers % groups):
             multiple = f", and a multiple of {groups} with overlap" if groups > 1 else ""
-            raise ConfigError(f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}.")
+            raise ConfigError(
+                f"num_workers = {workers}: expected at most num_envs = {num_envs}{multiple}. num_workers is a number of processes; the number "
+                "of environments is num_envs."
+            )
 
     def uses_vector_env(self, options: VectorOptions) -> bool:
         """Whether the environment's own vector environment is used instead of single environments."""
@@ -90,6 +93,11 @@ class GymnasiumEnvironment:
         if workers == AUTO:
             with reports_waiting(options.warn, 1, self.id):
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
+        if workers > options.cores:
+            options.warn(
+                f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 chooses "
+                "the number by a measurement; the number of environments is num_envs."
+            )
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
                 return SerialVectorEnvironment(self.make, layout, self.spec, options)

@@ -42,9 +42,9 @@ class VectorOptions:
     max_restarts: int = 100
     """Restarts of lost workers until training stops."""
     cores: int = 1
-    """Maximum number of workers if ``num_workers`` is -1."""
+    """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning."""
     warn: Callable[[str], None] = lambda message: None
-    """Receives messages about slow starts and lost workers."""
+    """Receives messages about slow starts, lost workers, and more workers than cores."""
 
 
 @runtime_checkable

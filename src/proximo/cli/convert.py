@@ -1,0 +1,48 @@
+"""``proximo convert``: reads settings of another library and writes ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from proximo.cli import Parser
+from proximo.errors import ConfigError, command, printable
+
+
+def make_parser() -> Parser:
+    """The flags of the verb."""
+    parser = Parser(
+        prog="proximo convert",
+        description="Write settings of another library as a file for `proximo train --config`. What changes and what has no equal is listed "
+        "on standard error.",
+        usage='proximo convert FILE [--env ID] [--out FILE]\n       proximo convert "python ppo.py --env-id CartPole-v1 ..." [--out FILE]',
+    )
+    parser.add_argument(
+        "source",
+        metavar="FILE",
+        help="a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, as a file or as text",
+    )
+    parser.add_argument(
+        "--env", default="", metavar="ID", help="the environment whose settings are read, if the file has several"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    """Convert, print the report, and write the file."""
+    options = make_parser().parse_args(arguments)
+
+    from proximo.convert import convert
+
+    converted = convert(options.source, options.env)
+    print(printable(converted.report), file=sys.stderr)
+    if options.out is None:
+        print(converted.yaml, end="")
+        return 0
+    try:
+        options.out.write_text(converted.yaml, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot write --out {options.out} ({error.strerror}).") from error
+    print(f"\nNext:  {command('proximo', 'train', '--config', options.out)}", file=sys.stderr)
+    return 0

@@ -1,0 +1,183 @@
+"""``convert``: a file of settings from those of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proximo.config import GROUPS, LEAVES, Config, override, text_of, to_mapping
+from proximo.config.loading import make_config
+from proximo.config.validation import validate
+from proximo.convert.sources import Source, expression, read_source, scalar
+from proximo.convert.values import FUNCTIONS, Ours, Theirs
+from proximo.errors import ConfigError, shown
+from proximo.other_libraries import Entry, Library, load
+from proximo.serialization import dump_yaml
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Settings of another library as ours."""
+
+    config: Config
+    """The settings, valid and without a preset."""
+    yaml: str
+    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset."""
+    report: str
+    """Each conversion that was made, and what has no equal."""
+
+
+def convert(source: str, env: str = "") -> Converted:
+    """Convert settings of another library.
+
+    Args:
+        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command line of CleanRL, as
+            a file or as text.
+        env: the environment whose settings are read, if the file has several.
+
+    Returns:
+        The settings, and a report of what was converted. Settings that are not given have the values of the other library.
+
+    Raises:
+        ConfigError: the source cannot be read, is of no known library, or its settings are invalid.
+    """
+    read = read_source(source, env)
+    library = load(read.library)
+    conversion = _Conversion(read, library)
+    for name, value in conversion.theirs.items():
+        try:
+            conversion.add(name, value)
+        except (ValueError, TypeError, KeyError, SyntaxError, AttributeError):
+            raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
+    config = conversion.config()
+    return Converted(config, _yaml(config), conversion.report(config.env.id))
+
+
+class _Conversion:
+    """The settings so far, and the lines of the report."""
+
+    def __init__(self, source: Source, library: Library):
+        self.source, self.library = source, library
+        variant = library.variants.get(source.variant, {})
+        defaults = {entry.name: entry.default for entry in _settings(library) if entry.default is not None}
+        flat = dict(_flattened(source.given, library))
+        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
+        theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
+        self.theirs = Theirs({name: scalar(value) if isinstance(value, str) else value for name, value in theirs.items()})
+        self.given = set(flat)
+        self.prefix = variant.get("prefix", "")
+        self.always: Ours = {**library.always, **variant.get("always", {})}
+        self.ours: Ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
+        self.unchanged: list[str] = []
+        self.changed: list[str] = []
+        self.missing: list[str] = []
+
+    def add(self, name: str, value: Any) -> None:
+        """Convert one setting."""
+        entry = self.library.setting(name)
+        if entry is None:
+            self.missing.append(f"{name} = {_shown(value)}: proximo does not know it")
+            return
+        converted = _converted(entry, value, self.theirs)
+        if converted is None:
+            if name in self.given:
+                self.missing.append(f"{name} = {_shown(value)}: {entry.note or 'proximo has no setting for this value'}")
+            return
+        if "id" in converted:
+            converted["id"] = self.prefix + str(converted["id"])
+        for ours, new in converted.items():
+            if isinstance(new, Mapping):
+                converted[ours] = {**self.ours.get(ours, {}), **new}
+        self.ours |= converted
+        self._note(entry, value, converted)
+
+    def _note(self, entry: Entry, value: Any, converted: Ours) -> None:
+        """Add what became of a setting to the report, unless it is a default of both libraries."""
+        given = entry.name in self.given
+        lines = [
+            f"{ours} = {_shown(new)}" for ours, new in converted.items() if given or _shown(new) != _shown(LEAVES[ours].default)
+        ]
+        if lines == [f"{entry.name} = {_shown(value)}"]:
+            self.unchanged.append(entry.name)
+        elif lines:
+            note = f" ({entry.note})" if entry.note and any(_shown(new) != _shown(value) for new in converted.values()) else ""
+            origin = "" if given else ", the default"
+            self.changed.append(f"{entry.name} = {_shown(value)}{origin}  →  {', '.join(lines)}{note}")
+
+    def report(self, env_id: str) -> str:
+        """What was converted, what their code always does, and what has no equal."""
+        always = [f"{name} = {_shown(value)}" for name, value in self.always.items() if name != "id"]
+        fixed = [f"{self.library.name} always has {', '.join(always)}"] if always else []
+        same = [f"unchanged: {', '.join(self.unchanged)}"] if self.unchanged else []
+        lines = [
+            f"{env_id}, from {self.library.name} ({self.source.variant}):",
+            *(f"  {line}" for line in (*fixed, *self.changed, *same)),
+        ]
+        if missing := [*self.theirs.unconverted, *self.missing]:
+            lines += ["Not converted:", *(f"  {line}" for line in missing)]
+        return "\n".join(lines)
+
+    def config(self) -> Config:
+        """Our settings, with a number of minibatches that divides the rollout."""
+        config = override(Config(), self.ours)
+        count = config.batch_size // config.sequence_length
+        if count % config.ppo.num_minibatches:
+            fitting = max(n for n in range(1, config.ppo.num_minibatches + 1) if count % n == 0)
+            was = config.ppo.num_minibatches
+            self.changed.append(
+                f"num_minibatches = {was}  →  {fitting} (the number must divide the {count} sequences or steps of a rollout)"
+            )
+            config = override(config, {"num_minibatches": fitting})
+        return validate(config)
+
+
+def _settings(library: Library) -> Iterator[Entry]:
+    """The settings of a library, after those of the one that it includes."""
+    if library.includes:
+        yield from load(library.includes).settings()
+    yield from library.settings()
+
+
+def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
+    """The settings, with the content of groups such as ``policy_kwargs`` in their place."""
+    for name, value in given.items():
+        entry = library.setting(str(name))
+        if entry is None or entry.convert != "nested":
+            yield str(name), value
+            continue
+        try:
+            content = expression(value) if isinstance(value, str) else value or {}
+            yield from _flattened(dict(content), library)
+        except (ValueError, TypeError, SyntaxError):
+            raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
+
+
+def _converted(entry: Entry, value: Any, theirs: Theirs) -> Ours | None:
+    """Our settings for one of theirs; None if nothing corresponds to it."""
+    if entry.convert:
+        return FUNCTIONS[entry.convert](value, theirs, entry)
+    if not entry.ours:
+        return None
+    if entry.values is not None and value in entry.values:
+        value = entry.values[value]
+    elif entry.values is not None and isinstance(value, str | bool):
+        return None
+    return {entry.ours[0]: value * entry.times if entry.times != 1 else value}
+
+
+def _shown(value: Any) -> str:
+    """``value`` as a user writes it, the same for equal numbers."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
+    if isinstance(value, list | tuple):
+        return text_of(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else text_of(value)
+
+
+def _yaml(config: Config) -> str:
+    """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
+    usual, content = make_config(config.env.id), to_mapping(config)
+    ordinary = {name for name, leaf in LEAVES.items() if leaf.value_in(config) == leaf.default == leaf.value_in(usual)}
+    kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
+    return dump_yaml({group: settings for group, settings in kept.items() if settings})

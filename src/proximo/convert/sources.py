@@ -1,0 +1,171 @@
+"""What a user gives to ``proximo convert``: which library it is from, and its settings by their names there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from proximo.config import GROUPS
+from proximo.errors import ConfigError, command, nearest, shown
+from proximo.other_libraries import load
+from proximo.serialization import MAX_YAML, read_yaml
+
+EXPECTED = "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL"
+ATARI = re.compile(r"NoFrameskip-v\d$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Settings of another library."""
+
+    library: str
+    """The name of its file in ``other_libraries``."""
+    variant: str
+    """The script, class or kind of environment, a key of ``Library.variants``."""
+    given: dict[str, Any]
+    env: str = ""
+    """The environment, if it is not among the settings."""
+
+
+def read_source(source: str, env: str) -> Source:
+    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several.
+
+    Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
+    """
+    text = _text_of(source)
+    try:
+        content = read_yaml(text, aliases=True)
+    except ValueError:
+        content = None
+    if isinstance(content, Mapping):
+        return _from_mapping(dict(content), source, env)
+    if re.search(r"\.py\b", text):
+        return _from_command(text)
+    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}.")
+
+
+def _text_of(source: str) -> str:
+    path = Path(source)
+    if len(source.split()) > 1 and not path.is_file():
+        return source
+    try:
+        data = path.read_bytes()
+        if len(data) > MAX_YAML:
+            raise ConfigError(f"{path} has {len(data):,} bytes, expected at most {MAX_YAML:,}.")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path} ({error.strerror}).") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected {EXPECTED}, found no text.") from None
+
+
+def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
+    if content.keys() <= GROUPS.keys():
+        raise ConfigError(f"{source} has settings of proximo already: `{command('proximo', 'train', '--config', source)}`.")
+    if {"recurrence", "worker_steps"} <= content.keys():
+        return _from_truncated_bptt(content, source)
+    zoo = load("rl_zoo")
+    if not any(isinstance(value, Mapping) for value in content.values()):
+        if not any(zoo.setting(str(name)) for name in content):
+            raise ConfigError(f"{source}: expected {EXPECTED}.")
+        if not env:
+            raise ConfigError(
+                f"{source} names no environment: add it, as in `{command('proximo', 'convert', source, '--env', 'CartPole-v1')}`."
+            )
+        return _from_zoo(content, env)
+    entries = {str(name): value for name, value in content.items() if isinstance(value, Mapping) and any(map(zoo.setting, value))}
+    if not entries:
+        raise ConfigError(f"{source}: expected {EXPECTED}.")
+    ids = [name for name in entries if name not in ("default", "atari")]
+    if not env and len(ids) != 1:
+        some = ", ".join(ids[:3])
+        raise ConfigError(f"{source} has settings for {len(ids)} environments ({some} …): choose one with --env.")
+    env = env or ids[0]
+    other = "atari" if ATARI.search(env) and "atari" in entries else "default"  # as RL Zoo chooses
+    if env not in entries and other not in entries:
+        raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
+    return _from_zoo(dict(entries.get(env, entries.get(other, {}))), env)
+
+
+def _from_zoo(given: dict[str, Any], env: str) -> Source:
+    return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(given.get("policy")) else "PPO", given, env)
+
+
+def _from_truncated_bptt(content: dict[str, Any], source: str) -> Source:
+    environment = content["environment"] if isinstance(content.get("environment"), Mapping) else {}
+    kind, name = str(environment.get("type")), str(environment.get("name", ""))
+    variants = load("recurrent_ppo_truncated_bptt").variants
+    if kind not in variants:
+        raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(variants)}.")
+    if kind == "Minigrid":
+        name = name.removeprefix("MiniGrid-")
+    return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
+
+
+def _from_command(text: str) -> Source:
+    """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
+    scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
+    variants = load("cleanrl").variants
+    if len(scripts) != 1 or PurePath(words[scripts[0]]).name not in variants:
+        found = ", ".join(words[i] for i in scripts)
+        raise ConfigError(f"{found}: expected one script of CleanRL that proximo knows: {', '.join(variants)}.")
+    return Source("cleanrl", PurePath(words[scripts[0]]).name, _flags(words[scripts[0] + 1 :]))
+
+
+def _flags(words: list[str]) -> dict[str, Any]:
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false."""
+    given: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise ConfigError(f"Unexpected {word!r} in the command line: expected flags, such as --num-envs 8.")
+        name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        elif not equals and name.startswith("no_"):
+            name, value = name.removeprefix("no_"), "false"
+        given[name] = scalar(value or "true")
+    return given
+
+
+def scalar(text: str) -> Any:
+    """The number, truth value or None that ``text`` writes, or ``text``. YAML reads ``3e-4`` as text."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def expression(text: str) -> Any:
+    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``. A name stands for itself.
+
+    Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
+    """
+    return _value(ast.parse(text.strip(), mode="eval").body)
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+        return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.Dict):
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item) for item in node.elts]
+    return ast.literal_eval(node)

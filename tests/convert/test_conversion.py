@@ -1,0 +1,237 @@
+"""Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
+
+import pytest
+
+from proximo.config.loading import make_config
+from proximo.convert import convert
+from proximo.convert.sources import expression
+from proximo.errors import ConfigError
+
+ZOO = """
+default:
+  n_timesteps: !!float 1e6
+  policy: 'MlpPolicy'
+atari:
+  env_wrapper:
+    - stable_baselines3.common.atari_wrappers.AtariWrapper
+  frame_stack: 4
+  policy: 'CnnPolicy'
+  n_envs: 8
+  n_steps: 128
+  n_timesteps: !!float 1e7
+  batch_size: 256
+CartPole-v1: &base
+  n_envs: 8
+  n_timesteps: !!float 1e5
+  policy: 'MlpPolicy'
+  n_steps: 32
+  batch_size: 256
+  n_epochs: 20
+  learning_rate: lin_0.001
+  clip_range: lin_0.2
+Pendulum-v1:
+  <<: *base
+  normalize: "dict(norm_obs=True, norm_reward=False)"
+  use_sde: True
+  sde_sample_freq: 4
+  learning_rate: !!float 1e-3
+  target_kl: 2e-2
+  policy_kwargs: "dict(log_std_init=-2, ortho_init=False, activation_fn=nn.ReLU, net_arch=dict(pi=[256, 32], vf=[256, 32]))"
+PendulumNoVel-v1:
+  policy: 'MlpLstmPolicy'
+  n_envs: 4
+  n_timesteps: !!float 1e5
+  n_steps: 1024
+  env_wrapper:
+    - rl_zoo3.wrappers.FrameSkip:
+        skip: 2
+    - rl_zoo3.wrappers.Unknown
+  policy_kwargs: "dict(lstm_hidden_size=64, enable_critic_lstm=True, net_arch=dict(pi=[64], vf=[32]))"
+"""
+TRUNCATED = """
+environment:
+    type: "CartPoleMasked"
+gamma: 0.99
+lamda: 0.9
+updates: 100
+epochs: 3
+n_workers: 16
+worker_steps: 256
+n_mini_batch: 8
+value_loss_coefficient: 0.2
+hidden_layer_size: 128
+max_grad_norm: 0.25
+recurrence:
+    sequence_length: -1
+    hidden_state_size: 64
+    layer_type: lstm
+    reset_hidden_state: False
+learning_rate_schedule: {initial: 3.0e-4, final: 1.0e-4, power: 1.0, max_decay_steps: 200}
+beta_schedule: {initial: 0.001, final: 0.0001, power: 2.0, max_decay_steps: 50}
+clip_range_schedule: {initial: 0.1, final: 0.1, power: 1.0, max_decay_steps: 1000}
+"""
+MEMORY_GYM = """environment:
+    type: "MemoryGym"
+    name: "MortarMayhem-Grid-v0"
+    reset_params: {start-seed: 5, num-seeds: 100, command_count: [10]}
+"""
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    path = tmp_path / "ppo.yml"
+    path.write_text(ZOO)
+    return str(path)
+
+
+def given(config, **expected):
+    """The values that ``config`` has where ``expected`` names one."""
+    groups = [vars(group) for group in (config.env, config.ppo, config.network, config.run)]
+    found = {name: value for group in groups for name, value in group.items() if name in expected}
+    return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
+
+
+def test_an_entry_of_rl_zoo_has_its_values_and_the_defaults_of_sb3(zoo):
+    config = convert(zoo, "CartPole-v1").config
+    expected = {
+        "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
+        "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": 0.0,
+    }  # fmt: skip
+    assert given(config, **expected) == expected
+
+
+def test_policy_kwargs_normalization_and_gsde_are_converted(zoo):
+    converted = convert(zoo, "Pendulum-v1")
+    expected = {
+        "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -2.0, "activation": "relu",
+        "hidden_sizes": (256, 32), "towers": "separate",
+    }  # fmt: skip
+    assert given(converted.config, **expected) == expected
+    assert converted.config.ppo.target_kl == pytest.approx(0.03)
+    assert "ortho_init = false: layers are always initialized orthogonally" in converted.report.split("Not converted:")[1]
+    assert "vf_coef = 0.5, the default  →  vf_coef = 1 (give twice the value" in converted.report
+
+
+def test_a_recurrent_policy_gets_sequences_that_its_minibatches_divide(zoo):
+    converted = convert(zoo, "PendulumNoVel-v1")
+    expected = {
+        "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64, 64), "num_minibatches": 32, "sequence_length": 128,
+        "action_repeat": 2,
+    }  # fmt: skip
+    assert given(converted.config, **expected) == expected
+    missing = converted.report.split("Not converted:")[1]
+    assert "net_arch = pi=64,vf=32" in missing
+    assert "env_wrapper Unknown" in missing
+
+
+def test_rl_zoo_has_one_entry_for_all_atari_games(zoo):
+    expected = {
+        "preprocessing": "atari",
+        "frame_stack": 4,
+        "life_loss": True,
+        "clip_reward": "sign",
+        "towers": "shared",
+        "num_steps": 128,
+    }
+    assert given(convert(zoo, "PongNoFrameskip-v4").config, **expected) == expected
+    assert convert(zoo, "Acrobot-v1").config.ppo.num_steps == 2048, "the entry default"
+
+
+def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
+    path = tmp_path / "cartpole.yaml"
+    path.write_text(TRUNCATED)
+    config = convert(str(path)).config
+    expected = {
+        "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
+        "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
+        "memory_size": 64, "reset_memory": False, "clip_value_eps": 0.1, "head_sizes": (128, 128), "hidden_sizes": (), "optimizer": "adamw",
+        "learning_rate": "linear(0.0003, 0.0002)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
+    }  # fmt: skip
+    assert given(config, **expected) == expected
+
+
+def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
+    path = tmp_path / "memory_gym.yaml"
+    path.write_text(MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2])
+    config = convert(str(path)).config
+    assert (config.env.id, config.env.levels) == ("memory-gym:MortarMayhem-Grid", "5:105")
+    assert config.env.env_settings == {"command_count": [10]}
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "python ppo.py",
+            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": 0.2, "seed": 1, "target_kl": 0.0},
+        ),
+        (
+            "uv run python cleanrl/ppo_continuous_action.py --env-id Hopper-v4 --no-anneal-lr --clip_vloss False --target-kl=0.02 --track",
+            {
+                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": 0.0, "target_kl": 0.02, "track": "wandb",
+                "normalize_observation": True,
+            },
+        ),
+        (
+            "python ppo_atari_lstm.py --env-id PongNoFrameskip-v4 --norm-adv False",
+            {"memory": "lstm", "memory_size": 128, "preprocessing": "atari", "frame_stack": 1, "normalize_advantage": "none", "towers": "shared"},
+        ),
+        ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),
+    ],
+)  # fmt: skip
+def test_a_command_line_of_cleanrl_has_the_defaults_of_its_script(command, expected):
+    config = convert(command).config
+    found = given(config, **expected)
+    assert {name: str(value) if name == "clip_eps" else value for name, value in found.items()} == expected
+
+
+def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
+    truncated = tmp_path / "cartpole.yaml"
+    truncated.write_text(TRUNCATED)
+    sources = [(zoo, "CartPole-v1"), (zoo, "PendulumNoVel-v1"), (str(truncated), ""), ("python ppo.py --num-envs 8", "")]
+    for source, env in sources:
+        converted, path = convert(source, env), tmp_path / "ours.yaml"
+        path.write_text(converted.yaml)
+        assert make_config(file=path) == converted.config
+
+
+def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
+    converted = convert("python ppo.py --num-minibatches 5")
+    assert converted.config.ppo.num_minibatches == 4
+    assert "num_minibatches = 5  →  4" in converted.report
+
+
+@pytest.mark.parametrize(
+    ("source", "env", "message"),
+    [
+        (
+            "ppo.yml",
+            "",
+            r"has settings for 3 environments \(CartPole-v1, Pendulum-v1, PendulumNoVel-v1 …\): choose one with --env",
+        ),
+        ("no.yml", "", r"Cannot read .*no.yml \(No such file"),
+        ("python train.py --lr 3", "", r"train.py: expected one script of CleanRL that proximo knows: ppo.py, "),
+        ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
+        ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
+        ("ours.yaml", "", r"has settings of proximo already"),
+        ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
+        ("flat.yaml", "", r"names no environment: add it, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
+        ("flat.yaml", "CartPole-v1", r"policy_kwargs = 'dict\(a=f\(\)\)': expected names with values"),
+        ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
+    ],
+)
+def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
+    (tmp_path / "ours.yaml").write_text("env: {id: CartPole-v1}")
+    (tmp_path / "other.yaml").write_text("a: 1")
+    (tmp_path / "flat.yaml").write_text("n_steps: 32\npolicy_kwargs: dict(a=f())")
+    (tmp_path / "wrong.yaml").write_text(TRUNCATED.replace("CartPoleMasked", "Nonsense"))
+    path = tmp_path / source
+    with pytest.raises(ConfigError, match=message):
+        convert(source if " " in source else str(path), env)
+
+
+def test_expressions_are_read_without_running_them():
+    assert expression("dict(a=[1, -2.5], b={'c': nn.ReLU}, d=None)") == {"a": [1, -2.5], "b": {"c": "ReLU"}, "d": None}
+    for code in ("__import__('os').getcwd()", "dict(a=1 + x)", "f()"):
+        with pytest.raises(ValueError, match="malformed"):
+            expression(code)

@@ -1,0 +1,130 @@
+"""Names of other libraries: the files map each one to settings that exist, and messages say what the files say."""
+
+import importlib
+
+import pytest
+
+import proximo
+from proximo.config import LEAVES, unknown
+from proximo.convert.values import FUNCTIONS
+from proximo.other_libraries import answer, answer_call, answer_flags, answer_name, answer_verb, is_environment, libraries, load
+
+ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
+MISLED = {
+    "n_workers": "num_envs", "updates": "total_steps", "worker_steps": "num_steps", "cliprange": "clip_eps", "num_timesteps": "total_steps",
+    "num_hidden": "hidden_sizes", "num_layers": "hidden_sizes", "clip_vloss": "clip_value_eps", "n-test-steps": "eval_episodes",
+    "checkpoint": "checkpoint_every", "num_iterations": "total_steps", "run-id": "name", "hidden_layer_size": "head_sizes",
+}  # fmt: skip
+"""Names for which an earlier version guessed a similar name of another meaning."""
+UNANSWERED = {
+    "entropy_coefficient": "ent_coef", "clip_coefficient": "clip_eps", "critic_coefficient": "vf_coef", "value_loss_coefficient": "vf_coef",
+    "value_loss_coef": "vf_coef", "epsilon": "clip_eps", "layer_type": "memory", "beta_schedule": "ent_coef", "clip_range_schedule": "clip_eps",
+    "cpu": "JAX_PLATFORMS", "model": "encoder", "logger": "track", "capture_video": "video_every", "decay_lr": "learning_rate",
+    "wandb_project_name": "WANDB_PROJECT", "wandb_entity": "WANDB_ENTITY", "buffer_length": "num_steps", "num_rollouts": "eval_every",
+    "epochs_per_rollout": "num_epochs", "n_train": "total_steps", "n_train_env": "num_envs", "n_stack": "frame_stack", "gpu": "JAX_PLATFORMS",
+    "backend": "JAX_PLATFORMS",
+}  # fmt: skip
+"""Names that an earlier version did not know."""
+
+
+@pytest.mark.parametrize("library", libraries())
+def test_every_entry_has_existing_settings_or_a_note(library):
+    content = load(library)
+    entries = list(content.settings())
+    assert len(entries) >= 20
+    for entry in entries:
+        assert set(entry.ours) <= set(LEAVES), entry
+        assert entry.ours or entry.note, entry
+        assert not entry.convert or entry.convert in (*FUNCTIONS, "nested"), entry
+    for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
+        assert set(fixed) <= set(LEAVES)
+    for variant in content.variants.values():
+        assert all(content.setting(name) for name in variant.get("defaults", {}))
+
+
+def test_every_name_is_answered_and_never_by_a_similar_name():
+    for entry in ENTRIES:
+        if entry.name in LEAVES:
+            continue
+        message = str(unknown(entry.name))
+        assert "did you mean" not in message
+        if not is_environment(entry.name):
+            assert all(name in message for name in entry.ours), message
+            assert entry.note.replace("`", "") in message.replace("`", ""), message
+
+
+@pytest.mark.parametrize(("name", "said"), [*MISLED.items(), *UNANSWERED.items()])
+def test_names_that_misled_or_had_no_answer_are_answered(name, said):
+    message = str(unknown(name))
+    assert said in message
+    assert "did you mean" not in message
+
+
+@pytest.mark.parametrize("name", ["env", "env_name", "env_id", "ENV_NAME", "gym-id"])
+def test_the_environment_is_answered_by_its_place(name):
+    assert "give the environment without a flag" in str(unknown(name))
+
+
+def test_each_meaning_of_a_name_is_given_with_its_libraries():
+    assert answer("value_loss_coef") == (
+        "value_loss_coef is called vf_coef here. In pytorch-ppo, the same value, because both value losses have the factor ½. "
+        "In rsl_rl, give twice the value, because its value loss has no factor ½."
+    )
+    assert answer("checkpoint") == (
+        "In PPO-JAX, checkpoint is called checkpoint_every here: in environment steps. "
+        "In rl_games, `proximo train --resume RUN@STEP` continues from a checkpoint."
+    )
+
+
+def test_notes_of_settings_with_our_names_are_kept_for_the_pages():
+    """``num_workers`` of pytorch-ppo is our ``num_envs``, and ``vf_coef`` of Stable-Baselines3 is half of ours."""
+    workers, vf_coef = load("pytorch_ppo").setting("num_workers"), load("rl_zoo").setting("vf_coef")
+    assert workers is not None
+    assert vf_coef is not None
+    assert (workers.ours, vf_coef.times) == (("num_envs",), 2)
+
+
+def test_unknown_names_have_no_answer():
+    assert answer("qqqq") is answer_name("qqqq") is answer_verb("qqqq") is None
+    assert answer_call([], ["qqqq"]) == answer_flags(["qqqq"], [], True) == ""
+    assert "did you mean" not in str(unknown("max_stepz"))
+
+
+@pytest.mark.parametrize("library", libraries())
+def test_public_names_of_other_libraries_say_what_to_use(library):
+    for name in load(library).names:
+        assert name not in proximo.__all__
+        with pytest.raises(ImportError, match=f"^proximo has no {name}: .+\\.$"):
+            getattr(proximo, name)
+
+
+def test_importing_the_class_of_another_library_says_what_to_use():
+    with pytest.raises(ImportError, match=r'^proximo has no RecurrentPPO: .*memory="lstm"'):
+        exec("from proximo import RecurrentPPO")
+    with pytest.raises(AttributeError, match=r"^module 'proximo' has no attribute 'Nonsense'$"):
+        _ = proximo.Nonsense
+    assert importlib.import_module("proximo.storage").__name__ == "proximo.storage"
+
+
+def test_attributes_of_other_agents_say_what_to_use():
+    for name in load("stable_baselines3").attributes:
+        for owner in (proximo.PPO, object.__new__(proximo.PPO)):
+            with pytest.raises(AttributeError, match=f"^PPO has no attribute '{name}': .+\\.$"):
+                getattr(owner, name)
+    with pytest.raises(AttributeError, match=r"^type object 'PPO' has no attribute 'nonsense'"):
+        _ = proximo.PPO.nonsense
+    with pytest.raises(AttributeError, match=r"^'PPO' object has no attribute '_state'"):
+        _ = object.__new__(proximo.PPO).policy
+
+
+def test_arguments_of_other_libraries_are_answered():
+    assert answer_call([], ["total_timesteps"]) == " total_timesteps is called total_steps here."
+    assert answer_call([], ["verbose"]).startswith(" verbose: Python calls print nothing;")
+    assert "The environment is the first argument, without 'MlpPolicy'" in answer_call(["MlpPolicy", "CartPole-v1"], [])
+
+
+def test_a_flag_is_answered_only_where_the_answer_holds():
+    assert answer_flags(["n-episodes"], ["--episodes"], True) == " --n-episodes: use --episodes."
+    assert answer_flags(["n-episodes"], ["--out"], True) == answer_flags(["model"], [], False) == ""
+    assert answer_flags(["model"], [], True).startswith(" --model: give the run without a flag")
+    assert "JAX_PLATFORMS" in answer_flags(["gpu"], [], False)
