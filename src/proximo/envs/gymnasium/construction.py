@@ -126,11 +126,13 @@ def from_id(
     preprocessed this way.
     """
     registered = gym.spec(env_id.rpartition(":")[2])
-    if preprocessing.preprocessing == "atari" and "ale_py" not in str(registered.entry_point):
+    is_atari = "ale_py" in str(registered.entry_point)
+    if preprocessing.preprocessing == "atari" and not is_atari:
         raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
     _check_arguments(registered, settings, env_id)
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make = partial(_make_without_banner, make) if is_atari else make
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
@@ -151,6 +153,14 @@ def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironmen
     finally:
         vector.close()
     return spaces == (env.observation_space, env.action_space)
+
+
+def _make_without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
+    """Make an Atari game without the banner that ALE prints in each process."""
+    from ale_py import ALEInterface, LoggerMode
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    return make(**rendering)
 
 
 def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
