@@ -55,9 +55,13 @@ def test_earlier_version_that_can_be_made_is_a_warning_only():
     assert other_ids.newer_version("Hopper-v5") is None
 
 
-@pytest.mark.parametrize(("env_id", "found"), [("Breakout-v0", "ale:breakout"), ("SpaceInvadersDeterministic-v4", "ale:space_invaders")])
+@pytest.mark.parametrize(
+    ("env_id", "found"), [("Breakout-v0", "ale:breakout"), ("SpaceInvadersDeterministic-v4", "ale:space_invaders")]
+)
 def test_earlier_atari_id_names_the_game(env_id, found, monkeypatch):
-    monkeypatch.setattr(registry, "listing", lambda: {"gymnasium": ["Blackjack-v1"], "ale": ["ale:space_invaders", "ale:breakout"]})
+    monkeypatch.setattr(
+        registry, "listing", lambda: {"gymnasium": ["Blackjack-v1"], "ale": ["ale:space_invaders", "ale:breakout"]}
+    )
     with pytest.raises(EnvError, match=rf"Unknown environment '{env_id}' \(did you mean '{found}'\?\)"):
         check_id(env_id)
 

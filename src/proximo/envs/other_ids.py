@@ -67,7 +67,11 @@ def newer_version(env_id: str) -> str | None:
     match = _MUJOCO.fullmatch(env_id)
     if match is None:
         return None
-    simulator = "" if match["version"] == "4" else " Earlier versions need mujoco-py, another simulator, so their results may differ more."
+    simulator = (
+        ""
+        if match["version"] == "4"
+        else " Earlier versions need mujoco-py, another simulator, so their results may differ more."
+    )
     return f"use '{match['task']}-v5'. Compared with version 4, {MUJOCO_DIFFERENCES[match['task']]}.{simulator}"
 
 

@@ -113,10 +113,25 @@ def reduced(path: Path, max_bytes: int) -> bytes | None:
         target = Path(folder) / "reduced.mp4"
         for side, quality in REDUCED:
             scale = f"scale='if(gt(iw,ih),min({side},iw),-2)':'if(gt(iw,ih),-2,min({side},ih))'"
-            encoder = ["-an", "-vf", scale, "-c:v", "libx264", "-crf", str(quality), "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+            encoder = [
+                "-an",
+                "-vf",
+                scale,
+                "-c:v",
+                "libx264",
+                "-crf",
+                str(quality),
+                "-pix_fmt",
+                "yuv420p",
+                "-movflags",
+                "+faststart",
+            ]
             try:
                 subprocess.run(
-                    [ffmpeg(), "-y", "-i", str(path), *encoder, str(target)], check=True, capture_output=True, stdin=subprocess.DEVNULL
+                    [ffmpeg(), "-y", "-i", str(path), *encoder, str(target)],
+                    check=True,
+                    capture_output=True,
+                    stdin=subprocess.DEVNULL,
                 )
             except (VideoError, OSError, subprocess.CalledProcessError):  # no ffmpeg, or the file is damaged
                 return None
