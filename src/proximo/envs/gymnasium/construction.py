@@ -137,7 +137,8 @@ def from_id(
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
-    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps
+    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
     with construction_errors(env_id):
         env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
         return (
@@ -146,7 +147,7 @@ def from_id(
 
 
 def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
-    """Whether the vector environment has the spaces of ``env``. ALE's has others, because it preprocesses frames."""
+    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment."""
     vector = make_vector(1)
     try:
         spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
