@@ -16,7 +16,7 @@ To add a library of environments:
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs`` and the tests read this table.
 3. Run ``pytest tests/envs/test_table_of_libraries.py`` and add what it names: the extra in ``pyproject.toml``, a version in
-   ``constraints.txt``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
+   ``constraints.txt``, a training in ``.ci/extras``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
    ``CONTRIBUTING.md``.
 4. Test the adapter: ``tests/envs/jax/test_LIBRARY.py``, with the helpers of ``tests/adapted.py`` and a row in ``IDS`` of
    ``test_missing_extras.py``; or ``tests/envs/gymnasium/test_libraries.py``.
