@@ -9,6 +9,7 @@ from proximo.errors import EnvError
 ANSWERS = {
     "HalfCheetah-v2": "use 'HalfCheetah-v5'. Compared with version 4, its observations, actions and rewards are the same. Earlier versions need mujoco-py",
     "Walker2d-v3": "use 'Walker2d-v5'. Compared with version 4, both feet have the same friction",
+    "Pusher-v4": "use 'Pusher-v5'. Compared with version 4, its object is heavier than air",
     "MiniGrid-MemoryS9-v0": "use 'minigrid:MemoryS9', the same task",
     "CartPoleMasked": "CartPole with hidden velocities is 'CartPoleNoVel-v1' here",
     "CartPole-Masked-v1": "'CartPoleNoVel-v1'",

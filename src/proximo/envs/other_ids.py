@@ -57,7 +57,8 @@ def answer(env_id: str) -> str | None:
         return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
     if match := _DOTTED.fullmatch(env_id):
         return f"expected a colon after the name of the module: '{match['module']}:{match['name']}'."
-    if not env_id.endswith("-v4") and (newer := newer_version(env_id)):  # Gymnasium still makes version 4
+    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
+    if (not env_id.endswith("-v4") or env_id == "Pusher-v4") and (newer := newer_version(env_id)):
         return newer
     return next((match.expand(sentence) for pattern, sentence in _ANSWERS if (match := re.fullmatch(pattern, env_id))), None)
 

@@ -23,6 +23,7 @@ from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.quiet import quiet
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.wrappers import MaskFromInfo, VectorMaskFromInfo, flat_mask, hide_velocities, mask_rows
@@ -132,7 +133,7 @@ def from_id(
     _check_arguments(registered, settings, env_id)
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
-    make = partial(_make_without_banner, make) if is_atari else make
+    make = quiet(make, str(registered.entry_point))
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
@@ -154,14 +155,6 @@ def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironmen
     finally:
         vector.close()
     return spaces == (env.observation_space, env.action_space)
-
-
-def _make_without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
-    """Make an Atari game without the banner that ALE prints in each process."""
-    from ale_py import ALEInterface, LoggerMode
-
-    ALEInterface.setLoggerMode(LoggerMode.Error)
-    return make(**rendering)
 
 
 def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
