@@ -57,7 +57,7 @@ def test_earlier_version_that_can_be_made_is_a_warning_only():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "found"), [("Breakout-v0", "ale:breakout"), ("SpaceInvadersDeterministic-v4", "ale:space_invaders")]
+    ("env_id", "found"), [("BreakoutDeterministic-v4", "ale:breakout"), ("SpaceInvadersDeterministic-v4", "ale:space_invaders")]
 )
 def test_earlier_atari_id_names_the_game(env_id, found, monkeypatch):
     monkeypatch.setattr(

@@ -37,7 +37,7 @@ def test_mujoco_draws_by_the_first_backend_that_works(headless_mujoco, works, ch
 
 def test_error_without_a_backend_names_the_variable_and_the_packages(headless_mujoco):
     headless_mujoco()
-    with pytest.raises(EnvError, match=r"HalfCheetah-v5 cannot be drawn: .* apt install libegl1 .* libosmesa6.*MUJOCO_GL"):
+    with pytest.raises(EnvError, match=r"HalfCheetah-v5 cannot be drawn: .*`apt install libegl1 .*libosmesa6`.*MUJOCO_GL"):
         display.prepare_drawing("HalfCheetah-v5")
 
 
