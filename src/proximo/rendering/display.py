@@ -21,8 +21,8 @@ def is_headless() -> bool:
 def prepare_drawing(env_id: str) -> None:
     """Prepare this process to draw the Gymnasium environment ``env_id``, which has been made once, without a window.
 
-    pygame, by which many environments draw, does not look for a sound card, nor for a screen if there is none: it reports on standard
-    error what it does not find. MuJoCo draws by EGL or OSMesa if there is no display, unless the user has set ``MUJOCO_GL``.
+    pygame, with which many environments draw, does not look for a sound card, nor for a screen if there is none. Otherwise it reports
+    missing devices on standard error. MuJoCo draws by EGL or OSMesa if there is no display, unless the user has set ``MUJOCO_GL``.
 
     Raises:
         EnvError: MuJoCo can draw by neither of them.
