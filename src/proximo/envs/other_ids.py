@@ -71,7 +71,7 @@ def newer_version(env_id: str) -> str | None:
     simulator = (
         ""
         if match["version"] == "4"
-        else " Earlier versions need mujoco-py, another simulator, so their results may differ more."
+        else " Earlier versions need mujoco-py, which binds an older MuJoCo, so their results may differ more."
     )
     return f"use '{match['task']}-v5'. Compared with version 4, {MUJOCO_DIFFERENCES[match['task']]}.{simulator}"
 
