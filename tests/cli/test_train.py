@@ -41,6 +41,8 @@ def mistake(capsys, tmp_path, *words):
         (["proximo:PocMemry"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         (["nowhere:Env"], "no library or module 'nowhere' is on Python's path"),
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
+        (["NONSENSE", "--show-config"], "Unknown environment 'NONSENSE': expected an id of the form"),
+        (["proximo:PocMemry", "--show-config"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--num-enfs", "4"], "Unknown setting 'num-enfs' (did you mean 'num_envs'?)"),
         ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),

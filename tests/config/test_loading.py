@@ -71,6 +71,29 @@ def test_a_resumed_run_may_be_extended_by_updates():
     assert changed_for_resume(config, {"total_updates": 3}).total_updates == 3
 
 
+@pytest.mark.parametrize(
+    ("env_id", "settings", "expected"),
+    [
+        ("ALE/Pong-v5", {}, ("atari", 4)),
+        ("PongNoFrameskip-v4", {"preprocessing": "atari"}, ("atari", 4)),
+        ("ale_py:PongNoFrameskip-v4", {"frame_stack": "1"}, ("atari", 1)),
+        ("ALE/Pong-v5", {"preprocessing": "none"}, ("none", 1)),
+        ("ale:pong", {}, ("none", 1)),  # preprocessed by ALE
+        ("CartPole-v1", {}, ("none", 1)),
+    ],
+)
+@pytest.mark.parametrize("preset", [True, False])
+def test_atari_ids_have_the_standard_preprocessing_by_default(env_id, settings, expected, preset):
+    env = make_config(env_id, settings, preset=preset).env
+    assert (env.preprocessing, env.frame_stack) == expected
+
+
+def test_file_may_switch_off_the_preprocessing_of_an_atari_id(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("env: {id: ALE/Pong-v5, preprocessing: none}")
+    assert make_config(file=path).env.frame_stack == 1
+
+
 @pytest.mark.parametrize("env_id", presets.names())
 def test_every_preset_is_valid_and_has_provenance(env_id):
     assert make_config(env_id).env.id == env_id

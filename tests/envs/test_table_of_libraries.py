@@ -22,8 +22,11 @@ def text(path):
 
 def packages(extra):
     """The packages that an extra of proximo installs."""
-    required = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"][extra]
-    return [re.match(r"[\w-]+", requirement)[0] for requirement in required]
+    return [re.match(r"[\w-]+", requirement)[0] for requirement in extras()[extra]]
+
+
+def extras():
+    return tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -41,6 +44,13 @@ def test_extra_is_pinned_recorded_and_documented(library):
     assert f"`{EXTRAS[library]}`" in text("README.md")
 
 
+def test_script_uses_every_extra_and_trains_on_every_library():
+    script = text(".ci/extras")
+    assert set(re.findall(r"^        (\w+)\)", script, re.MULTILINE)) == set(extras())
+    for library in EXTRAS:
+        assert f"smoke {library}:" in script
+
+
 def test_contributing_installs_the_extras_of_all_jax_libraries():
-    extras = ",".join(extra for library, extra in EXTRAS.items() if LIBRARIES[library].is_jax)
-    assert f'pip install -e ".[{extras}]"' in text("CONTRIBUTING.md")
+    names = ",".join(extra for library, extra in EXTRAS.items() if LIBRARIES[library].is_jax)
+    assert f'pip install -e ".[{names}]"' in text("CONTRIBUTING.md")

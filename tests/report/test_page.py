@@ -1,12 +1,16 @@
 """The page is whole by itself, and what users have named cannot become markup in it."""
 
+import base64
 import json
 import re
 from datetime import datetime
 
+import imageio_ffmpeg
+import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
+from proximo.rendering.video import recording
 from proximo.report import figure, page, panels, tidy
 from proximo.report.build import not_drawn
 from proximo.report.clips import last_clip, last_clips
@@ -129,6 +133,23 @@ def test_last_clip_of_each_group_is_embedded_within_the_limit(groups):
     assert re.search(r"step 10,240, recorded in training, greedy actions: [^<]*gru/seed-0/videos/10240.mp4<", text)
     assert "lstm/seed-0/videos/10240.mp4 is omitted: its 0.0 MB would make the page too large." in text
     assert len(re.findall("<video", rendered(groups))) == 2
+
+
+def test_large_clip_is_reduced_until_it_fits(groups):
+    folder = groups[0] / "seed-0" / "videos"
+    frames = np.random.default_rng(0).integers(0, 256, (10, 200, 300, 3), np.uint8)
+    with recording(folder / "10240.mp4", 10.0) as recorder:
+        for frame in frames:
+            recorder.add(frame)
+    with_clips(groups[1] / "seed-0", "10240.mp4", size=300)
+    large = (folder / "10240.mp4").stat().st_size
+    text = rendered(groups, room=large // 20)
+    reduced, small = [base64.b64decode(found) for found in re.findall(r'src="data:video/mp4;base64,([^"]+)"', text)]
+    assert len(small) == 300, "the room that a small clip leaves belongs to the large one"
+    assert 300 < len(reduced) <= large // 20 - 300
+    (folder / "reduced.mp4").write_bytes(reduced)
+    assert imageio_ffmpeg.count_frames_and_secs(str(folder / "reduced.mp4"))[0] == len(frames)
+    assert f"(reduced from {large / 1e6:.1f} MB)" in text
 
 
 @pytest.mark.parametrize(

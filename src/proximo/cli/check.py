@@ -62,7 +62,7 @@ def make_parser() -> Parser:
 
 def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
     """The environment's id and all findings. If the environment cannot be made, that is a finding."""
-    from proximo.checks import Finding, check_environment, check_policy
+    from proximo.checks import Finding, check_environment, check_policy, hints
     from proximo.collect.environment import environment
     from proximo.config.loading import make_config
     from proximo.errors import EnvError
@@ -75,7 +75,7 @@ def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
     except EnvError as error:
         return config.env.id, [Finding("making", "error", str(error))]
     findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps, _progress())
-    return config.env.id, [*findings, check_policy(env, config)]
+    return config.env.id, [*findings, *hints(env, config), check_policy(env, config)]
 
 
 def _progress() -> Callable[[str], None]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from proximo.rendering.display import is_headless
+
 HIDDEN_DRIVERS = ("dummy", "offscreen")
 MAX_SCREEN = 0.8
 """Largest part of the screen that a window takes."""
@@ -24,7 +26,7 @@ def has_display() -> bool:
     """Whether a window can be shown: there is a screen, and SDL can open it."""
     if os.environ.get("SDL_VIDEODRIVER") in HIDDEN_DRIVERS:
         return False
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if is_headless():
         return False
     try:
         pygame = _pygame()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, aligned, print_json, print_warnings
+from proximo.rendering.display import is_headless
 
 
 def run(arguments: list[str]) -> int:
@@ -77,6 +76,6 @@ def _counts(statuses: dict[str, int]) -> str:
 
 def _open(page: Path) -> bool:
     """Open ``page`` in a browser. Returns whether that worked. Without a display, none is tried: one in the terminal would block."""
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if is_headless():
         return False
     return webbrowser.open(page.resolve().as_uri())

@@ -42,6 +42,10 @@ def run(arguments: list[str]) -> int:
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if options.show_config:
+                from proximo.envs.registry import check_id
+
+                if config.env.id:
+                    check_id(config.env.id)
                 print(dump_yaml(to_mapping(config)), end="")
                 return 0
             with quiet_stdout(options.json):

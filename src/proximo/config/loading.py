@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ RESUMABLE = {
     "track", "histograms", "video_every", *WORKER_SETTINGS,
 }  # fmt: skip
 """Settings that a resumed run may change."""
+ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
+ATARI = {"preprocessing": "atari", "frame_stack": 4}
+"""Defaults of these ids, unless ``preprocessing`` is switched off: their raw pictures of 210×160×3 would need a network of 23 million
+parameters, and one picture does not show velocities."""
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
 
@@ -50,7 +55,8 @@ def make_config(
         env: id of the environment; by default the one in ``settings`` or ``file``.
         settings: values by name, such as ``{"gamma": 0.99}``. They override ``file``.
         file: a YAML file with groups of settings. It overrides the preset.
-        preset: whether to start from the preset of the environment, if it has one.
+        preset: whether to start from the preset of the environment, if it has one. Defaults that depend on the kind of environment
+            (``preprocessing`` of Atari games) always apply.
 
     Returns:
         All settings.
@@ -65,6 +71,8 @@ def make_config(
     env_id = requested.get("id")
     tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
     config = Config()
+    if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and requested.get("preprocessing") in (None, "atari"):
+        config = override(config, ATARI)
     if tuned:
         tuned.pop("provenance", None)
         config = from_mapping(_fitting(tuned, requested), config, f"the preset of {env_id}")

@@ -54,7 +54,9 @@ class EnvConfig:
         high=2**31 - 2,
     )
     preprocessing: Literal["none", "atari"] = _setting(
-        "none", "atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset"
+        "none",
+        "atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset; the default of "
+        "ids such as ALE/Pong-v5, with frame_stack = 4",
     )
     frame_stack: int = _setting(1, "number of last observations that are stacked along a new first axis", low=1, high=1000)
     action_repeat: int = _setting(1, "steps for which each action is repeated; their rewards are summed", low=1, high=1000)

@@ -16,7 +16,7 @@ To add a library of environments:
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs`` and the tests read this table.
 3. Run ``pytest tests/envs/test_table_of_libraries.py`` and add what it names: the extra in ``pyproject.toml``, a version in
-   ``constraints.txt``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
+   ``constraints.txt``, a training in ``.ci/extras``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
    ``CONTRIBUTING.md``.
 4. Test the adapter: ``tests/envs/jax/test_LIBRARY.py``, with the helpers of ``tests/adapted.py`` and a row in ``IDS`` of
    ``test_missing_extras.py``; or ``tests/envs/gymnasium/test_libraries.py``.
@@ -25,13 +25,15 @@ To add a library of environments:
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from proximo.envs import custom, hidden_velocities
+from proximo.envs import custom, hidden_velocities, other_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import JaxLevels, LevelRange
-from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_known
 from proximo.errors import ConfigError, EnvError, nearest
 
 if TYPE_CHECKING:
@@ -63,39 +65,72 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
         )
     preprocessing = preprocessing or Preprocessing()
     levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
-    env = _find(env_id, settings or {}, preprocessing)
+    try:
+        env = _maker(env_id)(settings or {}, preprocessing)
+    except EnvError as error:
+        elsewhere = other_ids.answer(env_id)  # no message of a library names what to use here
+        if elsewhere is None:
+            raise
+        raise _cannot_be_made(env_id, elsewhere) from error
     if levels is None or hasattr(env, "make_vector"):  # Gymnasium environments are wrapped one by one
         return env
     return JaxLevels(env, levels)
 
 
-def _find(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
+def check_id(env_id: str) -> None:
+    """Raise ``EnvError`` if no environment has this id. Nothing is made. Names of a library that is not installed are accepted."""
+    library, separator, _ = env_id.partition(":")
+    if separator and library in LIBRARIES:
+        known = _adapter(library).names()
+        if known:
+            check_known(env_id, known)
+        return
+    elsewhere = other_ids.answer(env_id)
+    if elsewhere:
+        raise _cannot_be_made(env_id, elsewhere)
+    _maker(env_id)
+
+
+Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
+"""Makes an environment with its settings and its preprocessing."""
+
+
+def _maker(env_id: str) -> Maker:
+    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
     library, separator, name = env_id.partition(":")
     if not separator or library not in LIBRARIES:
-        return _gymnasium_or_custom(env_id, settings, preprocessing)
+        return _gymnasium_or_custom(env_id)
     from_name = _adapter(library).from_name
-    return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)
+    if LIBRARIES[library].is_jax:
+        return lambda settings, preprocessing: from_name(name, settings)
+    return partial(from_name, name)
 
 
 def _adapter(library: str) -> ModuleType:
     return importlib.import_module(LIBRARIES[library].adapter)
 
 
-def _gymnasium_or_custom(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
+def _gymnasium_or_custom(env_id: str) -> Maker:
     """``CartPole-v1``, ``module:CartPole-v1`` (importing ``module`` registers the id), or ``module:MyEnv``."""
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
-        return custom.from_class(custom.find(module, name), settings, env_id, preprocessing)
+        cls = custom.find(module, name)
+        return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
     from proximo.envs.gymnasium import construction
 
     mask = hidden_velocities.mask_of(env_id)
     if mask is not None and not construction.is_registered(env_id):
-        return construction.from_id(mask.base, settings, preprocessing, mask)
+        return partial(construction.from_id, mask.base, mask=mask)
     if construction.is_registered(env_id):
-        return construction.from_id(env_id, settings, preprocessing)
+        return partial(construction.from_id, env_id)
     ids = [i for group in listing().values() for i in group]
-    matches = nearest(env_id, ids)
-    raise EnvError(f"Unknown environment {env_id!r}{matches}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
+    game = other_ids.of_atari(env_id)
+    match = nearest(game if game in ids else env_id, ids)
+    raise EnvError(f"Unknown environment {env_id!r}{match}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
+
+
+def _cannot_be_made(env_id: str, elsewhere: str) -> EnvError:
+    return EnvError(f"{env_id} cannot be made: {elsewhere}")
 
 
 def names_code(env_id: str) -> bool:

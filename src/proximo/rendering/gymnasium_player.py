@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
 import jax
@@ -20,6 +18,7 @@ from proximo.envs.gymnasium.stepper import reported_success
 from proximo.envs.gymnasium.vector_environment import environment_seeds
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import evaluation_key
+from proximo.rendering.display import prepare_drawing
 from proximo.rendering.player import Draw, Observed, Step, checked_picture, image_of, no_renderer
 
 
@@ -33,7 +32,7 @@ class GymnasiumPlayer:
         self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
         if not self._window:
-            _disable_sound_and_screen()
+            prepare_drawing(env.id)
         with custom_code_errors(f"Making {env.id} to watch"):
             if env.make is None:
                 assert env.make_vector is not None
@@ -102,14 +101,6 @@ class GymnasiumPlayer:
     def close(self) -> None:
         with custom_code_errors(f"{self.env.id}.close"):
             self._single.close()
-
-
-def _disable_sound_and_screen() -> None:
-    """Stop pygame, with which many environments draw, from looking for a sound card, and for a screen if there is none. Otherwise it
-    reports missing devices on standard error."""
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 class OnlyEnvironment:

@@ -1,4 +1,4 @@
-"""The last clip of each group of runs, if it fits on the page."""
+"""The last clip of each group of runs, reduced if it is too large for the page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proximo.rendering.recorder import videos
+from proximo.rendering.video import reduced
 from proximo.report.grouping import Group, Section
 
 MAX_BYTES = 2_800_000
@@ -47,21 +48,27 @@ def last_clip(group: Group) -> tuple[Path, str] | None:
 
 
 def last_clips(sections: Sequence[Section], room: int = MAX_BYTES) -> list[list[Clip]]:
-    """The clips of each section. A clip that does not fit into the remaining ``room`` (bytes) is omitted, with a message."""
-    result: list[list[Clip]] = []
-    for section in sections:
-        clips = []
-        for group in section.groups:
-            found = last_clip(group)
-            if found is None:
-                continue
-            path, shows = found
-            size = path.stat().st_size
-            if size <= room:
-                room -= size
-                clips.append(Clip(group.label, f"{shows}: {path}", path.read_bytes()))
-            else:
-                omitted = f"{path} is omitted: its {size / 1e6:.1f} MB would make the page too large."
-                clips.append(Clip(group.label, omitted, None))
-        result.append(clips)
-    return result
+    """The clips of each section, which together fit into ``room`` (bytes): larger ones are reduced. A clip that cannot be reduced is
+    omitted, with a message."""
+    found = [[(group.label, *clip) for group in section.groups if (clip := last_clip(group))] for section in sections]
+    limit = _limit([path.stat().st_size for clips in found for _, path, _ in clips], room)
+    return [[_clip(label, path, shows, limit) for label, path, shows in clips] for clips in found]
+
+
+def _limit(sizes: list[int], room: int) -> int:
+    """The most bytes that a clip may have, so that clips of these ``sizes`` fit into ``room`` if the larger ones are reduced to it."""
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size > room // count:
+            return room // count
+        room -= size
+    return max(sizes, default=0)
+
+
+def _clip(label: str, path: Path, shows: str, limit: int) -> Clip:
+    size = path.stat().st_size
+    if size <= limit:
+        return Clip(label, f"{shows}: {path}", path.read_bytes())
+    content = reduced(path, limit)
+    if content is None:
+        return Clip(label, f"{path} is omitted: its {size / 1e6:.1f} MB would make the page too large.", None)
+    return Clip(label, f"{shows}: {path} (reduced from {size / 1e6:.1f} MB)", content)

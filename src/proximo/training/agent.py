@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
-from proximo.checks import quick_check
+from proximo.checks import hints, quick_check
 from proximo.collect.environment import environment
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
@@ -100,7 +100,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         prepare_jax()
         made, config = make_environment(env, {**settings, "seed": seed}, preset)
         self._set_up(made, config)
-        self.warnings = quick_check(made, config.env.id)
+        self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
 
     def _set_up(self, env: Environment, config: Config) -> None:
         """Initialize an agent that has learned nothing."""
@@ -327,7 +327,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
-            self.warnings = quick_check(made, config.env.id)
+            self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
             if self._state is not None:
                 with contextlib.closing(make_backend(config, made)) as backend:
                     self._state = backend.with_new_episodes(self._state)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.backends import Backend, make_backend, stacks_seeds
-from proximo.checks import quick_check
+from proximo.checks import hints, quick_check
 from proximo.collect.environment import environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
@@ -84,7 +84,7 @@ def train(
         made = environment(config)
         # Once for each environment. The entry keeps a reference, so that no other object gets the same id().
         _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
-    for warning in warnings:
+    for warning in (*warnings, *(hint.message for hint in hints(made, config))):
         reporter.warned(warning)
     check_policy(made, config)  # before a directory is made
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made))

@@ -1,12 +1,13 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
+import subprocess
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from proximo.envs import GymnasiumEnvironment, make_env
+from proximo.envs import GymnasiumEnvironment, Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
@@ -46,6 +47,17 @@ def test_a_vector_environment_with_other_spaces_is_not_used():
     env = make_env("ALE/Pong-v5")
     assert env.observation_space.shape == (210, 160, 3)
     assert env.make_vector is None
+    assert make_env("ALE/Pong-v5", {"obs_type": "ram"}).observation_space.shape == (128,)
+    with pytest.raises(ConfigError, match=r"ALE/Pong-v5 observes the memory of the game \(obs_type\): set preprocessing = none"):
+        make_env("ALE/Pong-v5", {"obs_type": "ram"}, Preprocessing("atari"))
+
+
+def test_atari_games_print_no_banner():
+    """ALE prints one for each process that makes a game."""
+    pytest.importorskip("ale_py")
+    script = "from proximo.envs import make_env; make_env('ALE/Pong-v5').make().reset(); make_env('ale:pong')"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def test_id_without_a_vector_entry_point_is_vectorized_by_proximo():

@@ -161,6 +161,16 @@ def test_atari_preprocessing_gives_small_gray_images_and_keeps_lives():
     assert one.unwrapped._frameskip == 1, "frames are skipped once"
 
 
+@pytest.mark.parametrize(("env_id", "probability"), [("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)])
+def test_atari_preprocessing_keeps_the_sticky_actions_of_the_id(env_id, probability):
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    one = from_id(env_id, {}, _registered(Preprocessing(preprocessing="atari"))).make()
+    assert one.unwrapped.ale.getFloat("repeat_action_probability") == probability
+    assert one.unwrapped._frameskip == 1
+    one.close()
+
+
 def _registered(preprocessing):
     import ale_py
 

@@ -23,6 +23,7 @@ from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.quiet import quiet
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.wrappers import MaskFromInfo, VectorMaskFromInfo, flat_mask, hide_velocities, mask_rows
@@ -126,16 +127,19 @@ def from_id(
     preprocessed this way.
     """
     registered = gym.spec(env_id.rpartition(":")[2])
-    if preprocessing.preprocessing == "atari" and "ale_py" not in str(registered.entry_point):
+    is_atari = "ale_py" in str(registered.entry_point)
+    if preprocessing.preprocessing == "atari" and not is_atari:
         raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
     _check_arguments(registered, settings, env_id)
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make = quiet(make, str(registered.entry_point))
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
-    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps
+    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
     with construction_errors(env_id):
         env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
         return (
@@ -144,7 +148,7 @@ def from_id(
 
 
 def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
-    """Whether the vector environment has the spaces of ``env``. ALE's has others, because it preprocesses frames."""
+    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment."""
     vector = make_vector(1)
     try:
         spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))

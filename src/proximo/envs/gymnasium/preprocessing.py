@@ -32,8 +32,12 @@ class Preprocessing:
         return changed or self.max_episode_steps > 0 or bool(self.levels)
 
     def arguments(self) -> dict[str, Any]:
-        """Return arguments for ``gym.make``. The Atari preprocessing skips frames, so the environment must not."""
-        return {"frameskip": 1, "repeat_action_probability": 0.0} if self.preprocessing == "atari" else {}
+        """Return arguments for ``gym.make``. The Atari preprocessing skips frames, so the environment must not.
+
+        The game keeps its ``repeat_action_probability``, which acts on single frames: 0.25 (sticky actions) in ``ALE/Pong-v5``, 0 in
+        ``PongNoFrameskip-v4``.
+        """
+        return {"frameskip": 1} if self.preprocessing == "atari" else {}
 
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""

@@ -23,6 +23,10 @@ def atari(env: Any, env_id: str) -> Any:
     """
     if not hasattr(env.unwrapped, "ale"):
         raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+    if len(env.observation_space.shape) == 1:
+        raise ConfigError(
+            f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
+        )
     try:
         import cv2  # noqa: F401
     except ImportError:

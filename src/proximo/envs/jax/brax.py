@@ -9,7 +9,7 @@ from typing import Any
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import library_import
-from proximo.envs.jax.physics import Robot
+from proximo.envs.jax.physics import Robot, without_warp_notice
 from proximo.envs.libraries import check_known
 from proximo.errors import EnvError
 
@@ -29,7 +29,8 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
-    known = library_import.load("brax.envs", env_id)._envs
+    with without_warp_notice():
+        known = library_import.load("brax.envs", env_id)._envs
     check_known(env_id, known)
     if name == "swimmer":
         raise EnvError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import io
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +13,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
 from proximo.spaces import Box, Dict
+
+
+@contextlib.contextmanager
+def without_warp_notice() -> Iterator[None]:
+    """Drop the lines that importing MuJoCo's MJX prints if Warp, which it uses on GPUs only, is not installed."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    finally:
+        for line in printed.getvalue().splitlines():
+            if not re.match("Failed to import (mujoco_)?warp:", line):
+                print(line)
 
 
 class Robot:

@@ -7,7 +7,7 @@ from typing import Any
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import library_import
-from proximo.envs.jax.physics import Robot
+from proximo.envs.jax.physics import Robot, without_warp_notice
 from proximo.envs.libraries import check_known
 from proximo.errors import EnvError
 
@@ -32,7 +32,8 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
     """
     env_id = f"playground:{name}"
-    library = library_import.load("mujoco_playground", env_id)
+    with without_warp_notice():
+        library = library_import.load("mujoco_playground", env_id)
     suite = library.dm_control_suite
     if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):
         raise EnvError(

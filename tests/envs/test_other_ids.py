@@ -1,0 +1,73 @@
+"""Ids of other libraries and of earlier versions are answered with the id to use here."""
+
+import pytest
+
+from proximo.envs import listing, make_env, other_ids, registry
+from proximo.envs.registry import check_id
+from proximo.errors import EnvError
+
+ANSWERS = {
+    "HalfCheetah-v2": "use 'HalfCheetah-v5'. Compared with version 4, its observations, actions and rewards are the same. Earlier versions need mujoco-py",
+    "Walker2d-v3": "use 'Walker2d-v5'. Compared with version 4, both feet have the same friction",
+    "Pusher-v4": "use 'Pusher-v5'. Compared with version 4, its object is heavier than air",
+    "MiniGrid-MemoryS9-v0": "use 'minigrid:MemoryS9', the same task",
+    "CartPoleMasked": "CartPole with hidden velocities is 'CartPoleNoVel-v1' here",
+    "CartPole-Masked-v1": "'CartPoleNoVel-v1'",
+    "PocMemoryEnv": "it is 'proximo:PocMemory' here",
+    "procgen": "EnvPool has its games, for example 'envpool:CoinrunEasy-v0'",
+    "procgen:procgen-coinrun-v0": "'envpool:CoinrunEasy-v0'",
+    "procgen-coinrun-v0": "'envpool:CoinrunEasy-v0'",
+    "dm_control": "use MuJoCo Playground, for example 'playground:CartpoleBalance', or EnvPool, for example 'envpool:CartpoleBalance-v1'",
+    "dm_control/cartpole-balance-v0": "'playground:CartpoleBalance'",
+    "./reacher.py:Tank": "expected the name of a module instead of a file: 'reacher:Tank'.",
+    "robots/reacher.py:Tank": "'robots.reacher:Tank'.",
+    "/home/me/reacher.py:Tank": "'reacher:Tank', in the folder '/home/me'.",
+    "../reacher.py:Tank": "'reacher:Tank', in the folder '..'.",
+    "reacher.Tank": "expected a colon after the name of the module: 'reacher:Tank'.",
+    "my_package.module.MyEnv": "'my_package.module:MyEnv'.",
+}
+
+
+@pytest.mark.parametrize("env_id", ANSWERS)
+@pytest.mark.parametrize("function", [make_env, check_id])
+def test_an_id_from_elsewhere_is_answered(env_id, function):
+    with pytest.raises(EnvError) as raised:
+        function(env_id)
+    assert str(raised.value).startswith(f"{env_id} cannot be made: ")
+    assert ANSWERS[env_id] in str(raised.value)
+
+
+def test_answers_name_environments_that_exist():
+    import gymnasium
+
+    assert all(f"{task}-v5" in gymnasium.registry for task in other_ids.MUJOCO_DIFFERENCES)
+    ids = {i for group in listing().values() for i in group}
+    assert {"CartPoleNoVel-v1", "proximo:PocMemory"} <= ids
+    for library, env_id in (("minigrid", "minigrid:MemoryS9"), ("envpool", "envpool:CoinrunEasy-v0")):
+        assert env_id in ids or not [i for i in ids if i.startswith(f"{library}:")]
+
+
+def test_earlier_version_that_can_be_made_is_a_warning_only():
+    """Published results of version 4 can be repeated."""
+    assert other_ids.answer("Hopper-v4") is None
+    assert other_ids.newer_version("Hopper-v4") == (
+        "use 'Hopper-v5'. Compared with version 4, a fallen hopper gets no healthy reward."
+    )
+    assert other_ids.newer_version("Hopper-v5") is None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "found"), [("BreakoutDeterministic-v4", "ale:breakout"), ("SpaceInvadersDeterministic-v4", "ale:space_invaders")]
+)
+def test_earlier_atari_id_names_the_game(env_id, found, monkeypatch):
+    monkeypatch.setattr(
+        registry, "listing", lambda: {"gymnasium": ["Blackjack-v1"], "ale": ["ale:space_invaders", "ale:breakout"]}
+    )
+    with pytest.raises(EnvError, match=rf"Unknown environment '{env_id}' \(did you mean '{found}'\?\)"):
+        check_id(env_id)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "CartPoleNoVel-v1", "gymnax:CartPole-v1", "toys:RandomEnds", "gym_toys:Walk"])
+def test_a_known_id_passes_without_an_environment(env_id, monkeypatch):
+    monkeypatch.setattr("gymnasium.make", lambda *_, **__: pytest.fail("made"))
+    check_id(env_id)
