@@ -21,14 +21,21 @@ from gymnasium.vector import VectorEnv
 
 from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.action_masks import (
+    MaskInObservation,
+    MaskSource,
+    VectorMaskInObservation,
+    find_mask,
+    find_vector_mask,
+)
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
-from proximo.envs.gymnasium.wrappers import MaskFromInfo, VectorMaskFromInfo, flat_mask, hide_velocities, mask_rows
+from proximo.envs.gymnasium.wrappers import hide_velocities
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import ACTION_MASK, from_any
+from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -99,12 +106,12 @@ class EnvironmentFactory:
     make: Callable[..., Any]
     env_id: str
     preprocessing: Preprocessing
-    mask_size: int
+    mask: MaskSource | None
 
     def __call__(self, render_mode: str | None = None) -> Any:
         made = self.make() if render_mode is None or not _takes(self.make, "render_mode") else self.make(render_mode=render_mode)
         env = self.preprocessing.wrap(made, self.env_id)
-        return MaskFromInfo(env, self.mask_size) if self.mask_size else env
+        return env if self.mask is None else MaskInObservation(env, self.mask)
 
 
 def _takes(make: Callable[..., Any], name: str) -> bool:
@@ -189,7 +196,7 @@ def from_factory(
     preprocessing: Preprocessing,
     make_vector: Callable[[int], Any] | None = None,
 ) -> GymnasiumEnvironment:
-    """Make the environment of a function. One instance is made here, to read its spaces and to find a mask in its ``info``.
+    """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
 
     Args:
         make: makes a single environment; optionally with the argument ``render_mode``.
@@ -201,23 +208,23 @@ def from_factory(
         EnvError: The environment does not follow Gymnasium's interface.
     """
     with reports_waiting(warnings.warn, 1, env_id):
-        env = EnvironmentFactory(make, env_id, preprocessing, 0)()
+        env = EnvironmentFactory(make, env_id, preprocessing, None)()
     try:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, as gymnasium.spaces.Box or Discrete.")
         _, info = _reset(env, env_id)
-        mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
+        mask = find_mask(env, info, env_id)
         if preprocessing.life_loss:
             check_lives(info, env_id)
-        seen = MaskFromInfo(env, mask_size) if mask_size else env
+        seen = env if mask is None else MaskInObservation(env, mask)
         observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
     spec = EnvironmentSpec(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
-    factory = EnvironmentFactory(make, env_id, preprocessing, mask_size)
-    vector = None if mask_size else make_vector
+    factory = EnvironmentFactory(make, env_id, preprocessing, mask)
+    vector = make_vector if mask is None else None
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment(env_id, observation_space, action_space, spec, factory, vector, modes, fps)
 
@@ -254,7 +261,7 @@ def from_vector(
         make_vector: makes a ``VectorEnv`` of a given number of environments.
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
-        may_mask: reset the instance to find a mask in its ``info``.
+        may_mask: reset the instance to find its action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -271,15 +278,16 @@ def from_vector(
         info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
             check_lives(info, env_id)
-        size = mask_rows(info).shape[-1] if ACTION_MASK in info else 0
-        seen = VectorMaskFromInfo(env, size) if size else env
+        mask = find_vector_mask(env, info, env_id) if may_mask else None
+        seen = env if mask is None else VectorMaskInObservation(env, mask)
         observation_space = from_any(seen.single_observation_space, "observation")
         action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
     spec = EnvironmentSpec(env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss)
 
-    def make_masked(num_envs: int) -> Any:
-        return VectorMaskFromInfo(make_vector(num_envs), size)
+    def make(num_envs: int) -> Any:
+        made = make_vector(num_envs)
+        return made if mask is None else VectorMaskInObservation(made, mask)
 
-    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make_masked if size else make_vector)
+    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make)
