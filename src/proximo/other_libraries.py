@@ -50,7 +50,7 @@ ANSWERS = {
 
 ARGUMENTS = {
     "total_timesteps": "total_steps", "callback": "callbacks", "n_eval_episodes": "episodes", "state": "memory",
-    "first": "episode_start", "network": "actor_critic", "mean_return": "return_mean",
+    "first": "episode_start", "action_masks": "action_mask", "network": "actor_critic", "mean_return": "return_mean",
 }  # fmt: skip
 """Arguments of functions in other libraries, and in earlier versions of this one, with their names here."""
 
