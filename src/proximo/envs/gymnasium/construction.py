@@ -10,7 +10,8 @@ import dataclasses
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from gymnasium.vector import VectorEnv
 
 from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium import instances
 from proximo.envs.gymnasium.action_masks import (
     MaskInObservation,
     MaskSource,
@@ -180,14 +182,56 @@ def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> 
         check_names(settings, parameters, env_id)
 
 
-def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` class with the argument
-    ``num_envs``."""
+def from_class(
+    cls: Any,
+    settings: dict[str, Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    takes_num_envs: bool = False,
+    made: Sequence[Any] = (),
+) -> GymnasiumEnvironment:
+    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` if it takes the argument ``num_envs``.
+    ``made`` is what it has returned before, which is closed."""
     make = partial(cls, **settings)
     with construction_errors(env_id):
-        if isinstance(cls, type) and issubclass(cls, VectorEnv):
-            return from_vector(lambda num_envs: make(num_envs=num_envs), env_id, preprocessing)
+        if takes_num_envs:
+            return from_vector(partial(_vector_env_of, make, env_id, []), env_id, preprocessing)
+        if made and isinstance(made[0], VectorEnv):
+            raise EnvError(
+                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        if not inspect.isclass(cls):
+            made = [*made, make()]
+            instances.check_distinct(made, env_id)
+        for env in made:
+            getattr(env, "close", lambda: None)()
         return from_factory(make, env_id, preprocessing)
+
+
+def _vector_env_of(make: Callable[..., Any], env_id: str, before: list[weakref.ref], num_envs: int) -> Any:
+    """A new ``VectorEnv`` of ``num_envs`` environments. ``before`` has those that ``make`` returned before."""
+    env = make(num_envs=num_envs)
+    if not isinstance(env, VectorEnv):
+        raise EnvError(
+            f"{env_id} takes num_envs, but returned {type(env).__name__}: expected a gymnasium.vector.VectorEnv of num_envs environments. "
+            "A function that makes a single environment has no such argument."
+        )
+    if (count := getattr(env, "num_envs", num_envs)) != num_envs:
+        raise EnvError(
+            f"{env_id} returned {count} environments for num_envs = {num_envs}: create the vector environment with that number, as "
+            "lambda num_envs: MyVectorEnv(num_envs)."
+        )
+    instances.check_distinct([env, *(made for ref in before if (made := ref()) is not None)], env_id)
+    before.append(weakref.ref(env))
+    return env
+
+
+def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is."""
+    with construction_errors(env_id):
+        if isinstance(env, VectorEnv):
+            return from_vector(instances.vector_copies(env, env_id), env_id, preprocessing)
+        return from_factory(instances.copies(env, env_id), env_id, preprocessing)
 
 
 def from_factory(
