@@ -173,6 +173,33 @@ class MaskedToTheEnd(Masked):
         return *transition, {"action_mask": info["action_mask"] * (not (transition[2] or transition[3]))}
 
 
+class MaskedBits(Masked):
+    """Correct: two entries for each bit, and one of them is forbidden."""
+
+    entries = 4
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = gym.spaces.MultiBinary(2)
+
+    def step(self, action):
+        return super().step(int(action[0]))
+
+
+class MaskByAnotherName(Walk):
+    """A method that only its author knows."""
+
+    def valid_action_mask(self):
+        return np.ones(2, bool)
+
+
+class MaskUnderAnotherKey(Walk):
+    """An entry of ``info`` of the size of a mask."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"mask": [True, True]}
+
+
 class NothingAllowed(Masked):
     """Its mask allows no action."""
 
@@ -235,6 +262,13 @@ class Vector(VectorEnv):
         )
         self.ended = terminated | truncated
         return observation, reward, terminated, truncated, {}
+
+
+class VectorMaskByAnotherName(Vector):
+    """A method that only its author knows."""
+
+    def legal_moves(self):
+        return np.ones((self.num_envs, 2))
 
 
 class Early(Vector):
@@ -430,6 +464,26 @@ class JaxMaskedToTheEnd(JaxMasked):
         state, observation, reward, terminated, truncated, info = super().step(key, state, action, params)
         mask = observation["action_mask"] * ~(terminated | truncated)
         return state, {**observation, "action_mask": mask.astype(jnp.int8)}, reward, terminated, truncated, info
+
+
+class JaxMaskedBits(JaxMasked):
+    """Correct: a mask of two bits, of which the first must be 1."""
+
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(4)})
+    action_space = gym.spaces.MultiBinary(2)
+    mask = (0, 1, 1, 1)
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, 1, params)
+        return state, observation, jnp.where(action[0] == 1, reward, jnp.nan), *rest
+
+
+class JaxMaskInInfo(toys.RandomEnds):
+    """A mask in ``info``, where no policy reads it."""
+
+    def step(self, key, state, action, params):
+        *result, info = super().step(key, state, action, params)
+        return *result, {**info, "action_mask": jnp.ones(2)}
 
 
 class JaxNothingAllowed(JaxMasked):

@@ -272,6 +272,32 @@ class InfoMaskParts(InfoMask):
         return super().step(action[0])
 
 
+class MethodMask(InfoMask):
+    """``InfoMask`` whose mask is returned by a method, as sb3-contrib expects it."""
+
+    def action_masks(self):
+        return np.eye(4, dtype=bool)[self.allowed]
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {}
+
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
+class MethodMaskParts(InfoMaskParts):
+    """``InfoMaskParts`` whose masks are returned by a method."""
+
+    def action_masks(self):
+        return np.concatenate([np.eye(4, dtype=bool)[self.allowed], [False, True]])
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {}
+
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
 class Unbased:
     """A Gymnasium environment without the base class."""
 

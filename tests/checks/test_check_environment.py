@@ -35,7 +35,7 @@ def messages(found, level):
 NEW_CHECKER = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[:2])) >= (1, 4)
 SOUND = [
     "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked",
-    "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd",
+    "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd", "MaskedBits", "JaxMaskedBits",
     "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled",
 ]  # fmt: skip
 
@@ -98,6 +98,10 @@ WARNINGS = {
     "Endless": r"episodes: No episode ended within 500 random steps, and the environment has no known time limit.*Set --max-episode-steps 1000",
     "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps.*return terminated = False, truncated = True",
     "OldLimit": r'time limit: info\["TimeLimit.truncated"\] is True, but truncated is False',
+    "MaskByAnotherName": r"action mask: The environment has valid_action_mask, which looks like an action mask and is not used: name the method action_masks",
+    "MaskUnderAnotherKey": r"action mask: The environment has info\['mask'\], which looks .* at every reset and step\.",
+    "VectorMaskByAnotherName": r"vectorized action mask: The environment has legal_moves, which looks",
+    "JaxMaskInInfo": r"action mask: The environment has info\['action_mask'\], .*: return the mask as an entry action_mask of a Dict observation\.",
     "VectorSeedIgnored": r"vectorized seeding: The same seed and the same actions gave different steps",
     "JaxKeyIgnored": r"keys: Six keys give the same first 3 steps.*Draw from the key with jax.random",
     # A slow machine is out of time before the last of the 4,800.

@@ -450,15 +450,15 @@ def test_dict_observation_with_mask_trains_with_allowed_actions_only():
     trainer.close()
 
 
-@pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
+@pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts, gym_toys.MethodMask, gym_toys.MethodMaskParts])
 def test_collected_actions_are_always_allowed_by_the_mask(of):
     """The environments raise for a forbidden action, and their episodes end at different times."""
     config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
-    for mode in ("", "NextStep", "SameStep", "Disabled"):
-        make = functools.partial(gym_toys.MaskedCustomVector, mode=mode, of=of)
-        collector = GymnasiumCollector(
-            config, from_vector(make, "toy", NONE) if mode else from_factory(of, "toy", NONE), programs
-        )
+    for mode in ("serial", "workers", "NextStep", "SameStep", "Disabled"):
+        single = mode in ("serial", "workers")
+        make = of if single else functools.partial(gym_toys.MaskedCustomVector, mode=mode, of=of)
+        env = (from_factory if single else from_vector)(make, "toy", NONE)
+        collector = GymnasiumCollector(override(config, {"num_workers": 2 * (mode == "workers")}), env, programs)
         (policy, state), programs = start_of(collector), collector.programs
         for _ in range(3):
             state, rollout, _ = collector.collect(policy, state)

@@ -9,7 +9,7 @@ import pytest
 import proximo
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
-from proximo.spaces import Box, Dict, Discrete, MultiBinary, from_any, zeros
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, from_any, zeros
 
 import toys
 from helpers import REMEMBERING, drawn_policy, small_config
@@ -157,13 +157,18 @@ def test_an_action_mask_may_be_an_argument():
     assert policy.predict({"observation": observation, "action_mask": mask})[0] == 1
     many, _ = policy.predict(np.ones((3, 2)), action_mask=np.eye(3, dtype=bool))
     assert many.tolist() == [0, 1, 2]
+    parts = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((5,)))))
+    action, _ = made(MultiDiscrete((3, 2)), parts).predict(observation, action_mask=(np.array([0, 0, 1]), np.array([1, 0])))
+    assert action.tolist() == [2, 0]
 
 
 def test_unexpected_duplicate_or_missing_action_mask_raises():
     policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
     with pytest.raises(ConfigError, match="action_mask was given twice, in the observation and as an argument"):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
-    with pytest.raises(ConfigError, match="The observation is an array of float64: expected a dict of action_mask, observation"):
+    with pytest.raises(
+        ConfigError, match="action_mask was not given, but this policy was trained with action masks: pass action_mask"
+    ):
         policy.predict(np.ones(2))
     with pytest.raises(ConfigError, match="action_mask was given, but this policy was trained without action masks"):
         made(Discrete(3), Box((2,))).predict(np.ones(2), action_mask=mask)

@@ -14,7 +14,7 @@ import pytest
 from proximo.errors import ConfigError, EnvError
 from proximo.export import ParityError, export, folder, latency, parity
 from proximo.export.policy_function import PolicyFunction
-from proximo.spaces import Box, Discrete, MultiDiscrete
+from proximo.spaces import Box, Dict, Discrete, MultiDiscrete
 
 import toys
 from exports import made
@@ -28,8 +28,10 @@ KINDS = {
         "observe_action": True,
         "observe_reward": True,
     },
-    "sampled": {"actions": Discrete(3, 1), "memory": "gtrxl", "memory_window": 3, "memory_heads": 2},
-}
+    "sampled": {
+        "space": toys.masked(Dict((("observation", Box((3,))),)), 3), "actions": Discrete(3, 1), "memory": "gtrxl", "memory_window": 3, "memory_heads": 2,
+    },
+}  # fmt: skip
 BARRIER = """
 import sys
 
@@ -78,6 +80,14 @@ def test_the_readme_runs_without_jax_and_proximo(exported, kind, block):
     done = run_python(BARRIER + site + python_blocks(exported[kind].folder / "README.md")[block], exported[kind].folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.match(r"\[*-?\d", done.stdout)
+
+
+def test_sample_of_a_masked_policy_passes_a_mask_that_allows_actions(exported):
+    code = python_blocks(exported["sampled"].folder / "README.md")
+    assert "observation = np.zeros((3,), np.float32)" in code[0]
+    assert "action_mask = np.ones((3,), np.bool_)" in code[0]
+    assert code[0].count("action_mask=action_mask") == 2
+    assert "'action_mask': np.ones((1, 3), np.bool_)" in code[1]
 
 
 def test_import_barrier_blocks_jax():

@@ -14,7 +14,7 @@ import pytest
 from proximo.export import runtime
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy, PolicyError
-from proximo.spaces import Box, Dict, Discrete, MultiBinary
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from proximo.storage.checkpoint_format import flatten
 
 import toys
@@ -141,6 +141,10 @@ def test_an_action_mask_may_be_an_argument(tmp_path):
         assert policy.predict(given, action_mask=mask)[0] == 1
     assert policy.predict({"observation": np.ones(2), "action_mask": mask})[0] == 1
     assert policy.predict(np.ones((3, 2)), action_mask=np.eye(3))[0].tolist() == [0, 1, 2]
+    parts = exported(tmp_path, Dict((("observation", Box((2,))), ("action_mask", MultiBinary((5,))))), MultiDiscrete((3, 2)))
+    assert parts.predict(np.ones(2), action_mask=(np.array([0, 0, 1]), np.array([1, 0])))[0].tolist() == [2, 0]
+    with pytest.raises(PolicyError, match=r"action_mask was not given, but .*: pass action_mask=…, such as info"):
+        policy.predict(np.ones(2))
     with pytest.raises(PolicyError, match="action_mask was given twice"):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
     with pytest.raises(PolicyError, match="action_mask was given, but this policy was trained without action masks"):

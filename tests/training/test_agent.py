@@ -379,13 +379,17 @@ def test_ctrl_c_during_compilation_raises_and_the_process_continues():
         (lambda: agent(track="csv"), ConfigError, "track is a setting of run directories: use proximo.train"),
         (lambda: agent(num_env=3), ConfigError, r"num_env.*did you mean 'num_envs'\?"),
         (lambda: agent("CartPol-v1"), EnvError, r"did you mean 'CartPole-v1'\?"),
-        (lambda: agent(gym.make("CartPole-v1")), EnvError, "is an instance, and several environments are needed"),
         (lambda: agent(3), EnvError, "is neither a JAX nor a Gymnasium environment"),
         (lambda: agent(Custom(), env_settings={"size": 3}), ConfigError, "is an instance: pass the settings to its constructor"),
         (
             lambda: agent().learn(BATCH - 1),
             ConfigError,
             f"total_steps = {BATCH - 1}: expected a whole number of at least {BATCH}",
+        ),
+        (
+            lambda: agent(gym.vector.SyncVectorEnv([Countdown] * 3), num_envs=2),
+            ConfigError,
+            "num_envs = 2, but the vector environment has 3: leave out num_envs",
         ),
         (lambda: agent().learn(1e5 + 0.5), ConfigError, "expected a whole number"),
         (lambda: proximo.load("nowhere"), CheckpointError, "No run 'nowhere'"),

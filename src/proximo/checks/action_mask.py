@@ -1,14 +1,21 @@
-"""Checks the action mask of an environment that has one."""
+"""Checks the action mask of an environment, and whether an environment without one has something that looks like a mask."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from proximo.checks.finding import Finding, error, ok
+from proximo.checks.finding import Finding, error, ok, warning
 from proximo.envs.gymnasium.observations import Leaf
-from proximo.spaces import ACTION_MASK, Discrete, MultiBinary, MultiDiscrete, Space
+from proximo.spaces import ACTION_MASK, Discrete, MultiBinary, MultiDiscrete, Space, components
 
 NAME = "action mask"
+_KINDS = "(legal|valid|invalid|avail|available|allowed)"
+_MASK_NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{_KINDS}_?(actions?|moves?)(_?masks?)?$")
 
 
 def is_acted_on(ended: np.ndarray) -> np.ndarray:
@@ -35,23 +42,72 @@ def check_action_mask(
 
 
 def _check(allowed: np.ndarray, space: Space) -> Finding:
-    if not isinstance(space, Discrete | MultiDiscrete | MultiBinary):
+    sizes = choices_of(space)
+    if not sizes:
         return error(
-            NAME, f"The observation has an action mask, but the action space is {space}: expected Discrete or MultiDiscrete."
+            NAME,
+            f"The environment has an action mask, but the action space is {space}: expected Discrete, MultiDiscrete or MultiBinary.",
         )
-    sizes = [space.n] if isinstance(space, Discrete) else list(space.nvec) if isinstance(space, MultiDiscrete) else [space.size]
     if allowed.shape[1] != sum(sizes):
-        return error(
-            NAME, f"The action mask has {allowed.shape[1]} entries: expected {sum(sizes)}, one for each choice of {space}."
-        )
-    if not isinstance(space, MultiBinary):
-        for number, part in enumerate(np.split(allowed, np.cumsum(sizes)[:-1], axis=1)):
-            empty = ~part.any(axis=1)
-            if empty.any():
-                where = f" in component {number}" if len(sizes) > 1 else ""
-                return error(
-                    NAME,
-                    f"The action mask allowed no action{where} in {empty.sum()} of {len(allowed)} observations: expected at least "
-                    "one nonzero entry. End the episode if no action is left, or allow an action that does nothing.",
-                )
+        each = f"two for each bit of {space}" if isinstance(space, MultiBinary) else f"one for each choice of {space}"
+        return error(NAME, f"The action mask has {allowed.shape[1]} entries: expected {sum(sizes)}, {each}.")
+    for number, part in enumerate(np.split(allowed, np.cumsum(sizes)[:-1], axis=1)):
+        empty = ~part.any(axis=1)
+        if empty.any():
+            where = f" in component {number}" if len(sizes) > 1 else ""
+            return error(
+                NAME,
+                f"The action mask allowed no action{where} in {empty.sum()} of {len(allowed)} observations: expected at least "
+                "one nonzero entry. End the episode if no action is left, or allow an action that does nothing.",
+            )
     return ok(NAME, f"It always allows an action; {allowed.mean():.0%} of its entries are nonzero.")
+
+
+def choices_of(space: Space) -> list[int]:
+    """The entries of a mask for each component of an action: one for each choice, and two for each bit. Empty: no mask fits."""
+    if isinstance(space, MultiBinary):
+        return [2] * space.size
+    return list(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else []
+
+
+def check_unused_mask(layers: Sequence[Any], info: Any, expected: list[Leaf], action_space: Space, fix: str) -> list[Finding]:
+    """Report a method or an entry that looks like a mask. Only for environments without a mask.
+
+    Args:
+        layers: The environment and what it wraps.
+        info: What a reset returned beside the observation, or for JAX environments a step.
+        expected: The leaves of the observation.
+        action_space: The action space.
+        fix: Where a mask is expected, for messages.
+    """
+    size = sum(choices_of(action_space))
+    if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):
+        return []
+    # An entry with a vague name, such as a mask of pixels, is one of actions only if it has their size.
+    entries = [f"info[{key!r}]" for key, value in info.items() if _looks_like_mask(key, _size(value) == size)]
+    parts = [
+        f"observation{leaf.name}"
+        for leaf in expected
+        if leaf.path and _looks_like_mask(leaf.path[-1], math.prod(leaf.shape) == size)
+    ]
+    members = dict.fromkeys(
+        name for layer in layers for name in (*vars(layer), *dir(type(layer))) if _looks_like_mask(name, False)
+    )
+    return [
+        warning(NAME, f"The environment has {what}, which looks like an action mask and is not used: {fix}")
+        for what in [*entries, *parts, *members][:1]
+    ]
+
+
+def _size(value: Any) -> int:
+    try:
+        return np.size(value)
+    except ValueError:  # rows of different lengths
+        return 0
+
+
+def _looks_like_mask(name: Any, has_its_size: bool) -> bool:
+    """Whether a name is one that environments give an action mask. A vague name counts if the value has the size of a mask."""
+    if not isinstance(name, str) or name.startswith("_"):
+        return False
+    return bool(_MASK_NAMES.search(name.lower()) or (has_its_size and "mask" in name.lower()))

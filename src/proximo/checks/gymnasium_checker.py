@@ -12,12 +12,13 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from proximo.checks.finding import Finding, ok, warning
-from proximo.envs.gymnasium.wrappers import ActionRepeat, MaskFromInfo, WithBaseClass
+from proximo.envs.gymnasium.action_masks import MaskInObservation
+from proximo.envs.gymnasium.wrappers import ActionRepeat, WithBaseClass
 from proximo.spaces import ACTION_MASK
 
 NAME = "Gymnasium"
 IGNORED_WRAPPERS = (
-    MaskFromInfo,
+    MaskInObservation,
     ActionRepeat,
     gym.wrappers.FrameStackObservation,
     gym.wrappers.AtariPreprocessing,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proximo.checks import gymnasium_checker
-from proximo.checks.action_mask import check_action_mask
+from proximo.checks.action_mask import check_action_mask, check_unused_mask
 from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, run_check
 from proximo.checks.interface import check_interface
@@ -29,6 +29,7 @@ from proximo.checks.seeding import check_repeats, check_seeds_differ
 from proximo.checks.side_by_side import check_side_by_side
 from proximo.checks.workers import check_workers
 from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
@@ -96,6 +97,7 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> 
     return [
         check_ranges(expected, observations),
         *check_action_mask(expected, observations, env.action_space, acted_on),
+        *check_unused_mask(list(layers(one)), infos[0] | infos[1], expected, env.action_space, FIX),
         check_ends(ended, steps, limit, out_of_time=out_of_time),
         check_time_limit(ended, infos),
     ]

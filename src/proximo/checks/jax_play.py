@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.checks.action_mask import check_action_mask, is_acted_on
+from proximo.checks.action_mask import check_action_mask, check_unused_mask, is_acted_on
 from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, run_check
 from proximo.checks.random_action import action_of
@@ -34,6 +34,7 @@ SPEED_ENVS = 256
 SPEED_STEPS = 3000
 SPEED_SECONDS = 3.0
 SHORT_SECONDS = 0.1
+MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
 OnCheck = Callable[[str], None]
 """Called with the name of a check before it runs."""
 
@@ -67,6 +68,7 @@ def check_play(env: JaxEnvironment, env_id: str, limit: int, on_check: OnCheck) 
         numbers,
         check_ranges(leaves(space), flat),
         *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
+        *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
         check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
         check_time_limit(ended),
         run_check("speed", lambda: _speed(env, env_id, carry, on_check)),

@@ -26,7 +26,11 @@ def action_of(env: JaxEnvironment, key: Key[Array, ""], observation: PyTree) -> 
         even = jax.random.uniform(key, space.shape, jnp.float32, jnp.where(bounded, low, 0.0), jnp.where(bounded, high, 1.0))
         return jnp.where(bounded, even, jnp.clip(jax.random.normal(key, space.shape), low, high))
     if isinstance(space, MultiBinary):
-        return jax.random.bernoulli(key, shape=space.shape).astype(jnp.int32)
+        bits = jax.random.bernoulli(key, shape=space.shape)
+        if mask is not None and mask.size == 2 * space.size:
+            may_be_0, may_be_1 = jnp.moveaxis(mask.reshape(*space.shape, 2) != 0, -1, 0)
+            bits = jnp.where(may_be_0 & may_be_1, bits, may_be_1)
+        return bits.astype(jnp.int32)
     sizes = [space.n] if isinstance(space, Discrete) else list(space.nvec)
     allowed = jnp.ones(sum(sizes), bool) if mask is None or mask.size != sum(sizes) else mask.reshape(-1) != 0
     parts = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])

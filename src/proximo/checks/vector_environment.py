@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.checks.action_mask import check_action_mask, is_acted_on
+from proximo.checks.action_mask import check_action_mask, check_unused_mask, is_acted_on
 from proximo.checks.autoreset import check_autoreset, check_autoreset_actions
 from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, ok, run_check
@@ -15,6 +15,7 @@ from proximo.checks.random_play import Episode, Streams, mask_in, play_vector_en
 from proximo.checks.ranges import check_ranges
 from proximo.checks.seeding import check_vector_seeding
 from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
@@ -45,6 +46,7 @@ def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
         *(check_autoreset_actions(env, first, again, other_reset_actions) or [reset]),
         check_ranges(expected, flat),
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
+        *_unused_mask(env),
         _ends(env, first.episodes()),
         check_time_limit(first.episodes()),
         run_check("speed", lambda: _speed(env, num_envs)),
@@ -65,6 +67,16 @@ def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) 
         return play_vector_env(vector_env, env.observation_space, env.action_space, seed, autoreset_seed)
     finally:
         vector_env.close()
+
+
+def _unused_mask(env: GymnasiumEnvironment) -> list[Finding]:
+    assert env.make_vector is not None
+    made = env.make_vector(1)
+    try:
+        info = made.reset(seed=0)[1]
+        return check_unused_mask(list(layers(made)), info, leaves(env.observation_space), env.action_space, FIX)
+    finally:
+        made.close()
 
 
 def _ends(env: GymnasiumEnvironment, ended: list[Episode]) -> Finding:

@@ -77,9 +77,13 @@ def step(
 
 def reports_success(env: JaxEnvironment) -> bool:
     """Whether the environment reports ``info["success"]``."""
+    return "success" in info_shapes(env)
+
+
+def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
+    """Shapes and types of the ``info`` of a step."""
     state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)
-    result = jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), env.default_params)
-    return "success" in result[-1]
+    return jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), env.default_params)[-1]
 
 
 def _example_action(env: JaxEnvironment) -> Array:

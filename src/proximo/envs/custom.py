@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from proximo.custom_code import check_module, custom_code_errors, is_users_function
@@ -51,36 +52,40 @@ def find(module_name: str, class_name: str) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
-    """Make an environment from a class, or from a function that makes one. It may be a JAX environment, a Gymnasium environment or a
-    Gymnasium ``VectorEnv``. ``settings`` are the keyword arguments of the class or function.
+    """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
+    that makes one. A function that makes a ``VectorEnv`` has an argument ``num_envs``. ``settings`` are keyword arguments.
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    vectorized = _is_vectorized(cls)
-    _check_settings(cls, {**settings, **({"num_envs": 1} if vectorized else {})}, env_id)
-    if not vectorized and not _is_gymnasium(cls):
+    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in _parameters(cls, env_id))
+    _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
+    made = []
+    if not takes_num_envs and not _is_gymnasium(cls):
         with custom_code_errors(f"{env_id}()"):
-            env = cls(**settings)
-        if not _steps_by_action(env):
-            check_protocol(env, env_id)
-            return env
+            made.append(cls(**settings))
+        if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
+            check_protocol(made[0], env_id)
+            return made[0]
     from proximo.envs.gymnasium import construction  # JAX environments do not need Gymnasium
 
-    return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing())
+    return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
+
+
+def _parameters(cls: Any, env_id: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(cls).parameters
+    except ValueError:  # some built-in types have no signature
+        raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
 
 
 def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
-    parameters = signature.parameters
+    parameters = _parameters(cls, env_id)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in settings:
         if name not in parameters and not takes_any:
             raise ConfigError(f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}.")
     try:
-        signature.bind(**settings)
+        inspect.signature(cls).bind(**settings)
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
 
@@ -94,7 +99,8 @@ def _is_gymnasium(cls: Any) -> bool:
     return "gymnasium.core.Env" in _bases(cls)
 
 
-def _is_vectorized(cls: Any) -> bool:
+def is_vectorized(cls: Any) -> bool:
+    """Whether ``cls`` is a class of Gymnasium's vector environments."""
     return "gymnasium.vector.vector_env.VectorEnv" in _bases(cls)
 
 
@@ -134,26 +140,26 @@ def check_protocol(env: Any, env_id: str) -> None:
 
 
 def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
-    """Make an environment from an object: a JAX environment, or a class or a function as in ``from_class``.
+    """Make an environment from an object: an environment of any kind, or a class or a function as in ``from_class``.
+
+    A Gymnasium environment is copied, and stays as it is.
 
     Returns:
         An id in angle brackets, which no command can find again, and the environment.
 
     Raises:
-        EnvError: ``env`` is not an environment, or is an instance of a Gymnasium environment. A training needs several instances, and
-            therefore the class or a function.
-        ConfigError: ``settings`` were given for an instance of a JAX environment, or the class does not accept them.
+        EnvError: ``env`` is not an environment, or a Gymnasium environment that cannot be copied: several are needed.
+        ConfigError: ``settings`` were given with an environment that exists already, or do not fit.
     """
-    name = getattr(env, "__qualname__", type(env).__qualname__)
-    env_id = f"<{getattr(env, '__module__', None) or type(env).__module__}.{name}>".replace("<locals>.", "")
-    if inspect.isclass(env) or inspect.isroutine(env):
+    named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
+    env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")
+    if inspect.isclass(env) or (callable(env) and not hasattr(env, "reset")):
         return env_id, from_class(env, settings, env_id, preprocessing)
-    if _steps_by_action(env) or _is_vectorized(type(env)):
-        raise EnvError(
-            f"{env!r} is an instance, and several environments are needed: pass its id, its class, or a function that makes one, as "
-            "lambda: MyEnv(size=3)."
-        )
     if settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
+    if is_vectorized(type(env)) or _steps_by_action(env):
+        from proximo.envs.gymnasium import construction
+
+        return env_id, construction.from_instance(env, env_id, preprocessing or Preprocessing())
     check_protocol(env, env_id)
     return env_id, env

@@ -116,7 +116,9 @@ class Policy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. Default: no episode begins, if ``memory`` is given.
-            action_mask: Which actions are allowed, in the shape of the observation's entry ``action_mask``, in place of that entry.
+            action_mask: Which actions are allowed: one flag for each choice, or N rows of them. Required if the policy was trained with
+                masks, unless the observation has them as its entry ``action_mask``. Give what the environment gives:
+                ``info["action_mask"]`` or ``env.action_masks()``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled.
             key: A key such as ``jax.random.key(0)``, required to sample. Use another key for each call.
             reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards
@@ -165,7 +167,18 @@ class Policy:
             observation = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
             if ACTION_MASK in observation:
                 raise ConfigError("action_mask was given twice, in the observation and as an argument: remove one of them.")
+            if isinstance(action_mask, tuple) and np.ndim(action_mask[0]) > 0:  # Gymnasium's mask of a MultiDiscrete space
+                action_mask = np.concatenate(action_mask, axis=-1)
             observation = {**observation, ACTION_MASK: action_mask}
+        elif (
+            self.actor_critic.mask_ndim is not None
+            and not isinstance(observation, tuple)
+            and not (isinstance(observation, Mapping) and ACTION_MASK in observation)
+        ):
+            raise ConfigError(
+                "action_mask was not given, but this policy was trained with action masks: pass action_mask=…, such as "
+                'info["action_mask"] or env.action_masks().'
+            )
         missing = [name for name in self.actor_critic.privileged if isinstance(observation, Mapping) and name not in observation]
         return observation, without(space, tuple(missing))
 

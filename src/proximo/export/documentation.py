@@ -35,7 +35,7 @@ def input_meaning(name: str, policy_function: PolicyFunction) -> str:
     read_at_start = "; at the start of an episode, the last reward of the previous episode; 0 before the first action"
     return {
         OBSERVATION: "as the environment returns it, before normalization",
-        ACTION_MASK: "which actions are allowed",
+        ACTION_MASK: "which actions are allowed: 1, or 0 for those that are not; at least one must be",
         EPISODE_START: "whether an episode begins with this observation" + ("" if resets else ignored),
         REWARD: "the reward of the last action" + ("; ignored at the start of an episode" if resets else read_at_start),
         MEMORY: "the memory before this step; an output of the last step",
@@ -57,6 +57,11 @@ def output_meaning(name: str, policy_function: PolicyFunction) -> str:
         "mean": f"of the Gaussian, before it is mapped to the space ({mapping})",
         "log_std": "logarithm of the Gaussian's standard deviation",
     }.get(name, "a parameter of the distribution")
+
+
+def _ones(mask: Any) -> str:
+    """Python code that makes an action mask that allows everything."""
+    return _zeros(mask).replace("np.zeros", "np.ones")
 
 
 def _zeros(template: Any) -> str:
@@ -93,6 +98,11 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
     observation = policy_function.observation(batch or 1)
     comment = f"{batch} observations" if batch else "one observation, or N stacked ones"
     shown = observation if batch else jax.tree.map(lambda x: x[0], observation)
+    mask = ""
+    if policy_function.actor_critic.mask_ndim is not None:
+        mask = f"action_mask = {_ones(shown.pop(ACTION_MASK))}  # 1: the action is allowed\n"
+        shown = shown[OBSERVATION] if list(shown) == [OBSERVATION] else shown
+    masks = ", action_mask=action_mask" if mask else ""
     starts, reward = (f"[True] * {batch}", f"[0.0] * {batch}") if batch else ("True", "0.0")
     rewards = f", reward={reward}" if REWARD in policy_function.inputs(1) else ""
     # Only a policy that keeps its memory reads a reward at the start of an episode.
@@ -104,8 +114,9 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
         + ("" if policy_function.deterministic else "rng = np.random.default_rng(0)\n")
         + f"memory = policy.init_memory({batch or ''})\n"
         f"observation = {_zeros(shown)}  # {comment} of the environment\n"
-        f"action, memory = policy.predict(observation, memory, episode_start={starts}{first_reward}{sample})\n"
-        f"action, memory = policy.predict(observation, memory{rewards}{sample})  # the episode continues\n"
+        f"{mask}"
+        f"action, memory = policy.predict(observation, memory, episode_start={starts}{masks}{first_reward}{sample})\n"
+        f"action, memory = policy.predict(observation, memory{masks}{rewards}{sample})  # the episode continues\n"
         "print(action)\n"
     )
 
@@ -114,7 +125,7 @@ def _onnx_code(metadata: Mapping[str, Any], policy_function: PolicyFunction, cou
     arrays = {name: np.asarray(x) for name, x in policy_function.inputs(count).items()}
     flags = {value: f"np.array([{value}]" + (f" * {count})" if count > 1 else ")") for value in ("True", "False")}
     inputs = "".join(
-        f"    {name!r}: {flags['True'] if name == EPISODE_START else _zeros(x)},\n"
+        f"    {name!r}: {flags['True'] if name == EPISODE_START else _ones(x) if name == ACTION_MASK else _zeros(x)},\n"
         for name, x in arrays.items()
         if name not in policy_function.memory_names
     )

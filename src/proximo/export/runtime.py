@@ -409,7 +409,8 @@ class ExportedPolicy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. By default no episode begins.
-            action_mask: Which actions are allowed, in place of the observation's entry ``action_mask``.
+            action_mask: Which actions are allowed: one flag for each choice, or N rows of them. Required if the policy was trained with
+                masks, unless the observation has them as its entry ``action_mask``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
                 exported with ``--stochastic``.
             key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
@@ -442,13 +443,25 @@ class ExportedPolicy:
 
     def _observation_inputs(self, observation: Any, action_mask: Any) -> tuple[dict[str, np.ndarray], int | None]:
         """The parts of the observation by name, with a leading axis; and N if observations are stacked, None for a single one."""
+        masked = any(leaf["name"] == "action_mask" for leaf in self.interface["observation"])
         if action_mask is not None:
-            if all(leaf["name"] != "action_mask" for leaf in self.interface["observation"]):
+            if not masked:
                 raise PolicyError("action_mask was given, but this policy was trained without action masks: remove it.")
             observation = observation if isinstance(observation, Mapping) else {"observation": observation}
             if "action_mask" in observation:
                 raise PolicyError("action_mask was given twice, in the observation and as an argument: remove one of them.")
+            if isinstance(action_mask, tuple) and np.ndim(action_mask[0]) > 0:  # Gymnasium's mask of a MultiDiscrete space
+                action_mask = np.concatenate(action_mask, axis=-1)
             observation = {**observation, "action_mask": action_mask}
+        elif (
+            masked
+            and not isinstance(observation, tuple)
+            and not (isinstance(observation, Mapping) and "action_mask" in observation)
+        ):
+            raise PolicyError(
+                "action_mask was not given, but this policy was trained with action masks: pass action_mask=…, such as "
+                'info["action_mask"] or env.action_masks().'
+            )
         described = {leaf["name"]: leaf for leaf in self.program["inputs"]}
         parts, axes = {}, set()
         for leaf in self.interface["observation"]:

@@ -9,7 +9,7 @@ from typing import Any
 from proximo.collect.environment import check_settings, environment, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import make_config
-from proximo.envs.custom import from_object
+from proximo.envs.custom import from_object, is_vectorized
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Space, from_any, tree
@@ -30,6 +30,10 @@ def make_environment(env: Any, settings: dict[str, Any], preset: bool) -> tuple[
     if isinstance(env, str):
         config = make_config(env, settings, preset=preset)
         return environment(config), config
+    if is_vectorized(type(env)) and settings.setdefault("num_envs", env.num_envs) != env.num_envs:
+        raise ConfigError(
+            f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
+        )
     config = make_config("<>", settings, preset=False)
     env_id, made = from_object(env, config.env.env_settings, preprocessing_of(config))
     check_settings(config, made)

@@ -12,9 +12,8 @@ from proximo.envs.gymnasium.construction import from_factory, from_id
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.envs.gymnasium.wrappers import ActionRepeat, MaskFromInfo, flat_mask
-from proximo.errors import EnvError
-from proximo.spaces import Box, Dict, MultiBinary
+from proximo.envs.gymnasium.wrappers import ActionRepeat
+from proximo.spaces import Box
 
 import gym_toys
 
@@ -61,6 +60,8 @@ class Tiring(gym_toys.Walk):
     def _masked(self, observation):
         if self.where == "info":
             return observation, {"action_mask": self.mask}
+        if self.where == "method":
+            return observation, {}
         return {"walk": observation, "action_mask": self.mask}, {}
 
     def reset(self, *, seed=None, options=None):
@@ -86,7 +87,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("where", ["info", "observation", "method"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
     """The environment raises for a forbidden action. Each action is allowed twice in a row."""
@@ -94,8 +95,10 @@ def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
     class Toy(Tiring):
         action_space, entries, offsets = KINDS[kind]
 
+    Toy.where = where
+    if where == "method":
+        Toy.action_masks = lambda self: self.mask.astype(bool)
     if where == "observation":
-        Toy.where = where
         Toy.observation_space = gym.spaces.Dict(walk=Toy.observation_space, action_mask=gym.spaces.MultiBinary(Toy.entries))
     buffer = rollout_of_allowed(Preprocessing(action_repeat=3), Toy, 60)
     ended = buffer.terminated | buffer.truncated
@@ -114,38 +117,6 @@ def rollout_of_allowed(preprocessing, make, steps):
         buffer.action[t] = allowed_actions(env.action_space, rng, masks[t], 3)
         vector_env.receive(0, t, 0)
     return buffer
-
-
-def test_a_mask_in_info_becomes_part_of_the_observation():
-    env = from_factory(gym_toys.InfoMask, "toy", Preprocessing())
-    assert env.observation_space == Dict((("observation", Box((2,), 0.0, 9.0)), ("action_mask", MultiBinary((4,)))))
-    one = env.make()
-    observation, info = one.reset(seed=0)
-    np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
-
-
-def test_a_missing_mask_in_a_step_raises():
-    class Forgetful(gym_toys.InfoMask):
-        def step(self, action):
-            return *super().step(self.allowed)[:4], {}
-
-    env = MaskFromInfo(Forgetful(), 4)
-    env.reset(seed=0)
-    with pytest.raises(EnvError, match="returned no action_mask in its info, but its first reset did"):
-        env.step(0)
-
-
-def test_a_mask_without_one_at_the_reset_raises():
-    class Late(gym_toys.Countdown):
-        def step(self, action):
-            return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
-
-    with pytest.raises(EnvError, match=r"toy.step of environment 0 .* its first reset returned none"):
-        rollout(in_process(Late, num_envs=1, num_steps=3), np.zeros((3, 1), np.int64))
-
-
-def test_a_tuple_of_masks_is_concatenated():
-    np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
 
 
 def test_atari_preprocessing_gives_small_gray_images_and_keeps_lives():

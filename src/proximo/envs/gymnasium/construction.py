@@ -10,7 +10,8 @@ import dataclasses
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,15 +22,23 @@ from gymnasium.vector import VectorEnv
 
 from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium import instances
+from proximo.envs.gymnasium.action_masks import (
+    MaskInObservation,
+    MaskSource,
+    VectorMaskInObservation,
+    find_mask,
+    find_vector_mask,
+)
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.quiet import quiet
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
-from proximo.envs.gymnasium.wrappers import MaskFromInfo, VectorMaskFromInfo, flat_mask, hide_velocities, mask_rows
+from proximo.envs.gymnasium.wrappers import hide_velocities
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import ACTION_MASK, from_any
+from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -100,12 +109,12 @@ class EnvironmentFactory:
     make: Callable[..., Any]
     env_id: str
     preprocessing: Preprocessing
-    mask_size: int
+    mask: MaskSource | None
 
     def __call__(self, render_mode: str | None = None) -> Any:
         made = self.make() if render_mode is None or not _takes(self.make, "render_mode") else self.make(render_mode=render_mode)
         env = self.preprocessing.wrap(made, self.env_id)
-        return MaskFromInfo(env, self.mask_size) if self.mask_size else env
+        return env if self.mask is None else MaskInObservation(env, self.mask)
 
 
 def _takes(make: Callable[..., Any], name: str) -> bool:
@@ -178,14 +187,56 @@ def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> 
         check_names(settings, parameters, env_id)
 
 
-def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` class with the argument
-    ``num_envs``."""
+def from_class(
+    cls: Any,
+    settings: dict[str, Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    takes_num_envs: bool = False,
+    made: Sequence[Any] = (),
+) -> GymnasiumEnvironment:
+    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` if it takes the argument ``num_envs``.
+    ``made`` is what it has returned before, which is closed."""
     make = partial(cls, **settings)
     with construction_errors(env_id):
-        if isinstance(cls, type) and issubclass(cls, VectorEnv):
-            return from_vector(lambda num_envs: make(num_envs=num_envs), env_id, preprocessing)
+        if takes_num_envs:
+            return from_vector(partial(_vector_env_of, make, env_id, []), env_id, preprocessing)
+        if made and isinstance(made[0], VectorEnv):
+            raise EnvError(
+                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        if not inspect.isclass(cls):
+            made = [*made, make()]
+            instances.check_distinct(made, env_id)
+        for env in made:
+            getattr(env, "close", lambda: None)()
         return from_factory(make, env_id, preprocessing)
+
+
+def _vector_env_of(make: Callable[..., Any], env_id: str, before: list[weakref.ref], num_envs: int) -> Any:
+    """A new ``VectorEnv`` of ``num_envs`` environments. ``before`` has those that ``make`` returned before."""
+    env = make(num_envs=num_envs)
+    if not isinstance(env, VectorEnv):
+        raise EnvError(
+            f"{env_id} takes num_envs, but returned {type(env).__name__}: expected a gymnasium.vector.VectorEnv of num_envs environments. "
+            "A function that makes a single environment has no such argument."
+        )
+    if (count := getattr(env, "num_envs", num_envs)) != num_envs:
+        raise EnvError(
+            f"{env_id} returned {count} environments for num_envs = {num_envs}: create the vector environment with that number, as "
+            "lambda num_envs: MyVectorEnv(num_envs)."
+        )
+    instances.check_distinct([env, *(made for ref in before if (made := ref()) is not None)], env_id)
+    before.append(weakref.ref(env))
+    return env
+
+
+def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is."""
+    with construction_errors(env_id):
+        if isinstance(env, VectorEnv):
+            return from_vector(instances.vector_copies(env, env_id), env_id, preprocessing)
+        return from_factory(instances.copies(env, env_id), env_id, preprocessing)
 
 
 def from_factory(
@@ -194,7 +245,7 @@ def from_factory(
     preprocessing: Preprocessing,
     make_vector: Callable[[int], Any] | None = None,
 ) -> GymnasiumEnvironment:
-    """Make the environment of a function. One instance is made here, to read its spaces and to find a mask in its ``info``.
+    """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
 
     Args:
         make: makes a single environment; optionally with the argument ``render_mode``.
@@ -206,23 +257,23 @@ def from_factory(
         EnvError: The environment does not follow Gymnasium's interface.
     """
     with reports_waiting(warnings.warn, 1, env_id):
-        env = EnvironmentFactory(make, env_id, preprocessing, 0)()
+        env = EnvironmentFactory(make, env_id, preprocessing, None)()
     try:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
         _, info = _reset(env, env_id)
-        mask_size = flat_mask(info[ACTION_MASK]).size if ACTION_MASK in info else 0
+        mask = find_mask(env, info, env_id)
         if preprocessing.life_loss:
             check_lives(info, env_id)
-        seen = MaskFromInfo(env, mask_size) if mask_size else env
+        seen = env if mask is None else MaskInObservation(env, mask)
         observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
     spec = EnvironmentSpec(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
-    factory = EnvironmentFactory(make, env_id, preprocessing, mask_size)
-    vector = None if mask_size else make_vector
+    factory = EnvironmentFactory(make, env_id, preprocessing, mask)
+    vector = make_vector if mask is None else None
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment(env_id, observation_space, action_space, spec, factory, vector, modes, fps)
 
@@ -259,7 +310,7 @@ def from_vector(
         make_vector: makes a ``VectorEnv`` of a given number of environments.
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
-        may_mask: reset the instance to find a mask in its ``info``.
+        may_mask: reset the instance to find its action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -276,15 +327,16 @@ def from_vector(
         info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
         if preprocessing.life_loss:
             check_lives(info, env_id)
-        size = mask_rows(info).shape[-1] if ACTION_MASK in info else 0
-        seen = VectorMaskFromInfo(env, size) if size else env
+        mask = find_vector_mask(env, info, env_id) if may_mask else None
+        seen = env if mask is None else VectorMaskInObservation(env, mask)
         observation_space = from_any(seen.single_observation_space, "observation")
         action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
     spec = EnvironmentSpec(env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss)
 
-    def make_masked(num_envs: int) -> Any:
-        return VectorMaskFromInfo(make_vector(num_envs), size)
+    def make(num_envs: int) -> Any:
+        made = make_vector(num_envs)
+        return made if mask is None else VectorMaskInObservation(made, mask)
 
-    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make_masked if size else make_vector)
+    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make)

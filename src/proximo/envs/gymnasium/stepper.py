@@ -27,6 +27,7 @@ STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
 NO_LIMIT = 2**62
 PAIR = "expected a pair (observation, info); the interface of old Gym had only the observation"
+MASK_ONLY_IN_STEPS = f"returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
 SUCCESS_KEYS = ("success", "is_success")
 
 
@@ -135,9 +136,7 @@ class Stepper:
             check_observation(observation, self.leaves, where)
             check_step(reward, terminated, truncated, info, where)
             if strict and ACTION_MASK in info and not self.masked:
-                raise EnvError(
-                    f"{where} returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
-                )
+                raise EnvError(f"{where} {MASK_ONLY_IN_STEPS}")
         column = self.columns[k]
         buffer.reward[t, column] = reward
         self.lengths[k] += 1

@@ -13,7 +13,7 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
+from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
 from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds
 from proximo.errors import EnvError
@@ -199,6 +199,8 @@ class VectorEnvAdapter:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
+        if isinstance(info, dict) and ACTION_MASK in info and all(leaf.path != (ACTION_MASK,) for leaf in self.leaves):
+            raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
         flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
         if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
             return

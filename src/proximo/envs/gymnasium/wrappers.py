@@ -7,12 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
-from proximo.envs.gymnasium.observations import final_observation
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import ACTION_MASK, from_any
+from proximo.spaces import from_any
 
 
 def atari(env: Any, env_id: str) -> Any:
@@ -68,8 +68,8 @@ class ActionRepeat(gym.Wrapper):
         self.times = times
 
     def _forbids(self, observation: Any, info: dict[str, Any], action: Any) -> bool:
-        mask = info.get(ACTION_MASK, observation.get(ACTION_MASK) if isinstance(observation, dict) else None)
-        return mask is not None and not allows(from_any(self.env.action_space, "action"), flat_mask(mask), action)
+        mask = current_mask(self.env, observation, info)
+        return mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Return the last step, with the sum of the rewards."""
@@ -104,6 +104,14 @@ class WithBaseClass(gym.Env):
         self.render_mode = getattr(env, "render_mode", None)
         self.inner = env
 
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether this object or the environment has an attribute ``name``."""
+        return super().has_wrapper_attr(name) or hasattr(self.inner, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """The attribute ``name`` of this object, or of the environment."""
+        return super().get_wrapper_attr(name) if super().has_wrapper_attr(name) else getattr(self.inner, name)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment, without ``options``, which it may not accept."""
         return self.inner.reset(seed=seed)
@@ -119,110 +127,3 @@ class WithBaseClass(gym.Env):
     def close(self) -> None:
         """Close the environment if it has ``close``."""
         getattr(self.inner, "close", lambda: None)()
-
-
-class MaskFromInfo(gym.Wrapper):
-    """Moves ``info["action_mask"]`` into the observation.
-
-    A Dict observation gets the key ``action_mask``. Another one becomes a Dict of ``observation`` and ``action_mask``.
-    """
-
-    def __init__(self, env: Any, size: int):
-        super().__init__(env)
-        self.observation_space, self.is_dict = _with_mask(env.observation_space, size)
-
-    def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        parts = observation if self.is_dict else {"observation": observation}
-        return {**parts, ACTION_MASK: flat_mask(_mask_in(info))}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return the first observation with its mask."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._joined(observation, info), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step; the observation contains the mask of the next action."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._joined(observation, info), reward, terminated, truncated, info
-
-
-class VectorMaskFromInfo:
-    """``MaskFromInfo`` for a vector environment, whose ``info["action_mask"]`` has a row for each environment."""
-
-    def __init__(self, env: Any, size: int):
-        self.env, self.size, self.metadata = env, size, env.metadata
-        self._masks = np.zeros((0, size), np.int8)
-        self.single_action_space = env.single_action_space
-        self.single_observation_space, self.is_dict = _with_mask(env.single_observation_space, size)
-
-    def _joined(self, observation: Any, mask: Any) -> dict[str, Any]:
-        parts = observation if self.is_dict else {"observation": observation}
-        return {**parts, ACTION_MASK: mask}
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the first observations with their masks.
-
-        After a partial reset (``options["reset_mask"]``), ``info`` only has masks of the environments that were reset. The others keep
-        the mask of their last step.
-        """
-        which = (arguments.get("options") or {}).get("reset_mask", ...)
-        observation, info = self.env.reset(**arguments)
-        masks = mask_rows(info)
-        if which is ...:
-            self._masks = masks
-        else:
-            self._masks = self._masks.copy()
-            self._masks[which] = masks[which]
-        return self._joined(observation, self._masks), info
-
-    def step(self, actions: Any) -> tuple[Any, ...]:
-        """Take a step; observations contain the masks of the next actions. Masks of final observations are zeros."""
-        observation, reward, terminated, truncated, info = self.env.step(actions)
-        if "final_obs" in info:
-            finals = np.empty(len(reward), object)
-            for i in np.flatnonzero(terminated | truncated):
-                final = final_observation(info, i)
-                finals[i] = None if final is None else self._joined(final, np.zeros(self.size, np.int8))
-            info = {**info, "final_obs": finals}
-        self._masks = mask_rows(info)
-        return self._joined(observation, self._masks), reward, terminated, truncated, info
-
-    def close(self) -> None:
-        """Close the environments."""
-        self.env.close()
-
-
-def mask_rows(info: dict[str, Any]) -> np.ndarray:
-    """Return one flat mask for each environment of a vector environment.
-
-    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
-    array of tuples) gets zeros. Raises ``EnvError`` if ``info`` has no masks.
-    """
-    mask = _mask_in(info)
-    if isinstance(mask, tuple | list):
-        return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
-    mask = np.asarray(mask)
-    if mask.dtype != object:
-        return mask
-    rows = [None if one is None else flat_mask(one) for one in mask]
-    empty = np.zeros_like(next(row for row in rows if row is not None))
-    return np.stack([empty if row is None else row for row in rows])
-
-
-def _mask_in(info: dict[str, Any]) -> Any:
-    if ACTION_MASK not in info:
-        raise EnvError("returned no action_mask in its info, but its first reset did: return one at every reset and step.")
-    return info[ACTION_MASK]
-
-
-def _with_mask(space: Any, size: int) -> tuple[gym.spaces.Dict, bool]:
-    """Return ``space`` with a mask, and whether it was a Dict before."""
-    is_dict = isinstance(space, gym.spaces.Dict)
-    parts = space.spaces if is_dict else {"observation": space}
-    return gym.spaces.Dict({**parts, ACTION_MASK: gym.spaces.MultiBinary(size)}), is_dict
-
-
-def flat_mask(mask: Any) -> np.ndarray:
-    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
-    parts = mask if isinstance(mask, tuple | list) else (mask,)
-    return np.concatenate([np.asarray(part, np.int8).reshape(-1) for part in parts])

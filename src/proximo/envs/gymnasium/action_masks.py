@@ -1,0 +1,219 @@
+"""Finds the action mask of a Gymnasium environment and moves it into the observation, where everything else reads it.
+
+An environment provides its mask in one of three places. If it uses several, the first one counts:
+
+1. an entry ``action_mask`` of a Dict observation;
+2. ``info["action_mask"]``, as Gymnasium and PettingZoo do;
+3. a method ``action_masks()``, as sb3-contrib does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from proximo.envs.gymnasium.observations import final_observation
+from proximo.errors import EnvError, shown
+from proximo.spaces import ACTION_MASK, OBSERVATION
+
+METHOD = "action_masks"
+FIX = f'name the method {METHOD}, or return the mask as info["{ACTION_MASK}"] at every reset and step.'
+EXPECTED = "expected a number for each choice, other than 0 if it is allowed"
+
+
+@dataclass(frozen=True)
+class MaskSource:
+    """Where an environment provides its mask, if not in its observation."""
+
+    place: Literal["info", "method"]
+    size: int
+    """Number of entries of a flat mask."""
+    env_id: str
+    """For messages."""
+
+    def missing(self, call: str) -> EnvError:
+        """The error for an ``info`` without a mask."""
+        return EnvError(
+            f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
+        )
+
+    def with_mask(self, space: Any) -> Any:
+        """``space`` with the mask. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
+        parts = space.spaces if isinstance(space, gym.spaces.Dict) else {OBSERVATION: space}
+        return gym.spaces.Dict({**parts, ACTION_MASK: gym.spaces.MultiBinary(self.size)})
+
+
+def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
+    """Find the mask of a single environment after a reset that returned ``info``. None: it has no mask, or one in its observation."""
+    if _observes_mask(env.observation_space):
+        return None
+    if ACTION_MASK in info:
+        return MaskSource("info", flat_mask(info[ACTION_MASK]).size, env_id)
+    if has_method(env):
+        return MaskSource("method", flat_mask(env.get_wrapper_attr(METHOD)()).size, env_id)
+    return None
+
+
+def find_vector_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
+    """``find_mask`` for a vector environment."""
+    if _observes_mask(env.single_observation_space):
+        return None
+    if ACTION_MASK in info:
+        return MaskSource("info", info_rows(info[ACTION_MASK]).shape[-1], env_id)
+    method = _vector_method(env)
+    return None if method is None else MaskSource("method", _method_rows(method).shape[-1], env_id)
+
+
+def _observes_mask(space: Any) -> bool:
+    return isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
+
+
+def has_method(env: Any) -> bool:
+    """Whether a single environment, or one of its wrappers, has the method ``action_masks``."""
+    return env.has_wrapper_attr(METHOD) and callable(env.get_wrapper_attr(METHOD))
+
+
+def current_mask(env: Any, observation: Any, info: dict[str, Any]) -> np.ndarray | None:
+    """The flat mask that a single environment provides with ``observation`` and ``info``; None if it has none."""
+    if isinstance(observation, dict) and ACTION_MASK in observation:
+        return flat_mask(observation[ACTION_MASK])
+    if ACTION_MASK in info:
+        return flat_mask(info[ACTION_MASK])
+    return flat_mask(env.get_wrapper_attr(METHOD)()) if has_method(env) else None
+
+
+def flat_mask(mask: Any) -> np.ndarray:
+    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    try:
+        return np.concatenate([np.asarray(part, np.int8).reshape(-1) for part in parts])
+    except (TypeError, ValueError):
+        raise EnvError(f"The action mask is {shown(mask)}: {EXPECTED}.") from None
+
+
+def info_rows(mask: Any) -> np.ndarray:
+    """Return one flat mask for each environment, from the ``info`` of a vector environment.
+
+    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
+    array of tuples) gets zeros.
+    """
+    if isinstance(mask, tuple | list):
+        return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
+    mask = np.asarray(mask)
+    if mask.dtype != object:
+        return mask
+    rows = [None if one is None else flat_mask(one) for one in mask]
+    empty = np.zeros_like(next(row for row in rows if row is not None))
+    return np.stack([empty if row is None else row for row in rows])
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """An environment, or a vector environment, and what it wraps, from the outside in."""
+    while env is not None:
+        yield env
+        env = getattr(env, "env", getattr(env, "inner", None))
+
+
+def _vector_method(env: Any) -> Callable[[], Any] | None:
+    """The method of a vector environment that returns the masks of all environments; or that of its single environments."""
+    for layer in layers(env):
+        if callable(getattr(layer, METHOD, None)):
+            return getattr(layer, METHOD)
+        if isinstance(layer, SyncVectorEnv) and has_method(layer.envs[0]):
+            return functools.partial(layer.call, METHOD)
+        if isinstance(layer, AsyncVectorEnv):
+            one = layer.env_fns[0]()  # asking a worker for a method that it lacks would end it
+            found = has_method(one)
+            one.close()
+            return functools.partial(layer.call, METHOD) if found else None
+    return None
+
+
+def _method_rows(method: Callable[[], Any]) -> np.ndarray:
+    return np.stack([flat_mask(mask) for mask in method()])
+
+
+class MaskInObservation(gym.Wrapper):
+    """Moves the mask of a single environment into the observation, as an entry ``action_mask``."""
+
+    def __init__(self, env: Any, source: MaskSource):
+        super().__init__(env)
+        self.source, self.is_dict = source, isinstance(env.observation_space, gym.spaces.Dict)
+        self.observation_space = source.with_mask(env.observation_space)
+
+    def _joined(self, observation: Any, info: dict[str, Any], call: str) -> dict[str, Any]:
+        if self.source.place == "method":
+            mask = self.env.get_wrapper_attr(METHOD)()
+        elif ACTION_MASK in info:
+            mask = info[ACTION_MASK]
+        else:
+            raise self.source.missing(call)
+        parts = observation if self.is_dict else {OBSERVATION: observation}
+        return {**parts, ACTION_MASK: flat_mask(mask)}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Return the first observation with its mask."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._joined(observation, info, "reset"), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step; the observation contains the mask of the next action."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._joined(observation, info, "step"), reward, terminated, truncated, info
+
+
+class VectorMaskInObservation(gym.vector.VectorWrapper):
+    """``MaskInObservation`` for a vector environment, whose mask has a row for each environment."""
+
+    def __init__(self, env: Any, source: MaskSource):
+        super().__init__(env)
+        self.source, self.is_dict = source, isinstance(env.single_observation_space, gym.spaces.Dict)
+        self.single_observation_space = source.with_mask(env.single_observation_space)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
+        self._method = _vector_method(env) if source.place == "method" else None
+        self._masks = np.zeros((0, source.size), np.int8)
+
+    def _read(self, info: dict[str, Any], call: str) -> np.ndarray:
+        if self._method is not None:
+            return _method_rows(self._method)
+        if ACTION_MASK not in info:
+            raise self.source.missing(call)
+        return info_rows(info[ACTION_MASK])
+
+    def _joined(self, observation: Any, mask: Any) -> dict[str, Any]:
+        parts = observation if self.is_dict else {OBSERVATION: observation}
+        return {**parts, ACTION_MASK: mask}
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the first observations with their masks.
+
+        After a partial reset (``options["reset_mask"]``), ``info`` only has masks of the environments that were reset. The others keep
+        the mask of their last step.
+        """
+        which = (arguments.get("options") or {}).get("reset_mask", ...)
+        observation, info = self.env.reset(**arguments)
+        masks = self._read(info, "reset")
+        if which is ...:
+            self._masks = masks
+        else:
+            self._masks = self._masks.copy()
+            self._masks[which] = masks[which]
+        return self._joined(observation, self._masks), info
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        """Take a step; observations contain the masks of the next actions. Masks of final observations are zeros."""
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        if "final_obs" in info:
+            finals = np.empty(len(reward), object)
+            for i in np.flatnonzero(terminated | truncated):
+                final = final_observation(info, i)
+                finals[i] = None if final is None else self._joined(final, np.zeros(self.source.size, np.int8))
+            info = {**info, "final_obs": finals}
+        self._masks = self._read(info, "step")
+        return self._joined(observation, self._masks), reward, terminated, truncated, info

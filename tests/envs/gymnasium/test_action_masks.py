@@ -1,0 +1,125 @@
+"""An action mask in the info or from a method becomes an entry of the observation."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from vector_envs import in_process, rollout
+
+from proximo.envs.gymnasium.action_masks import find_mask, find_vector_mask, flat_mask
+from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.errors import EnvError
+from proximo.spaces import Box, Dict, MultiBinary
+
+import gym_toys
+
+
+class Both(gym_toys.InfoMask):
+    """The method returns another mask than the info, which counts."""
+
+    def action_masks(self):
+        return np.zeros(4, bool)
+
+
+class Masker(gym.Wrapper):
+    """As sb3-contrib's ``ActionMasker``: the wrapper has the method."""
+
+    def action_masks(self):
+        return np.eye(4)[self.unwrapped.allowed]
+
+
+class Unbased:
+    """``MethodMask`` without the base class."""
+
+    observation_space, action_space = gym_toys.MethodMask.observation_space, gym_toys.MethodMask.action_space
+
+    def __init__(self):
+        self.env = gym_toys.MethodMask()
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
+class Quiet(gym_toys.MethodMask):
+    """``MethodMask`` without its method."""
+
+    action_masks = None
+
+
+@pytest.mark.parametrize(
+    "make", [gym_toys.InfoMask, gym_toys.MethodMask, Both, Unbased, lambda: Masker(gym.wrappers.TransformReward(Quiet(), abs))]
+)
+def test_mask_becomes_an_entry_of_the_observation(make):
+    env = from_factory(make, "toy", Preprocessing())
+    assert env.observation_space == Dict((("observation", Box((2,), 0.0, 9.0)), ("action_mask", MultiBinary((4,)))))
+    one = env.make()
+    observation, _ = one.reset(seed=0)
+    for _ in range(3):
+        allowed = one.unwrapped.inner.allowed if make is Unbased else one.unwrapped.allowed
+        np.testing.assert_array_equal(observation["action_mask"], np.eye(4)[allowed])
+        observation = one.step(allowed)[0]
+
+
+@pytest.mark.parametrize("vectorize", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+def test_vector_environment_calls_the_method_of_its_environments(vectorize):
+    env = from_vector(
+        lambda num_envs: gym.wrappers.vector.RecordEpisodeStatistics(vectorize([gym_toys.MethodMask] * num_envs)),
+        "toy",
+        Preprocessing(),
+    )
+    made = env.make_vector(3)
+    observation, _ = made.reset(seed=0)
+    assert (observation["action_mask"].sum(1) == 1).all()
+    later, *_ = made.step(observation["action_mask"].argmax(1))  # raises for a forbidden action
+    assert later["action_mask"].shape == (3, 4)
+    made.close()
+
+
+def test_environment_without_a_mask_has_no_source():
+    one, vector = gym_toys.Walk(), gym.vector.AsyncVectorEnv([gym_toys.Walk] * 2)
+    assert find_mask(one, {}, "toy") is find_vector_mask(vector, {}, "toy") is None
+    vector.reset(seed=0)
+    vector.step(np.zeros(2, int))  # its workers are alive
+    vector.close()
+
+
+ONCE = r"toy\.step returned no action_mask in its info, but its first reset did: return one at every reset and step\."
+
+
+class OnlyAtReset(gym_toys.InfoMask):
+    def step(self, action):
+        return *super().step(self.allowed)[:4], {}
+
+
+def test_mask_only_at_the_reset_raises():
+    one = from_factory(OnlyAtReset, "toy", Preprocessing()).make()
+    one.reset(seed=0)
+    with pytest.raises(EnvError, match=f"^{ONCE}$"):
+        one.step(0)
+    made = from_vector(lambda num_envs: gym.vector.SyncVectorEnv([OnlyAtReset] * num_envs), "toy", Preprocessing()).make_vector(2)
+    made.reset(seed=0)
+    with pytest.raises(EnvError, match=f"^{ONCE}$"):
+        made.step(np.zeros(2, int))
+
+
+class Late(gym_toys.Countdown):
+    def step(self, action):
+        return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
+
+
+def test_mask_only_in_steps_raises():
+    actions, message = np.zeros((3, 1), np.int64), r"toy.step .*its first reset returned none"
+    with pytest.raises(EnvError, match=message):
+        rollout(in_process(Late, num_envs=1, num_steps=3), actions)
+    env = from_vector(lambda num_envs: gym.vector.SyncVectorEnv([Late] * num_envs), "toy", Preprocessing())
+    with pytest.raises(EnvError, match=message):
+        rollout(env.open(1, 3, VectorOptions()), actions)
+
+
+def test_mask_is_flattened_or_refused():
+    np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
+    with pytest.raises(
+        EnvError, match=r"The action mask is None: expected a number for each choice, other than 0 if it is allowed"
+    ):
+        flat_mask(None)

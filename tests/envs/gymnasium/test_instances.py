@@ -1,0 +1,133 @@
+"""Environments that are given as objects are copied, or refused with the reason."""
+
+import functools
+import threading
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vector_envs import rollout
+
+from proximo.envs.custom import from_object
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.errors import ConfigError, EnvError
+
+import gym_toys
+import toys
+
+
+class Locked(gym_toys.Walk):
+    """Cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Selfish(gym_toys.Walk):
+    """Its copy is itself."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+gym.register("Locked-v0", Locked)
+REGISTERED, ONE = gym.spec("Locked-v0"), gym_toys.Countdown(5)
+VECTOR = SyncVectorEnv([gym_toys.Walk] * 2)
+
+
+def episode_lengths(env, num_envs=2):
+    """The lengths of the first episodes of two environments, which step beside each other."""
+    vector_env = env.open(num_envs, 40, VectorOptions(num_workers=0 if env.make else -1))
+    buffer = rollout(vector_env, np.zeros((40, num_envs), np.int64))
+    vector_env.close()
+    return [int(np.flatnonzero(ends)[0]) + 1 for ends in (buffer.terminated | buffer.truncated).T]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ONE,
+        gym.wrappers.TimeLimit(gym_toys.Countdown(9), 5),
+        functools.partial(gym_toys.Countdown, 5),
+        lambda: gym_toys.Countdown(5),
+    ],
+)
+def test_single_environments_are_made_from_an_object(given):
+    _, env = from_object(given, {})
+    assert episode_lengths(env) == [5, 5]
+
+
+def test_instance_is_copied_as_it_is_and_not_touched():
+    given = gym_toys.Countdown(5)
+    env_id, env = from_object(gym.wrappers.TransformReward(given, abs), {}, Preprocessing(action_repeat=2))
+    given.length = 7
+    assert env_id == "<gym_toys.Countdown>"
+    assert episode_lengths(env) == [3, 3]
+    assert not hasattr(given, "now"), "it was never reset"
+
+
+def test_instance_that_cannot_be_copied_is_made_by_its_specification():
+    _, env = from_object(gym.make(REGISTERED), {})
+    assert isinstance(env.make().unwrapped, Locked)
+
+
+def test_instance_is_drawn_in_the_mode_that_is_asked_for():
+    _, env = from_object(gym.make("CartPole-v1"), {})
+    one = env.make(render_mode="rgb_array")
+    one.reset(seed=0)
+    assert one.render().shape == (400, 600, 3)
+    assert env.make().render_mode is None
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("vectorize", [SyncVectorEnv, AsyncVectorEnv])
+def test_vector_environments_are_made_from_an_object(vectorize, mode):
+    def make(num_envs):
+        return vectorize([lambda: gym_toys.Countdown(5)] * num_envs, autoreset_mode=mode)
+
+    instance = make(2)
+    for given in (instance, make):
+        _, env = from_object(given, {})
+        assert episode_lengths(env, 3) == [5, 5, 5]
+        assert env.make_vector(1).metadata["autoreset_mode"] == mode
+    instance.reset()
+    instance.close()
+
+
+def test_registered_vector_environment_is_made_again_in_any_number():
+    for mode in ("vector_entry_point", "sync"):
+        _, env = from_object(gym.make_vec("CartPole-v1", 3, vectorization_mode=mode), {})
+        made = env.make_vector(5)
+        assert (made.num_envs, made.reset(seed=0)[0].shape) == (5, (5, 4))
+
+
+REFUSED = {
+    "lock": (Locked(), r"<.*Locked> is an instance that cannot be copied \(TypeError: cannot pickle .*\), and training and evaluation need"),
+    "selfish": (Selfish(), r"cannot be copied \(its copy is the same object\).*pass its id, its class, or a function that makes one"),
+    "same object": (lambda: ONE, r"returned the same environment twice.*create it inside the function"),
+    "wrapped same object": (lambda: gym.wrappers.TimeLimit(ONE, 3), r"returned the same environment twice"),
+    "same objects": (SyncVectorEnv([lambda: ONE] * 2), r"returned the same environment twice"),
+    "same vector": (lambda num_envs: ONLY, r"returned the same environment twice"),
+    "vector of 2": (lambda num_envs: VECTOR, r"returned 2 environments for num_envs = 1: create the vector environment with that number"),
+    "no number": (lambda: SyncVectorEnv([gym_toys.Walk]), r"returned a vector environment: give it an argument num_envs"),
+    "single for vector": (lambda num_envs: gym_toys.Walk(), r"takes num_envs, but returned Walk: expected a gymnasium.vector.VectorEnv"),
+    "wrapped vector": (gym.wrappers.vector.RecordEpisodeStatistics(VECTOR), r"vector environment of 2 environments that cannot be made again"),
+}  # fmt: skip
+ONLY = SyncVectorEnv([gym_toys.Walk])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_object_that_cannot_be_made_again_is_refused(name):
+    given, message = REFUSED[name]
+    with pytest.raises(EnvError, match=message):
+        _, env = from_object(given, {})
+        env.open(1, 3, VectorOptions())  # a vector environment is made again
+
+
+def test_settings_do_not_change_an_instance():
+    for given in (ONE, VECTOR, toys.RandomEnds()):
+        with pytest.raises(ConfigError, match=r"is an instance: pass the settings to its constructor"):
+            from_object(given, {"length": 3})
