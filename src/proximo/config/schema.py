@@ -282,7 +282,8 @@ class RunConfig:
         "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas"
     )
     histograms: bool = _setting(
-        False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
+        False,
+        "record histograms of returns, advantages, ratios, actions, observations, and returns and lengths of episodes, at most fifty times in the run",
     )
     video_every: int = _setting(
         0, "environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos", low=0
