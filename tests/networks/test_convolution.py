@@ -15,6 +15,7 @@ from proximo.networks.convolution import (
     convolve,
     gradients_by_products,
     gradients_by_xla,
+    max_pool,
 )
 
 from helpers import precision
@@ -156,6 +157,13 @@ def test_padding_keeps_the_size():
     numbers = ("NHWC", "HWIO", "NHWC")
     same = jax.lax.conv_general_dilated(x, layer.weight, (1, 1), "SAME", dimension_numbers=numbers)
     assert relative((layer(x),), (jax.nn.relu(same),)) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(1, 8), (9, 2), (84, 5)])
+def test_max_pool_equals_the_window_of_xla(size):
+    x = jax.random.normal(jax.random.key(0), (2, *size, 3))
+    window = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    assert jnp.array_equal(max_pool(x), window)
 
 
 def test_layer_scales_its_inputs():

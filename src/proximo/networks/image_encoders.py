@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
-from proximo.networks.convolution import Convolution
+from proximo.networks.convolution import Convolution, max_pool
 from proximo.networks.layers import LayerNorm, Linear
 from proximo.spaces import Box
 
@@ -46,7 +46,7 @@ class Section(eqx.Module):
     ) -> Float[Array, "batch rows columns out_channels"]:
         """Apply the layers to ``scale * x``."""
         x = self.convolution(x, scale)
-        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        x = max_pool(x)
         for first, second in self.blocks:
             x = x + second(first(jax.nn.relu(x)))
         return jax.nn.relu(x) if self.relu else x
