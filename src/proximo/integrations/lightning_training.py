@@ -101,7 +101,6 @@ class LightningTraining:
     automatic_optimization: bool
     loggers: Any
     trainer: Any
-    _trainer: Any
     log: Any
     save_hyperparameters: Any
 
@@ -113,6 +112,7 @@ class LightningTraining:
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
         self._calls: Any = None
+        self._folder = Path()
         policy = jax.eval_shape(lambda key: fresh_policy(key, self.agent.env, self.agent.config), jax.random.key(0))
         self.network = _Shapes(split_policy(policy)[0])
 
@@ -168,9 +168,9 @@ class LightningTraining:
 
     @property
     def video_path(self) -> Path:
-        """Where ``evaluate(render=True)`` writes a video: ``videos/evaluate-STEP.mp4`` in the folder of the logger, or in the current one."""
-        folder = self._trainer and (self._trainer.log_dir or self._trainer.default_root_dir)
-        return Path(folder or ".") / "videos" / f"evaluate-{self.agent.step}.mp4"
+        """Where ``evaluate(render=True)`` writes a video: ``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current
+        one."""
+        return self._folder / "videos" / f"evaluate-{self.agent.step}.mp4"
 
     def train_dataloader(self) -> _UpdatesUntilEvaluation:
         return _UpdatesUntilEvaluation(self.agent)
@@ -180,6 +180,7 @@ class LightningTraining:
             raise ConfigError(
                 f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
+        self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
