@@ -15,6 +15,11 @@ from proximo.networks.image_encoders import ImageEncoder
 from proximo.types import Observation
 
 
+def reads_images(policy: ActorCritic) -> bool:
+    """Whether one of the policy's CNNs encodes an image."""
+    return any(_images(policy.torsos[0].encoder, None, ""))
+
+
 def observation_images(policy: ActorCritic, observation: Observation) -> dict[str, np.ndarray]:
     """The images in an observation, after the preprocessing of the environment and the normalization of the policy.
 
@@ -26,12 +31,11 @@ def observation_images(policy: ActorCritic, observation: Observation) -> dict[st
         Pictures by name (``observations``, or ``observations/camera`` for an entry), uint8 [height, width, 3]. The images of a stack are
         side by side, and so are channels, unless there are three.
     """
-    encoder = policy.torsos[0].encoder
-    if not any(_images(encoder, None, "")):
-        return {}
     arrays = jax.tree.map(jnp.asarray, observation)
     read = policy.normalize(policy.with_previous_step(arrays, jnp.ones(1, bool), policy.no_previous_step(1)))
-    return {name: _picture(np.asarray(x)[0], cnn.axes) for name, cnn, x in _images(encoder, read, "observations")}
+    return {
+        name: _picture(np.asarray(x)[0], cnn.axes) for name, cnn, x in _images(policy.torsos[0].encoder, read, "observations")
+    }
 
 
 def _images(encoder: Any, x: Any, name: str) -> Iterator[tuple[str, ImageEncoder, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
 from proximo.errors import command
-from proximo.rendering.observation_images import observation_images
+from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
 from proximo.training.boundaries import Boundaries
 from proximo.training.callback_calls import CallbackCalls
@@ -154,7 +154,7 @@ class Training:
 
     def _write_images(self, now: Snapshot) -> None:
         """Show the trackers an observation of each seed, where observations are images."""
-        for i, seed_run in active(self.seed_runs):
+        for i, seed_run in active(self.seed_runs) if reads_images(now.state.learner.policy) else ():
             state = self.backend.seed_state(now.state, i)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)
