@@ -19,9 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import proximo  # before JAX starts: it sets the remedy against the deadlock on few cores
+from proximo.config import NetworkConfig
 from proximo.jax_setup import compile_lowered, cores
 from proximo.networks import convolution
-from proximo.networks.encoders import NatureCNN
+from proximo.networks.image_encoders import NatureCNN
+from proximo.spaces import Box
 
 WAYS = {"XLA": convolution.by_xla, "products": convolution.convolve}
 FORWARD_WAYS = {"XLA": convolution.by_xla, "products": convolution.by_products}
@@ -69,7 +71,7 @@ def main() -> None:
     print(f"proximo {proximo.__version__}, jax {jax.__version__}, {jax.default_backend()}, {cores()} cores")
 
     images = jnp.asarray(np.random.default_rng(0).integers(0, 256, (options.batch, *SHAPE)), jnp.uint8)
-    cnn = NatureCNN.create(jax.random.key(0), SHAPE)
+    cnn, _ = NatureCNN.create(jax.random.key(0), Box(SHAPE, 0.0, 255.0, "uint8"), NetworkConfig())
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cnn)
 
     def of_twins(way: Callable, cnn: NatureCNN, images: jax.Array) -> NatureCNN:

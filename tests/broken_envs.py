@@ -52,14 +52,14 @@ Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 
 class SmallImages(Walk):
-    """Correct, but its images are too small for the convolutions of ``nature_cnn``."""
+    """Correct, but its images are too small for the convolution of ``small_cnn``."""
 
     def __init__(self):
         super().__init__()
-        self.observation_space = gym.spaces.Box(0, 255, (12, 12, 3), np.uint8)
+        self.observation_space = gym.spaces.Box(0, 255, (2, 12, 1), np.uint8)
 
     def _picture(self):
-        return np.random.default_rng(abs(int(1e6 * self.place[0]))).integers(0, 256, (12, 12, 3), np.uint8)
+        return np.random.default_rng(abs(int(1e6 * self.place[0]))).integers(0, 256, (2, 12, 1), np.uint8)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

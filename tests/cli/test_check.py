@@ -85,7 +85,7 @@ def test_unreadable_images_fail_and_the_suggested_setting_fixes_them(capsys):
     assert main(["check", "broken_envs:SmallImages"]) == 2
     out = capsys.readouterr().out
     assert "✗ policy " in out
-    assert "Images of 12×12 are too small for nature_cnn: expected at least 36×36; set encoder = mlp." in out
+    assert "Images of 2×12 are too small for small_cnn: expected at least 3×3; set encoder = mlp." in out
     assert out.splitlines()[-1] == "broken_envs:SmallImages cannot be trained as it is: 1 error."
     assert main(["check", "broken_envs:SmallImages", "--encoder", "mlp"]) == 0
     assert "✓ policy" in capsys.readouterr().out

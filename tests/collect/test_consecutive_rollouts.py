@@ -93,6 +93,9 @@ def test_statistics_count_only_complete_episodes():
         assert float(metric["rollout/episodes"]) == len(lengths)
         assert float(metric["rollout/length_mean"]) == pytest.approx(lengths.mean())
         assert float(metric["rollout/return_mean"]) == pytest.approx((lengths * (lengths + 1) / 2).mean())
+        for name, x in (("length", lengths), ("return", lengths * (lengths + 1) / 2)):
+            for statistic in ("std", "min", "max"):
+                assert float(metric[f"rollout/{name}_{statistic}"]) == pytest.approx(getattr(x, statistic)(), rel=1e-5)
         diluted = np.asarray(rollout.reward).sum() / done.size
         assert float(metric["rollout/return_mean"]) != pytest.approx(diluted, rel=0.05)
     assert ends > 8

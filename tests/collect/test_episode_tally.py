@@ -5,6 +5,7 @@ import pytest
 
 from buffers import buffer_of
 from proximo.collect.episode_tally import EpisodeTally
+from proximo.tracking.metrics_window import MetricsWindow
 
 
 def added(tally, buffer):
@@ -45,9 +46,13 @@ def test_random_rollouts_agree_with_a_count_by_hand():
     finished = by_hand(buffers, 4)
     counts = np.array([row["rollout/episodes"] for row in rows])
     assert counts.sum() == len(finished) > 20
+    window = MetricsWindow()
+    window.add({name: np.array([row[name] for row in rows]) for name in rows[0]})
+    merged = window.merge()
     for name, column in (("return", 0), ("length", 1)):
-        mean = (np.array([row[f"rollout/{name}_mean"] for row in rows]) * counts).sum() / counts.sum()
-        assert mean == pytest.approx(np.mean([episode[column] for episode in finished]))
+        x = np.array([episode[column] for episode in finished])
+        for statistic in ("mean", "std", "min", "max"):
+            assert merged[f"rollout/{name}_{statistic}"] == pytest.approx(getattr(x, statistic)())
 
 
 def test_a_lost_life_neither_ends_an_episode_nor_its_return():

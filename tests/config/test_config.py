@@ -42,6 +42,12 @@ def test_override_replaces_what_is_named_and_nothing_else():
         ("hidden_sizes", "64,64", (64, 64)),
         ("hidden_sizes", [32], (32,)),
         ("hidden_sizes", "()", ()),
+        ("hidden_sizes", "none", ()),
+        ("privileged", "none", ()),
+        ("critic_hidden_sizes", "same", "same"),
+        ("critic_hidden_sizes", [256, 256], (256, 256)),
+        ("critic_head_sizes", "none", ()),
+        ("activation", "gelu", "gelu"),
         ("hidden_sizes", 64, (64,)),
         ("env_settings", "a=1,b=0.5,c=true,d=x", {"a": 1, "b": 0.5, "c": True, "d": "x"}),
         ("env_settings", {"a": 1}, {"a": 1}),
@@ -95,7 +101,9 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw, or custom code"),
         ("privileged", 3, r"expected names such as one,two"),
         ("memory", 3, r"expected one of none, gru, lstm, mingru, lru, gtrxl"),
-        ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64"),
+        ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64, or none"),
+        ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, none, or same"),
+        ("activation", "reluu", r"expected one of celu, elu, .* tanh \(did you mean 'relu'\?\)"),
         ("hidden_sizes", "64,0", r"expected at least 1"),
         ("env_settings", "a", r"expected key=value pairs"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),
@@ -143,7 +151,15 @@ def test_invalid_file_raises_with_file_and_place(mapping, message):
 
 def test_resolved_settings_are_themselves_valid_settings():
     config = override(
-        Config(), {"id": "a:B", "learning_rate": "linear(1e-3,0)", "hidden_sizes": (8,), "env_settings": "a=1", "memory": "gru"}
+        Config(),
+        {
+            "id": "a:B",
+            "learning_rate": "linear(1e-3,0)",
+            "hidden_sizes": (8,),
+            "env_settings": "a=1",
+            "memory": "gru",
+            "critic_hidden_sizes": "9,9",
+        },
     )
     again = from_mapping(to_mapping(config), Config(), "config.yaml")
     assert to_mapping(again) == to_mapping(config)
@@ -186,6 +202,11 @@ def valid(**settings):
         (
             {"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1},
             r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl to 0\.$",
+        ),
+        ({"shared_sizes": 8}, r"^shared_sizes = 8 needs towers = shared, not separate\.$"),
+        (
+            {"critic_hidden_sizes": "none", "towers": "shared"},
+            r"^critic_hidden_sizes = none needs towers = separate, not shared\.$",
         ),
         ({"privileged": "a", "towers": "shared"}, r"^privileged needs towers = separate: a shared tower"),
         (

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import LEAVES
+from proximo.config.custom import choices
 from proximo.export import flat_jaxpr, sizes
 from proximo.export.translation import RULES, translate
 
@@ -27,7 +29,9 @@ ELEMENTWISE = {
     "arcs": lambda x, **_: jnp.arcsin(jnp.tanh(x)) + jnp.arccos(jnp.tanh(x)) + jnp.arctanh(jnp.tanh(x) / 2),
     "hyperbolic": lambda x, **_: jnp.sinh(x) + jnp.cosh(x) + jnp.arcsinh(x) + jnp.arccosh(1 + x * x) + jnp.tanh(x),
     "atan2": lambda x, **_: jnp.arctan2(x, x[:, ::-1]),
-    "activations": lambda x, **_: jax.nn.gelu(x) + jax.nn.gelu(x, approximate=False) + jax.nn.silu(x) + jax.nn.elu(x),
+    "activations": lambda x, **_: jnp.stack(
+        [jax.nn.gelu(x, approximate=False), *(getattr(jax.nn, name)(x) for name in choices(LEAVES["activation"].type))]
+    ),
     "softplus": lambda x, **_: jax.nn.softplus(4 * x) + jax.nn.log_sigmoid(x) + jax.nn.leaky_relu(x) + jax.nn.relu6(x),
     "erf": lambda x, **_: jax.scipy.special.erf(x) + jax.scipy.special.erfc(x),
     "powers": lambda x, **_: x**2 + x**3 + x**-1 + x**0 + jnp.abs(x) ** 0.3 + jnp.square(x) + 2.0**x,

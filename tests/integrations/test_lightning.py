@@ -2,11 +2,13 @@
 
 import signal
 
+import jax
 import numpy as np
 import pytest
 
 lightning = pytest.importorskip("lightning")
 
+import pytorch_lightning  # noqa: E402
 import torch  # noqa: E402
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: E402
 from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
@@ -14,6 +16,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger  # noqa: E402
 import proximo  # noqa: E402
 from commands import BATCH, GRU, SMALL, final_state  # noqa: E402
 from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError  # noqa: E402
+from proximo.integrations import pytorch_lightning as other_package  # noqa: E402
 from proximo.integrations.lightning import PPOModule  # noqa: E402
 
 from gym_toys import Countdown  # noqa: E402
@@ -91,6 +94,14 @@ def test_fit_on_gymnax_equals_learn_bit_for_bit(tmp_path):
     del settings["total_steps"]
     expected = proximo.PPO("gymnax:CartPole-v1", preset=False, **settings).learn(6 * BATCH)
     assert saved(learner.agent, tmp_path / "ours") == saved(expected, tmp_path / "theirs")
+
+
+def test_pytorch_lightning_trains_to_the_same_bits(tmp_path):
+    learners = module(), other_package.PPOModule("toys:RandomEnds", preset=False, **SETTINGS)
+    for package, learner in zip((lightning, pytorch_lightning), learners, strict=True):
+        silent = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": False}
+        package.Trainer(accelerator="cpu", max_steps=3, default_root_dir=tmp_path, **silent).fit(learner)
+    assert saved(learners[0].agent, tmp_path / "a") == saved(learners[1].agent, tmp_path / "b")
 
 
 class NanAfterThreeUpdates(Broken):
@@ -262,6 +273,8 @@ def test_metrics_reach_the_logger_and_progress_bar_of_lightning(tmp_path, capsys
     assert len(steps) > len(learner.agent.history) / 2
     out = capsys.readouterr().out
     assert f"{UPDATES % EPOCH}/{EPOCH}" in out
+    assert f"Step {UPDATES * BATCH}/{UPDATES * BATCH}" in out
+    assert "Epoch" not in out
     assert "progress" in out
 
 
@@ -321,3 +334,35 @@ def test_several_processes_raise(tmp_path):
     fitted.strategy.world_size = 2
     with pytest.raises(ConfigError, match="PPOModule trains in one process, but this Trainer has 2: set devices=1"):
         fitted.fit(module())
+
+
+def test_summary_counts_the_parameters_of_the_policy_and_no_checkpoint_has_them(tmp_path):
+    learner = module(normalize_observation=True, **GRU)
+    policy = learner.agent.policy.actor_critic
+    count = sum(leaf.size for leaf in jax.tree.leaves((policy.torsos, policy.actor, policy.critic)))
+    summary = lightning.pytorch.utilities.model_summary.ModelSummary(learner)
+    assert (summary.total_parameters, summary.trainable_parameters) == (count, count)
+    assert list(learner.to("cpu").state_dict()) == ["_extra_state"]
+
+
+def test_gradient_clip_val_is_answered_with_max_grad_norm(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"^Trainer\(gradient_clip_val=0.3\) .*: leave it out, and use PPOModule\(…, max_grad_norm=0.3\)\.$"
+    ):
+        trainer(tmp_path, gradient_clip_val=0.3).fit(module())
+
+
+def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
+    learner = module("gymnax:CartPole-v1")
+    action, _ = learner.predict(np.zeros(4, np.float32))
+    assert action == learner.agent.predict(np.zeros(4, np.float32))[0]
+    trainer(tmp_path, enable_checkpointing=False, max_steps=1).fit(learner)
+    episodes = learner.evaluate(3, seed=5, render=True)
+    assert episodes.summary() == learner.agent.evaluate(3, seed=5).summary()
+    assert learner.video_path == tmp_path / "videos" / f"evaluate-{BATCH}.mp4"
+    assert learner.video_path.stat().st_size > 1000
+
+
+def test_a_torch_network_is_refused_by_that_name():
+    with pytest.raises(ConfigError, match="encoder: Linear is a PyTorch module"):
+        module(encoder=torch.nn.Linear(3, 4))

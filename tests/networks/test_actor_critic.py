@@ -122,6 +122,40 @@ def test_separate_towers_share_no_parameter():
         assert touched[1] == 0.0
 
 
+def test_policy_and_value_share_the_layers_after_the_memory():
+    policy = small_policy(Box((3,)), "shared", memory="gru", shared_sizes=(5,), head_sizes=(4,))
+    (torso,), starts = policy.torsos, jnp.zeros((1, 2), bool)
+    x = jax.random.normal(jax.random.key(1), (1, 2, 3))
+
+    def outputs(policy, of_value):
+        _, distribution, value = policy.unroll(policy.init_memory(2), x, starts, ~starts)
+        return jnp.sum(value if of_value else distribution.log_prob(jnp.zeros((1, 2), jnp.int32)))
+
+    for of_value in (False, True):
+        gradient = jax.jit(jax.grad(outputs), static_argnums=1)(policy, of_value)
+        assert jnp.all(jnp.abs(gradient.torsos[0].shared.layers[0].weight).max(0) > 0)
+    assert torso.shared.layers[0].weight.shape == (8, 5)
+    assert policy.critic.hidden.layers[0].weight.shape == policy.actor.readout.hidden.layers[0].weight.shape == (5, 4)
+
+
+def test_sizes_of_the_value_differ_from_those_of_the_policy():
+    sizes = {"hidden_sizes": (6,), "critic_hidden_sizes": (9, 7), "head_sizes": (), "critic_head_sizes": (5,)}
+    policy = small_policy(Box((3,)), "separate", **sizes)
+    made = [[layer.weight.shape for layer in torso.encoder.mlp.layers] for torso in policy.torsos]
+    assert made == [[(3, 6)], [(3, 9), (9, 7)]]
+    assert policy.actor.readout.output.weight.shape[0] == 6
+    assert [layer.weight.shape for layer in policy.critic.hidden.layers] == [(7, 5)]
+
+
+def test_convolutions_memory_shared_layer_and_two_heads_are_settings():
+    network = {"towers": "shared", "cnn_features": 0, "memory": "gru", "memory_size": 512, "shared_sizes": (512,)}
+    policy = jax.eval_shape(lambda: small_policy(Box((84, 84, 3), 0.0, 255.0, "uint8"), **network))
+    convolutions = 8 * 8 * 3 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
+    assert sum(leaf.size for leaf in jax.tree.leaves(policy.torsos[0].encoder)) == convolutions
+    assert policy.torsos[0].shared.layers[0].weight.shape == (512, 512)
+    assert policy.actor.readout.output.weight.shape[0] == policy.critic.output.weight.shape[0] == 512
+
+
 def test_memory_setting_names_all_cells():
     assert choices(LEAVES["memory"].type) == ("none", *CELLS)
 

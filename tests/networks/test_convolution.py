@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.networks.convolution import CHUNK, ConvReLU, by_products, by_xla, convolve, gradients_by_products, gradients_by_xla
+from proximo.networks.convolution import (
+    CHUNK,
+    Convolution,
+    by_products,
+    by_xla,
+    convolve,
+    gradients_by_products,
+    gradients_by_xla,
+    max_pool,
+)
 
 from helpers import precision
 
@@ -129,9 +138,37 @@ def test_the_gradients_are_the_same_under_jit_and_vmap(sizes):
     assert relative(ours(weights, x), theirs(weights, x)) < 1e-5
 
 
+def test_without_relu_the_layer_and_its_gradients_are_linear():
+    x, weight, bias, gradient, stride = case(*CASES[5])
+
+    def both(way):
+        y, backward = jax.vjp(lambda *a: way(*a, stride, False), x, weight, bias)
+        return y, *backward(gradient)
+
+    ours, theirs = jax.jit(partial(both, convolve))(), jax.jit(partial(both, by_xla))()
+    assert float(theirs[0].min()) < 0
+    assert relative(ours, theirs) < 1e-5
+    assert relative(gradients_by_xla(x, weight, theirs[0], gradient, stride, relu=False), theirs[1:]) < 1e-6
+
+
+def test_padding_keeps_the_size():
+    x, *_ = case(*CASES[6])
+    layer = Convolution.create(jax.random.key(0), 3, 3, 3, 1, padding=1)
+    numbers = ("NHWC", "HWIO", "NHWC")
+    same = jax.lax.conv_general_dilated(x, layer.weight, (1, 1), "SAME", dimension_numbers=numbers)
+    assert relative((layer(x),), (jax.nn.relu(same),)) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(1, 8), (9, 2), (84, 5)])
+def test_max_pool_equals_the_window_of_xla(size):
+    x = jax.random.normal(jax.random.key(0), (2, *size, 3))
+    window = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    assert jnp.array_equal(max_pool(x), window)
+
+
 def test_layer_scales_its_inputs():
     x, *_ = case(*CASES[6])
-    layer = ConvReLU.create(jax.random.key(0), 3, 3, 8, 4)
+    layer = Convolution.create(jax.random.key(0), 3, 3, 8, 4)
     assert relative((layer(x, scale=0.5),), (layer(0.5 * x),)) < 1e-5
 
 

@@ -430,3 +430,22 @@ def test_equal_objects_are_equal_settings():
     assert Custom(custom.Encoder) == Custom(custom.Encoder)
     assert Custom(custom.Encoder) != Custom(custom.Memory)
     assert dataclasses.replace(Config()) == Config()
+
+
+class TorchModule:
+    """Like ``torch.nn.Module``, for environments without PyTorch."""
+
+    __module__ = "torch.nn.modules.module"
+
+    def __call__(self, x):
+        return x
+
+
+class TorchEncoder(TorchModule):
+    __module__ = __name__
+
+
+@pytest.mark.parametrize("encoder", [TorchEncoder, TorchEncoder(), lambda key, space: TorchEncoder(), f"{__name__}:TorchEncoder"])
+def test_a_pytorch_module_is_refused_by_that_name(encoder):
+    with pytest.raises(ConfigError, match=r"^encoder: TorchEncoder is a PyTorch module, and proximo computes with JAX"):
+        policy_for(VECTOR, {"encoder": encoder})

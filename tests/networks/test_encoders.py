@@ -1,18 +1,25 @@
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import LEAVES
+from proximo.config.custom import choices
 from proximo.errors import EnvError
-from proximo.networks.encoders import NatureCNN, OneHotEncoder, PartsEncoder, VectorEncoder, image_axes, make_encoder
-from proximo.networks.layers import MLP, Linear
+from proximo.networks.encoders import OneHotEncoder, PartsEncoder, VectorEncoder, make_encoder
+from proximo.networks.image_encoders import ImpalaCNN, NatureCNN, SmallCNN, image_axes
+from proximo.networks.layers import MLP, LayerNorm, Linear
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros
 
 import toys
 from helpers import small_config
 
 IMAGE = toys.IMAGE
+MINATAR = Box((10, 10, 4))
+"""Numbers, as gymnax's MinAtar has them."""
 
 
 def encoder_for(space, **settings):
@@ -34,6 +41,13 @@ def encoder_for(space, **settings):
         (Box((2, 36, 40, 3), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
         (Box((2, 3, 36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
         (Box((8, 8), 0.0, 12.0, "uint8"), {}, VectorEncoder, 8),
+        (Box((10, 10, 4), 0.0, 255.0, "uint8"), {}, SmallCNN, 128),
+        (MINATAR, {}, VectorEncoder, 8),
+        (MINATAR, {"encoder": "small_cnn"}, SmallCNN, 128),
+        (MINATAR, {"encoder": "small_cnn", "cnn_features": 0}, SmallCNN, 8 * 8 * 16),
+        (IMAGE, {"encoder": "impala_cnn"}, ImpalaCNN, 256),
+        (IMAGE, {"encoder": "impala_cnn", "cnn_features": 0}, ImpalaCNN, 5 * 5 * 32),
+        (IMAGE, {"cnn_features": 7, "layer_norm": True}, NatureCNN, 7),
         (MultiDiscrete((3, 2, 4)), {"hidden_sizes": ()}, OneHotEncoder, 9),
         (MultiDiscrete((3, 2, 4, 1), shape=(2, 2)), {}, OneHotEncoder, 8),
         (MultiBinary((2, 3)), {"hidden_sizes": ()}, VectorEncoder, 6),
@@ -49,13 +63,18 @@ def test_each_space_has_its_encoder(space, settings, kind, features):
 
 @pytest.mark.parametrize("shape", [(35, 36, 1), (36, 20, 3)])
 def test_images_too_small_for_the_cnn_raise_with_the_fix(shape):
-    with pytest.raises(EnvError, match=r"too small for nature_cnn: expected at least 36×36; set encoder = mlp"):
-        encoder_for(Box(shape, 0.0, 255.0, "uint8"))
+    with pytest.raises(EnvError, match=r"too small for nature_cnn: expected at least 36×36; set encoder = small_cnn\."):
+        encoder_for(Box(shape, 0.0, 255.0, "uint8"), encoder="nature_cnn")
+    with pytest.raises(EnvError, match=r"too small for small_cnn: expected at least 3×3; set encoder = mlp\."):
+        encoder_for(Box((2, 9, 1), 0.0, 255.0, "uint8"))
 
 
 def test_cnn_on_a_vector_raises_with_the_fix():
-    with pytest.raises(EnvError, match=r"nature_cnn reads uint8 images .* not Box\(3,\) float32: set encoder = mlp"):
-        encoder_for(Box((3,)), encoder="nature_cnn")
+    for space in (Box((3,)), MINATAR, Dict((("a", Discrete(2)),))):
+        with pytest.raises(
+            EnvError, match=rf"nature_cnn reads images: .* at least 36 .*; not {re.escape(str(space))}: set encoder = auto"
+        ):
+            encoder_for(space, encoder="nature_cnn")
 
 
 def test_the_cnn_reads_bytes_as_zero_to_one():
@@ -76,7 +95,7 @@ def test_the_cnn_sees_every_corner_of_the_image():
 
 
 def test_weights_start_orthogonal_with_their_gain_and_biases_at_zero():
-    mlp = MLP.create(jax.random.key(0), 8, (6, 4), "tanh")
+    mlp = MLP.create(jax.random.key(0), 8, (6, 4), "tanh", layer_norm=False)
     for layer in mlp.layers:
         np.testing.assert_allclose(layer.weight.T @ layer.weight, 2.0 * np.eye(layer.weight.shape[1]), atol=1e-5)
         assert not jnp.any(layer.bias)
@@ -86,9 +105,50 @@ def test_weights_start_orthogonal_with_their_gain_and_biases_at_zero():
 
 def test_mlp_equals_its_layers_by_hand():
     layer = Linear(jnp.array([[1.0, 0.0], [2.0, -1.0]]), jnp.array([0.5, 0.0]))
-    out = MLP((layer,), "relu")(jnp.array([1.0, 1.0]))
+    out = MLP((layer,), (), "relu")(jnp.array([1.0, 1.0]))
     assert out.tolist() == [3.5, 0.0]
-    assert MLP((layer,), "tanh")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([0.998178, -0.761594], abs=1e-5)
+    assert MLP((layer,), (), "tanh")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([0.998178, -0.761594], abs=1e-5)
+    norm = LayerNorm(jnp.array([2.0, 1.0]), jnp.array([0.0, 0.5]))  # of [3.5, -1.0]: [1, -1]
+    assert MLP((layer,), (norm,), "identity")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
+
+
+def test_activation_names_every_function_of_one_number_in_jax_nn():
+    x = jnp.array([[-1.0, 0.5], [2.0, -3.0]])
+
+    def maps_numbers(name):
+        try:
+            y = getattr(jax.nn, name)(x)
+            alone = jnp.stack([getattr(jax.nn, name)(number[None])[0] for number in x.reshape(-1)])
+        except (AssertionError, AttributeError, IndexError, TypeError, ValueError):
+            return False
+        return y.shape == x.shape and bool(jnp.all(jnp.abs(alone.reshape(x.shape) - y) < 1e-6))
+
+    public = [name for name in dir(jax.nn) if not name.startswith("_") and callable(getattr(jax.nn, name))]
+    assert choices(LEAVES["activation"].type) == tuple(filter(maps_numbers, public))
+
+
+def test_impala_cnn_has_the_layers_of_its_paper():
+    cnn, _ = encoder_for(Box((84, 84, 4), 0.0, 255.0, "uint8"), encoder="impala_cnn")
+    channels = [(4, 16), (16, 32), (32, 32)]
+    convolutions = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in channels)
+    assert sum(leaf.size for leaf in jax.tree.leaves(cnn)) == convolutions + (11 * 11 * 32 + 1) * 256
+    assert cnn.dense.weight.shape == (11 * 11 * 32, 256)
+
+
+def test_impala_section_equals_its_formula():
+    cnn, _ = encoder_for(IMAGE, encoder="impala_cnn")
+    section, x = cnn.convolutions[2], jax.random.normal(jax.random.key(1), (2, 9, 9, 32))
+
+    def convolved(layer, x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, layer.weight, (1, 1), "SAME", dimension_numbers=numbers) + layer.bias
+
+    y = convolved(section.convolution, x)
+    y = jnp.pad(y, [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=-jnp.inf)  # 9 → 5: one row on either side
+    y = jnp.stack([y[:, i : i + 9 : 2, j : j + 9 : 2] for i in range(3) for j in range(3)]).max(0)
+    for first, second in section.blocks:
+        y = y + convolved(second, jax.nn.relu(convolved(first, jax.nn.relu(y))))
+    np.testing.assert_allclose(section(x), jax.nn.relu(y), atol=1e-4)
 
 
 def test_an_mlp_reads_bytes_as_zero_to_one():
@@ -164,5 +224,3 @@ def test_dict_with_one_part_equals_that_part_alone(wrap):
 def test_cnn_reads_the_images_among_parts_and_requires_one():
     assert isinstance(encoder_for(toys.PARTS, encoder="nature_cnn")[0].parts["camera"], NatureCNN)
     assert isinstance(encoder_for(toys.PARTS, encoder="mlp")[0].parts["camera"], VectorEncoder)
-    with pytest.raises(EnvError, match=r"nature_cnn reads uint8 images .* not Dict\(a: Discrete\(2\)\): set encoder = mlp"):
-        encoder_for(Dict((("a", Discrete(2)),)), encoder="nature_cnn")

@@ -20,6 +20,8 @@ from proximo.training import loop
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
+OF_EPISODES = {"histograms/episode_returns", "histograms/episode_lengths"}
+"""Only of updates in which an episode ends."""
 
 
 def test_counts_and_sums_equal_those_of_numpy():
@@ -68,12 +70,23 @@ def test_invalid_transitions_are_ignored_and_parts_are_separate():
     valid[1] = False
     flat = {name: np.zeros((4, 2)) for name in ("returns", "advantages", "ratios")}
     observations = {"camera": np.zeros((4, 2, 3), np.uint8), "action_mask": np.ones((4, 2, 2)), "arm": (np.zeros((4, 2)),)}
-    made = of_rows({**flat, "valid": valid, "actions": np.zeros((4, 2, 3)), "observations": observations})
+    episodes = {
+        "episode_returns": np.arange(8.0).reshape(4, 2),
+        "episode_lengths": np.arange(8),
+        "episode_ends": np.arange(8) % 4 == 1,
+    }
+    episodes |= {
+        "episode_ends": episodes["episode_ends"].reshape(4, 2),
+        "episode_lengths": episodes["episode_lengths"].reshape(4, 2),
+    }
+    made = of_rows({**flat, **episodes, "valid": valid, "actions": np.zeros((4, 2, 3)), "observations": observations})
     assert {name.removeprefix("histograms/") for name in made} == {
         "returns", "advantages", "ratios", "actions/0", "actions/1", "actions/2", "observations/camera", "observations/arm/0",
+        "episode_returns", "episode_lengths",
     }  # fmt: skip
     assert made["histograms/returns"].count == 6
     assert made["histograms/observations/camera"].count == 18
+    assert made["histograms/episode_returns"].total == made["histograms/episode_lengths"].total == 1 + 5
 
 
 def test_tensorboard_receives_the_same_bins(tmp_path):
@@ -123,7 +136,8 @@ def test_at_most_fifty_are_recorded_in_a_run(pair):
     for run_dir in members(pair[1]):
         made = read_rows(run_dir / "histograms.jsonl")
         assert [row["step"] for row in made] == [3 * BATCH * (i + 1) for i in range(40)]
-        assert all(set(row) - {"step"} == NAMES for row in made)
+        assert all(set(row) - {"step"} - OF_EPISODES == NAMES for row in made)
+        assert sum(set(row) >= OF_EPISODES for row in made) > 20
         last = {name: Histogram.from_json(value) for name, value in made[-1].items() if name != "step"}
         assert last["histograms/returns"].count <= BATCH
         ratios = last["histograms/ratios"]
@@ -152,6 +166,7 @@ def test_actions_are_those_that_the_environment_receives():
             **{name: np.zeros((2, 2)) for name in ("returns", "advantages", "ratios")},
             "actions": jnp.array([[3, 4], [4, 4]]),
             "observations": np.zeros((2, 2, 1)),
+            **{name: np.zeros(0, bool) for name in ("episode_returns", "episode_lengths", "episode_ends")},
         }
     )
     assert made["histograms/actions"].counts.tolist() == [1, 3]

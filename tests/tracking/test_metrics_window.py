@@ -23,6 +23,19 @@ def test_returns_are_weighted_by_their_episodes():
     assert row["rollout/return_mean"] == pytest.approx(4.0)
 
 
+def test_spread_and_extremes_are_those_of_all_episodes():
+    updates, window = ([3.0, 5.0, 10.0], [], [-2.0], [4.0, 4.0]), MetricsWindow()
+    for returns in updates:
+        x = np.array(returns or [0.0])
+        statistics = {"std": x.std(), "min": x.min(), "max": x.max()}
+        window.add(
+            metrics([len(returns)], [x.mean()], **{f"rollout__return_{name}": [value] for name, value in statistics.items()})
+        )
+    row, x = window.merge(), np.concatenate(updates)
+    for name in ("mean", "std", "min", "max"):
+        assert row[f"rollout/return_{name}"] == pytest.approx(getattr(x, name)())
+
+
 def test_without_a_finished_episode_there_is_no_return():
     window = MetricsWindow()
     window.add(metrics([0, 0], [0.0, 0.0]))

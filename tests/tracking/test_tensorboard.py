@@ -1,6 +1,9 @@
 """TensorBoard events: every finite value is written once, also over a resume, a changed clock or a full disk."""
 
+import io
+
 import numpy as np
+from PIL import Image
 
 from disks import full_disk
 from proximo.tracking.tensorboard import TensorBoard
@@ -28,6 +31,44 @@ def test_tensorboard_gets_each_finite_value(tmp_path):
     tracker.write(20, {"train/loss": np.float32(0.25)})
     tracker.close()
     assert events(tmp_path) == ([(10, "train/loss", 0.5), (20, "train/loss", 0.25)], [])
+
+
+def summaries(run_dir):
+    """All summary values in the one event file, by tag."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (file,) = run_dir.glob("events.*")
+    data, found = file.read_bytes(), {}
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        event, data = Event.FromString(data[12 : 12 + length]), data[length + 16 :]
+        found |= {value.tag: value for value in event.summary.value}
+    return found
+
+
+def test_settings_are_text_and_hyperparameters(tmp_path):
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    settings = {"env": {"id": "a:B"}, "ppo": {"gamma": 0.9, "normalize_reward": True, "learning_rate": "linear(1e-3, 0)"}}
+    TensorBoard(tmp_path, settings=settings).close()
+    found = summaries(tmp_path)
+    assert b"    ppo:\n      gamma: 0.9\n" in found["settings/text_summary"].tensor.string_val[0]
+    data = found["_hparams_/session_start_info"].metadata.plugin_data
+    shown = HParamsPluginData.FromString(data.content).session_start_info.hparams
+    assert (shown["gamma"].number_value, shown["normalize_reward"].bool_value) == (0.9, True)
+    assert (shown["id"].string_value, shown["learning_rate"].string_value) == ("a:B", "linear(1e-3, 0)")
+    experiment = HParamsPluginData.FromString(found["_hparams_/experiment"].metadata.plugin_data.content).experiment
+    assert "eval/return_mean" in [info.name.tag for info in experiment.metric_infos]
+
+
+def test_image_is_a_png_of_the_same_pixels(tmp_path):
+    image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    tracker = TensorBoard(tmp_path)
+    tracker.write_image(8, "observations", image)
+    tracker.close()
+    shown = summaries(tmp_path)["observations"].image
+    assert (shown.height, shown.width) == (5, 7)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(shown.encoded_image_string))), image)
 
 
 def test_flushed_events_are_on_disk(tmp_path):

@@ -37,6 +37,7 @@ class Server:
     def module(self):
         made = types.ModuleType("wandb")
         made.init, made.Settings = self.init, lambda **named: named
+        made.Image = lambda image: ("image", image.shape)
         made.Video = lambda path: ("video", path)
         made.Histogram = lambda np_histogram: ("histogram", np_histogram[0].tolist(), len(np_histogram[1]))
         return made
@@ -91,9 +92,16 @@ def test_rows_of_one_step_are_joined(server, tmp_path):
     tracker = written(opened(tmp_path / "r"), 10)
     tracker.write(10, {"eval/return_mean": 3.0})
     tracker.write_histograms(10, {"histograms/x": Histogram.of(np.arange(3))})
+    tracker.write_image(10, "observations", np.zeros((2, 3, 3), np.uint8))
     tracker.flush()
     (row,) = server.rows[tracker._id, "server"].values()
-    assert row == {AXIS: 10, "train/loss": 1.0, "eval/return_mean": 3.0, "histograms/x": ("histogram", [1, 1, 1], 4)}
+    assert row == {
+        AXIS: 10,
+        "train/loss": 1.0,
+        "eval/return_mean": 3.0,
+        "histograms/x": ("histogram", [1, 1, 1], 4),
+        "observations": ("image", (2, 3, 3)),
+    }
 
 
 def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from proximo.ppo import make_hyperparameters
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
 from proximo.tracking.histograms import Histogram
-from proximo.types import TrainState
+from proximo.types import Observation, TrainState
 
 State = TypeVar("State")
 
@@ -105,6 +105,10 @@ class Backend(abc.ABC):
         Raises:
             EnvError, EnvironmentFault: an environment failed in the first update.
         """
+
+    @abc.abstractmethod
+    def observation(self, state: TrainState) -> Observation | None:
+        """A current observation [1, ...] of one environment, for the ``state`` of one seed after ``advance``. None if there is none."""
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:

@@ -15,6 +15,7 @@ from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ProximoError, TrainingError
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
@@ -22,7 +23,7 @@ from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
-from proximo.types import GymnasiumCollectorState, TrainState
+from proximo.types import GymnasiumCollectorState, Observation, TrainState
 
 
 class GymnasiumBackend(Backend):
@@ -70,6 +71,10 @@ class GymnasiumBackend(Backend):
             updates.append(metrics)
         names = dict.fromkeys(name for metrics in updates for name in metrics)
         return state, {name: np.array([[metrics.get(name, np.nan) for metrics in updates]]) for name in names}
+
+    def observation(self, state: TrainState) -> Observation | None:
+        rollout = self.trainer.last_rollout
+        return None if rollout is None else unflatten(self.env.observation_space, tuple(x[-1, :1] for x in rollout.observation))
 
     def inspect_before(self, state: TrainState) -> LearnerState:
         return state.learner

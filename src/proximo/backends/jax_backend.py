@@ -20,7 +20,7 @@ from proximo.envs import JaxEnvironment
 from proximo.ppo import make_hyperparameters
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
-from proximo.types import Metrics, TrainState
+from proximo.types import Metrics, Observation, TrainState
 
 
 class JaxPrograms:
@@ -71,6 +71,9 @@ class JaxBackend(Backend):
         state, metrics = self._programs.advance(state.healthy.size, state, jnp.int32(num_updates))
         metrics = jax.block_until_ready(metrics)
         return state, {name: np.atleast_2d(np.asarray(x))[:, :num_updates] for name, x in metrics.items()}
+
+    def observation(self, state: TrainState) -> Observation:
+        return jax.tree.map(lambda x: np.asarray(x)[:1], state.collector.observation)
 
     def inspect_before(self, state: TrainState) -> Any:
         # The rollout of the update is collected once more, by another program, so that the program that trains stays the same.

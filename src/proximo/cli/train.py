@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
-from proximo.config import GROUPS, LEAVES, to_mapping, unknown
-from proximo.config.coercion import SCHEDULE, Leaf
+from proximo.config import GROUPS, LEAVES, text_of, to_mapping, unknown
+from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
 
@@ -134,13 +134,20 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     return parser
 
 
-_KINDS = {int: "INT", float: "FLOAT", str: "TEXT", SCHEDULE: "FLOAT|SCHEDULE", dict[str, Any]: "KEY=VALUE,..."}
+_KINDS = {
+    int: "INT",
+    float: "FLOAT",
+    str: "TEXT",
+    SCHEDULE: "FLOAT|SCHEDULE",
+    SizesOrSame: "LIST|same",
+    dict[str, Any]: "KEY=VALUE,...",
+}
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag = "--" + leaf.name.replace("_", "-")
-    default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
+    default = text_of(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
     shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",

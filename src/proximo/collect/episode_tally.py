@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +32,15 @@ class EpisodeTally:
         """Steps of the running episode so far, N."""
         self._is_partial = np.zeros(num_envs, bool)
         self._reports_success = False
+        self.finished: list[Episode] = []
+        """The episodes that finished in the last rollout."""
 
     def begin(self, staggered: bool = False) -> None:
         """Count new episodes in all environments. With a ``staggered`` start the first episodes are cut short and not counted."""
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
-        """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
+        """Count the steps of a rollout. Returns the episodes that ``finished`` in it, environment by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
         rewards = np.cumsum(np.where(valid, buffer.reward, 0.0), axis=0, dtype=np.float64)
@@ -55,21 +58,25 @@ class EpisodeTally:
             self.episode_return[i], self.length[i] = -past_return, -past_length
         self.episode_return += rewards[-1]
         self.length += lengths[-1]
+        self.finished = finished
         return finished
 
     def metrics(self, finished: list[Episode]) -> dict[str, float]:
-        """The metrics of a rollout: means over the episodes that ``finished`` in it, 0 if none did. The rate of successes is
+        """The metrics of a rollout: statistics of the episodes that ``finished`` in it, 0 if none did. The rate of successes is
         given as soon as an environment has reported one."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in finished)
         metrics = {
             "rollout/episodes": float(len(finished)),
-            "rollout/return_mean": _mean([episode.episode_return for episode in finished]),
-            "rollout/length_mean": _mean([episode.length for episode in finished]),
+            **_statistics("return", [episode.episode_return for episode in finished]),
+            **_statistics("length", [episode.length for episode in finished]),
         }
         if self._reports_success:
-            metrics["rollout/success_rate"] = _mean([episode.success == SUCCESS for episode in finished])
+            successes = [episode.success == SUCCESS for episode in finished]
+            metrics["rollout/success_rate"] = float(np.mean(successes)) if finished else 0.0
         return metrics
 
 
-def _mean(values: list[float]) -> float:
-    return float(np.mean(np.array(values, float))) if values else 0.0
+def _statistics(name: str, values: Sequence[float]) -> dict[str, float]:
+    x = np.array(values, float) if values else np.zeros(1)
+    functions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
+    return {f"rollout/{name}_{word}": float(function(x)) for word, function in functions.items()}

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
+from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import GymnasiumCollector
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.collect.learning import without_running_return
@@ -34,8 +35,10 @@ class GymnasiumTrainer:
         """Whether an update is being computed."""
         self.bad_environment = ""
         """Which environment returned the NaN or infinity that ended the training, in words; empty if none did."""
-        self._ahead: tuple[GymnasiumRollout, dict[str, float]] | None = None
-        """The rollout that was collected during the last update, and the metrics of its episodes."""
+        self.last_episodes: list[Episode] = []
+        """The episodes that finished in ``last_rollout``."""
+        self._ahead: tuple[GymnasiumRollout, dict[str, float], list[Episode]] | None = None
+        """The rollout that was collected during the last update, the metrics of its episodes, and these episodes."""
         self._failure: Exception | None = None
         """The error that ended collecting. Each later update raises it."""
 
@@ -57,7 +60,7 @@ class GymnasiumTrainer:
         if self._ahead is None:
             collector_state = self._collect(state, collector_state, timing)
         assert self._ahead is not None
-        (rollout, episodes), self._ahead = self._ahead, None
+        (rollout, episodes, finished), self._ahead = self._ahead, None
         if self.config.ppo.learner_lag and not self._is_last(state):
             learning = _in_thread(self._learn, state, rollout)
             with contextlib.suppress(ProximoError, TrainingError):  # the next update raises it
@@ -68,7 +71,7 @@ class GymnasiumTrainer:
             waiting = time.perf_counter()
             learner, healthy, metrics = self._learn(state, rollout)
         timing.update += time.perf_counter() - waiting
-        self.last_rollout = rollout
+        self.last_rollout, self.last_episodes = rollout, finished
         shares = timing.shares(time.perf_counter() - started)
         restarted = {"rollout/restarts": float(environments.restarts - restarts)}
         return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **shares, **restarted}
@@ -78,7 +81,13 @@ class GymnasiumTrainer:
         the rollout buffer."""
         if self.last_rollout is None:
             return None
-        return jax.device_get(self.collector.programs.inspect(0, before, after.policy, self.last_rollout))
+        learned = jax.device_get(self.collector.programs.inspect(0, before, after.policy, self.last_rollout))
+        ended = {
+            "episode_returns": np.array([episode.episode_return for episode in self.last_episodes]),
+            "episode_lengths": np.array([episode.length for episode in self.last_episodes], np.int64),
+            "episode_ends": np.ones(len(self.last_episodes), bool),
+        }
+        return {**learned, **ended}
 
     def close(self) -> None:
         """End the environments and their processes."""
@@ -92,7 +101,7 @@ class GymnasiumTrainer:
         except (ProximoError, TrainingError) as failure:
             self._failure = failure
             raise
-        self._ahead = rollout, metrics
+        self._ahead = rollout, metrics, self.collector.episodes.finished
         return collector_state
 
     def _learn(self, state: TrainState, rollout: GymnasiumRollout) -> tuple[LearnerState, Bool[Array, ""], dict[str, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from proximo.collect.learning import fresh_learner, without_running_return
 from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.math.masked_statistics import masked_mean
+from proximo.math.masked_statistics import masked_mean, masked_std
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
@@ -21,6 +22,19 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
+
+
+class StepEpisodes(NamedTuple):
+    """The running episodes after each step of a rollout, and where they end."""
+
+    episode_return: Float[Array, "T N"]
+    """Return so far."""
+    length: UInt32[Array, "T N"]
+    """Steps so far."""
+    success: Bool[Array, "T N"] | None
+    """Whether the environment reports a success; None if it never reports any."""
+    finished: Bool[Array, "T N"]
+    """Whether the episode ends with the step and is counted."""
 
 
 class JaxCollector:
@@ -102,6 +116,11 @@ class JaxCollector:
         Returns:
             The next state, the rollout, and metrics ``rollout/…`` of the episodes that ended in it.
         """
+        state, rollout, episodes = self.collect_episodes(policy, state)
+        return state, rollout, _episode_metrics(episodes)
+
+    def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, StepEpisodes]:
+        """``collect`` with the episodes themselves in place of their metrics."""
         shape = (self.config.ppo.num_steps, self.config.env.num_envs)
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
@@ -147,11 +166,11 @@ class JaxCollector:
         if burn_in:
             late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
-        return dataclasses.replace(state, key=key), rollout, _episode_metrics(*finished)
+        return dataclasses.replace(state, key=key), rollout, finished
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
-        ``Rollout`` and the arguments of ``_episode_metrics``."""
+        ``Rollout`` and the episodes."""
         always = jnp.ones_like(state.episode_start)
         before = StepState(state.env_state, state.observation, state.memory, state.previous)
         after, step, success = policy_step(
@@ -171,7 +190,7 @@ class JaxCollector:
         flags = {"episode_start": state.episode_start, "truncated": truncated}
         fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
-        finished = episode_return, length, success, done & ~state.episode.partial
+        finished = StepEpisodes(episode_return, length, success, done & ~state.episode.partial)
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -193,18 +212,16 @@ class JaxCollector:
         return state, (fields, finished)
 
 
-def _episode_metrics(
-    episode_return: Float[Array, "T N"],
-    length: UInt32[Array, "T N"],
-    success: Bool[Array, "T N"] | None,
-    finished: Bool[Array, "T N"],
-) -> Metrics:
-    """Means over the episodes that finished, 0 if none did."""
-    metrics = {
-        "rollout/episodes": jnp.sum(finished).astype(jnp.float32),
-        "rollout/return_mean": masked_mean(episode_return, finished),
-        "rollout/length_mean": masked_mean(length.astype(jnp.float32), finished),
-    }
-    if success is not None:
-        metrics["rollout/success_rate"] = masked_mean((success & finished).astype(jnp.float32), finished)
+def _episode_metrics(episodes: StepEpisodes) -> Metrics:
+    """Statistics of the episodes that finished, 0 if none did."""
+    finished = episodes.finished
+    metrics = {"rollout/episodes": jnp.sum(finished).astype(jnp.float32)}
+    for name, x in {"return": episodes.episode_return, "length": episodes.length.astype(jnp.float32)}.items():
+        metrics[f"rollout/{name}_mean"] = masked_mean(x, finished)
+        metrics[f"rollout/{name}_std"] = masked_std(x, finished)
+        for extreme, function, other in (("min", jnp.min, jnp.inf), ("max", jnp.max, -jnp.inf)):
+            found = function(jnp.where(finished, x, other))
+            metrics[f"rollout/{name}_{extreme}"] = jnp.where(jnp.any(finished), found, 0.0)
+    if episodes.success is not None:
+        metrics["rollout/success_rate"] = masked_mean((episodes.success & finished).astype(jnp.float32), finished)
     return metrics

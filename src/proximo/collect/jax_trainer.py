@@ -67,8 +67,13 @@ class JaxTrainer:
     def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
         """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
         with self._precision():
-            _, rollout, _ = self.collector.collect(state.learner.policy, state.collector)
-            return rollout, inspection.learned_from(state.learner, rollout)
+            _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
+            ended = {
+                "episode_returns": episodes.episode_return,
+                "episode_lengths": episodes.length,
+                "episode_ends": episodes.finished,
+            }
+            return rollout, {**inspection.learned_from(state.learner, rollout), **ended}
 
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from proximo.config import custom
 from proximo.config.custom import Custom
@@ -17,6 +17,9 @@ from proximo.serialization import read_yaml
 
 SCHEDULE = ScheduleText | Custom
 """The type of a setting that may change with the progress of the training."""
+
+SizesOrSame = tuple[int, ...] | Literal["same"]
+"""Sizes of layers; ``same``: those of another setting."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,17 @@ def _boolean(value: Any) -> bool:
 
 def _integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
-        value = [part for part in value.strip("()[] ").split(",") if part.strip()]
+        value = [] if value.strip() == "none" else [part for part in value.strip("()[] ").split(",") if part.strip()]
     return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
 
 
+def _integers_or_same(value: Any) -> tuple[int, ...] | Literal["same"]:
+    return "same" if value == "same" else _integers(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
+    if value == "none":
+        return ()
     parts = value.split(",") if isinstance(value, str) else list(value)
     if not all(isinstance(part, str) for part in parts):
         raise ValueError
@@ -139,8 +148,9 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("true or false", _boolean),
     str: ("text", _text),
     SCHEDULE: (EXPECTED, _schedule),
-    tuple[int, ...]: ("whole numbers such as 64,64", _integers),
-    tuple[str, ...]: ("names such as one,two", _names),
+    tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
+    SizesOrSame: ("whole numbers such as 64,64, none, or same", _integers_or_same),
+    tuple[str, ...]: ("names such as one,two, or none", _names),
     dict[str, Any]: ("key=value pairs", _pairs),
 }
 """What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""

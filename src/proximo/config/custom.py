@@ -88,6 +88,7 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     function of a module that is not part of an installed library. Raises ``ConfigError`` if it is not found, or fails the check.
     """
     if isinstance(value, Custom):
+        check_not_torch(setting, value.value)
         if inspect.isclass(value.value):
             _check_methods(setting, str(value), value.value, methods)
         return value.value
@@ -103,6 +104,7 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
         raise ConfigError(f"{setting} = {value!r}: {module_name} has no such name{nearest(name, offered)}.")
     if is_users_function(found):
         return found
+    check_not_torch(setting, found)
     if not inspect.isclass(found):
         raise ConfigError(
             f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function of a custom module. Pass objects "
@@ -110,6 +112,16 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
         )
     _check_methods(setting, value, found, methods)
     return found
+
+
+def check_not_torch(setting: str, code: Any) -> None:
+    """Raise ``ConfigError`` if ``code`` is a PyTorch module or a class of them."""
+    cls = code if inspect.isclass(code) else type(code)
+    if any(base.__module__.split(".")[0] == "torch" for base in cls.__mro__):
+        raise ConfigError(
+            f"{setting}: {cls.__name__} is a PyTorch module, and proximo computes with JAX, which cannot differentiate PyTorch's modules: write "
+            "the network with Equinox or Flax (docs/custom-networks.md)."
+        )
 
 
 def _follow(module: ModuleType, name: str) -> Any:

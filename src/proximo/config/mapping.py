@@ -33,7 +33,7 @@ LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
 def text_of(value: Any) -> str:
     """The value of a setting as a user writes it."""
     if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
+        return ",".join(map(str, value)) or "none"
     if isinstance(value, float):
         return str(value).removesuffix(".0")
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,12 +10,18 @@ To add a setting, declare it here and use it. The update reads a setting of ``PP
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from proximo.config.coercion import SizesOrSame
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
+Activation = Literal[
+    "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "leaky_relu", "log_sigmoid", "mish", "relu",
+    "relu6", "selu", "sigmoid", "silu", "soft_sign", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh",
+]  # fmt: skip
+"""The functions of ``jax.nn`` that map one number to one number."""
 MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
@@ -206,13 +212,27 @@ ALTERNATIVES = {"total_updates": "total_steps", "minibatch_size": "num_minibatch
 class NetworkConfig:
     """The policy: encoder, memory and heads."""
 
-    encoder: Literal["auto", "mlp", "nature_cnn"] | Custom = _setting(
-        "auto", "auto: nature_cnn for images, mlp for other observations; or a custom encoder"
+    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] | Custom = _setting(
+        "auto",
+        "auto: nature_cnn for uint8 images, small_cnn for those below 36×36 with three axes, mlp for other observations; or a custom encoder",
     )
     hidden_sizes: tuple[int, ...] = _setting(
-        (64, 64), "sizes of the layers of the MLP encoder, such as 64,64", low=1, high=65_536
+        (64, 64),
+        "sizes of the layers of the MLP encoder, such as 64,64; none: vectors go to the memory, or to the heads, as they are",
+        low=1,
+        high=65_536,
     )
-    activation: Literal["tanh", "relu"] = _setting("tanh", "activation function between layers")
+    critic_hidden_sizes: SizesOrSame = _setting(
+        "same", "hidden_sizes of the value function's tower, with separate towers; same: hidden_sizes", low=1, high=65_536
+    )
+    cnn_features: int = _setting(
+        -1,
+        "units of the dense layer after the convolutions; 0: no such layer; -1: as in the paper, 512 (nature_cnn), 256 (impala_cnn), 128 (small_cnn)",
+        low=-1,
+        high=65_536,
+    )
+    activation: Activation = _setting("tanh", "activation function after each layer of an MLP, from jax.nn; CNNs have ReLU")
+    layer_norm: bool = _setting(False, "normalize the output of each hidden dense layer before its activation")
     towers: Literal["separate", "shared"] = _setting(
         "separate", "separate: one encoder and memory for the policy and one for the value function; shared: one for both"
     )
@@ -240,7 +260,11 @@ class NetworkConfig:
     )
     observe_action: bool = _setting(False, "the policy also observes its previous action")
     observe_reward: bool = _setting(False, "the policy also observes the previous reward")
+    shared_sizes: tuple[int, ...] = _setting(
+        (), "sizes of hidden layers after the memory that policy and value share, with shared towers", low=1, high=65_536
+    )
     head_sizes: tuple[int, ...] = _setting((), "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
+    critic_head_sizes: SizesOrSame = _setting("same", "head_sizes of the value function; same: head_sizes", low=1, high=65_536)
     actor: Literal["auto"] | Custom = _setting(
         "auto", "head from features to the parameters of the distribution: auto, or a custom network"
     )
@@ -266,6 +290,16 @@ class NetworkConfig:
     compute_dtype: Literal["float32", "bfloat16"] = _setting(
         "float32", "number format of the computations in encoders and memories"
     )
+
+    @property
+    def for_critic(self) -> NetworkConfig:
+        """These settings with the sizes of the value function's layers in place of the policy's."""
+        hidden, head = self.critic_hidden_sizes, self.critic_head_sizes
+        return replace(
+            self,
+            hidden_sizes=self.hidden_sizes if hidden == "same" else hidden,
+            head_sizes=self.head_sizes if head == "same" else head,
+        )
 
     @property
     def remembers(self) -> bool:
@@ -313,7 +347,8 @@ class RunConfig:
         "none", "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas"
     )
     histograms: bool = _setting(
-        False, "record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run"
+        False,
+        "record histograms of returns, advantages, ratios, actions, observations, and returns and lengths of episodes, at most fifty times in the run",
     )
     video_every: int = _setting(
         0, "environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos", low=0

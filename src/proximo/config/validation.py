@@ -14,6 +14,8 @@ TRACKERS = ("csv", "wandb")
 BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 ADAM = ("adam", "adamw")
 ONLY_WITH = {
+    "critic_hidden_sizes": ("towers", ("separate",)),
+    "shared_sizes": ("towers", ("shared",)),
     "memory_size": ("memory", BUILT_IN_MEMORIES),
     "memory_layers": ("memory", BUILT_IN_MEMORIES),
     "memory_horizon": ("memory", ("gru", "lstm")),
@@ -32,13 +34,13 @@ ONLY_WITH = {
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
 """Settings that apply to every memory, including custom ones."""
 OF_NETWORKS = {
-    "encoder": ("hidden_sizes",),
+    "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
     "memory": (),
     "actor": (),
-    "critic": (),
+    "critic": ("critic_head_sizes",),
     "actor_critic": (
-        "encoder", "hidden_sizes", "activation", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
-        "memory_window", "memory_heads", "memory_gate", "head_sizes", "actor", "critic", "sde_every",
+        "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
+        "memory_window", "memory_heads", "memory_gate", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     ),
     "distribution": ("action_mapping", "state_dependent_std", "log_std_init", "sde_every"),
 }  # fmt: skip

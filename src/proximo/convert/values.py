@@ -83,9 +83,11 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
     """Layers of policy and value, behind the memory or the convolutions if there are any."""
     pi, vf = (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
-    if pi != vf or not all(isinstance(size, int) for size in pi):
+    if not all(isinstance(size, int) for size in (*pi, *vf)):
         return None
-    return {"head_sizes" if theirs.recurrent or "Cnn" in str(theirs.get("policy")) else "hidden_sizes": list(pi)}
+    if not theirs.recurrent and "Cnn" not in str(theirs.get("policy")):
+        return {"hidden_sizes": list(pi)} | ({"critic_hidden_sizes": list(vf)} if pi != vf else {})
+    return {"head_sizes": list(pi)} if pi == vf else None
 
 
 def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:

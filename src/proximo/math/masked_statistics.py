@@ -12,6 +12,11 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
 
 
+def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
+    """Standard deviation over valid steps; 0 if no step is valid."""
+    return jnp.sqrt(masked_mean(jnp.square(x - masked_mean(x, valid)), valid))
+
+
 def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
     """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
 

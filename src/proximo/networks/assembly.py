@@ -14,6 +14,7 @@ from proximo.networks.custom import networks as custom
 from proximo.networks.custom.head import CustomHead, make_family
 from proximo.networks.encoders import make_encoder
 from proximo.networks.heads import ActorHead, Readout, ReadoutFunction, make_actor, num_parameters
+from proximo.networks.layers import MLP
 from proximo.networks.recurrent import make_memory
 from proximo.networks.torso import Torso
 from proximo.spaces import ActionSpace, Dict, Space, without
@@ -37,14 +38,16 @@ def make_parts(
     """
     count, make_head = _family(action_space, config)
     if config.actor_critic != "none":
-        torso = Torso(*custom.make_actor_critic(key, space, count, config), config.compute_dtype)
+        encoder, cell = custom.make_actor_critic(key, space, count, config)
+        torso = Torso(encoder, cell, MLP.empty(), config.compute_dtype)
         return (torso,), make_head(custom.Slice(0, count)), custom.Slice(count, count + 1)
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
     spaces = (_unprivileged(space, config.privileged), space) if config.towers == "separate" else (space,)
-    made = [_torso(k, part, config) for k, part in zip(jax.random.split(key_torsos, len(spaces)), spaces, strict=True)]
+    configs = (config, config.for_critic)[: len(spaces)]
+    made = [_torso(*each) for each in zip(jax.random.split(key_torsos, len(spaces)), spaces, configs, strict=True)]
     torsos, features = zip(*made, strict=True)
     actor = make_head(_readout("actor", key_actor, features[0], count, ACTOR_GAIN, config))
-    return torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config)
+    return torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
 
 
 def _family(space: ActionSpace, config: NetworkConfig) -> tuple[int, Callable[[ReadoutFunction], ActorHead]]:
@@ -73,10 +76,13 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
 
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:
     """An encoder and a memory for ``space``, and their number of features."""
-    key_encoder, key_memory = jax.random.split(key)
+    key_encoder, key_memory, *others = jax.random.split(key, 3 if config.shared_sizes else 2)
     encoder, features = (custom.make_encoder if is_custom(config.encoder) else make_encoder)(key_encoder, space, config)
     cell, features = (custom.make_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
-    return Torso(encoder, cell, config.compute_dtype), features
+    if not config.shared_sizes:
+        return Torso(encoder, cell, MLP.empty(), config.compute_dtype), features
+    shared = MLP.create(*others, features, config.shared_sizes, config.activation, config.layer_norm)
+    return Torso(encoder, cell, shared, config.compute_dtype), config.shared_sizes[-1]
 
 
 def _readout(name: str, key: Key[Array, ""], features: int, count: int, gain: float, config: NetworkConfig) -> ReadoutFunction:

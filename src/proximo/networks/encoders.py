@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer, Key, Shaped, UInt8
+from jaxtyping import Array, Float, Integer, Key, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
-from proximo.networks.convolution import ConvReLU
-from proximo.networks.layers import MLP, Linear
+from proximo.networks.image_encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, SmallCNN, image_axes
+from proximo.networks.layers import MLP
 from proximo.spaces import (
     PREVIOUS_ACTION,
     PREVIOUS_REWARD,
@@ -31,9 +30,6 @@ from proximo.spaces import (
     tree,
 )
 from proximo.types import Observation
-
-MIN_IMAGE_SIZE = 36
-"""Smallest height and width that the three convolutions of the nature CNN reduce to at least one pixel."""
 
 
 class VectorEncoder(eqx.Module):
@@ -66,63 +62,6 @@ class OneHotEncoder(eqx.Module):
         return self.mlp((x[..., component] == number).astype(self.mlp.dtype))
 
 
-class NatureCNN(eqx.Module):
-    """The nature CNN: convolutions 8×8 stride 4, 4×4 stride 2, 3×3 stride 1 with 32, 64, 64 channels, then 512 units, all with ReLU.
-
-    It scales bytes to 0 … 1. Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods, "Model
-    architecture".
-    """
-
-    convolutions: tuple[ConvReLU, ...]
-    dense: Linear
-    axes: tuple[int, ...] = eqx.field(static=True)
-    """The axes of one image in the order height, width, then the axes that become channels."""
-
-    @classmethod
-    def create(cls, key: Key[Array, ""], shape: tuple[int, ...]) -> NatureCNN:
-        """The network for images of ``shape``, in one of the orders of ``image_axes``.
-
-        Raises:
-            EnvError: The images are smaller than ``MIN_IMAGE_SIZE``.
-        """
-        axes = image_axes(shape)
-        height, width = shape[axes[0]], shape[axes[1]]
-        if min(height, width) < MIN_IMAGE_SIZE:
-            raise EnvError(
-                f"Images of {height}×{width} are too small for nature_cnn: expected at least "
-                f"{MIN_IMAGE_SIZE}×{MIN_IMAGE_SIZE}; set encoder = mlp."
-            )
-        keys = jax.random.split(key, 4)
-        channels = math.prod(shape[axis] for axis in axes[2:])
-        layers = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))  # in channels, out channels, size, stride
-        convolutions = tuple(ConvReLU.create(k, *layer) for k, layer in zip(keys, layers, strict=False))
-        for _, _, size, stride in layers:
-            height, width = (height - size) // stride + 1, (width - size) // stride + 1
-        return cls(convolutions, Linear.create(keys[3], height * width * 64, 512), axes)
-
-    def __call__(self, x: UInt8[Array, "..."]) -> Float[Array, "*batch 512"]:
-        batch = x.shape[: x.ndim - len(self.axes)]
-        x = x.reshape((-1, *x.shape[len(batch) :])).transpose((0, *(1 + axis for axis in self.axes)))
-        x = x.reshape((*x.shape[:3], -1))
-        first, *others = self.convolutions
-        x = first(x, scale=1.0 / 255.0)
-        for convolution in others:
-            x = convolution(x)
-        return jax.nn.relu(self.dense(x.reshape((x.shape[0], -1)))).reshape((*batch, -1))
-
-
-def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an image in the order height, width, then stack and channels.
-
-    The shape is (H, W), (H, W, C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two candidates.
-    """
-    if len(shape) == 2:
-        return (0, 1)
-    stack = tuple(range(len(shape) - 3))
-    first, last = len(shape) - 3, len(shape) - 1
-    return (first + 1, last, *stack, first) if shape[first] < shape[last] else (first, first + 1, *stack, last)
-
-
 class PartsEncoder(eqx.Module):
     """Encodes each part of a Dict or Tuple and concatenates the features. Entries without an encoder (the action mask) are ignored."""
 
@@ -133,19 +72,22 @@ class PartsEncoder(eqx.Module):
         return jnp.concatenate([encoder(x[where]) for where, encoder in pairs], axis=-1)
 
 
-Encoder = VectorEncoder | OneHotEncoder | NatureCNN | PartsEncoder
+Encoder = VectorEncoder | OneHotEncoder | ImageEncoder | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
     """The encoder for observations of ``space`` (without the action mask), and its number of features.
 
     Raises:
-        EnvError: ``encoder = nature_cnn`` without an image, or an image that is too small.
+        EnvError: ``encoder`` is a CNN and there is no image, or an image is too small.
     """
-    if config.encoder == "nature_cnn" and not any(
-        jax.tree.leaves(tree(lambda leaf: isinstance(leaf, Box) and leaf.is_image, space))
+    if config.encoder in IMAGE_ENCODERS and not any(
+        jax.tree.leaves(tree(lambda leaf: _cnn_for(leaf, config) is not None, space))
     ):
-        raise EnvError(f"encoder = nature_cnn reads uint8 images (as height, width, channels), not {space}: set encoder = mlp.")
+        raise EnvError(
+            f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
+            f"channels and at least {IMAGE_ENCODERS[config.encoder].min_size} pixels along each side; not {space}: set encoder = auto."
+        )
     return _make(key, space, config)
 
 
@@ -159,9 +101,9 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
         configs = [without_layers if where in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for where in parts]
         encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
         return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
-    if isinstance(space, Box) and space.is_image and _is_encoded_by_cnn(space, config):
-        return NatureCNN.create(key, space.shape), 512
-    mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation)
+    if cnn := _cnn_for(space, config):
+        return cnn.create(key, space, config)
+    mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation, config.layer_norm)
     features = (flatdim(space), *config.hidden_sizes)[-1]
     if isinstance(space, Discrete | MultiDiscrete):
         return OneHotEncoder(mlp, *components(space), len(space.shape)), features
@@ -171,7 +113,15 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
     return VectorEncoder(mlp, len(space.shape), scale, shift), features
 
 
-def _is_encoded_by_cnn(space: Box, config: NetworkConfig) -> bool:
-    """With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a table, unless they are large."""
-    large = min(space.shape[axis] for axis in image_axes(space.shape)[:2]) >= MIN_IMAGE_SIZE
-    return config.encoder == "nature_cnn" or (config.encoder == "auto" and (len(space.shape) == 3 or large))
+def _cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
+    """The CNN that encodes ``space``, if one does.
+
+    With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a table, unless they are large.
+    """
+    if not isinstance(space, Box) or not 2 <= len(space.shape) <= 4:
+        return None
+    size = min(space.shape[axis] for axis in image_axes(space.shape)[:2])
+    if config.encoder == "auto" and space.is_image:
+        return NatureCNN if size >= NatureCNN.min_size else SmallCNN if len(space.shape) == 3 else None
+    cnn = IMAGE_ENCODERS.get(str(config.encoder))
+    return cnn if cnn and (space.is_image or (len(space.shape) == 3 and size >= cnn.min_size)) else None

@@ -42,7 +42,7 @@ class Readout(eqx.Module):
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> Readout:
         """Orthogonal layers; ``gain`` is that of the last one."""
         key_hidden, key_output = jax.random.split(key)
-        hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation)
+        hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation, config.layer_norm)
         return cls(hidden, Linear.create(key_output, (in_size, *config.head_sizes)[-1], out_size, gain))
 
     def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch out_size"]:

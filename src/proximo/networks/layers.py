@@ -11,7 +11,22 @@ from jaxtyping import Array, Float, Key
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Gain of hidden layers (Saxe et al. 2014; Huang et al. 2022, "The 37 implementation details of PPO", detail 2)."""
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+
+
+class LayerNorm(eqx.Module):
+    """Layer normalization over the last axis, with a gain and a bias. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, section 3."""
+
+    gain: Float[Array, " size"]
+    bias: Float[Array, " size"]
+
+    @classmethod
+    def create(cls, size: int) -> LayerNorm:
+        """Gains of one and biases of zero."""
+        return cls(jnp.ones(size), jnp.zeros(size))
+
+    def __call__(self, x: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
+        wide = jnp.promote_types(x.dtype, jnp.float32)  # the mean and the variance of bfloat16 numbers are inaccurate
+        return jax.nn.standardize(x.astype(wide), epsilon=1e-5).astype(x.dtype) * self.gain + self.bias
 
 
 class Linear(eqx.Module):
@@ -32,17 +47,25 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers, each followed by an activation (a key of ``ACTIVATIONS``)."""
+    """Linear layers, each followed by an activation: a function of ``jax.nn``, by its name."""
 
     layers: tuple[Linear, ...]
+    norms: tuple[LayerNorm, ...]
+    """Normalize the output of each layer before the activation; empty without layer normalization."""
     activation: str = eqx.field(static=True)
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str) -> MLP:
+    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool) -> MLP:
         """Layers of these ``sizes``; an empty tuple makes the identity."""
         keys = jax.random.split(key, max(1, len(sizes)))
         ins = (in_size, *sizes)
-        return cls(tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False)), activation)
+        layers = tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False))
+        return cls(layers, tuple(map(LayerNorm.create, sizes)) if layer_norm else (), activation)
+
+    @classmethod
+    def empty(cls) -> MLP:
+        """No layers: the identity."""
+        return cls((), (), "identity")
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -50,6 +73,8 @@ class MLP(eqx.Module):
         return self.layers[0].weight.dtype if self.layers else jnp.dtype(jnp.float32)
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
-        for layer in self.layers:
-            x = ACTIVATIONS[self.activation](layer(x))
+        activation = getattr(jax.nn, self.activation)
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            x = activation(self.norms[i](x) if self.norms else x)
         return x

@@ -1,4 +1,4 @@
-"""An encoder and a memory: what a tower of the policy consists of below its head."""
+"""Encoder, memory and shared layers: what a tower of the policy consists of below its heads."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.networks.custom.networks import CustomEncoder, PassThrough
 from proximo.networks.encoders import Encoder
+from proximo.networks.layers import MLP
 from proximo.networks.recurrent import MemoryCell
 from proximo.types import Memory, Observation
 
@@ -18,13 +19,14 @@ Method = Literal["step", "unroll"]
 
 
 class Torso(eqx.Module):
-    """Encoder → memory, computed in ``compute_dtype``.
+    """Encoder → memory → layers that policy and value share (``shared_sizes``). Encoder and memory are computed in ``compute_dtype``.
 
-    Inputs and outputs have the parameters' type. A memory with ``full_precision`` is computed in it too.
+    Inputs and outputs have the parameters' type. The shared layers, and a memory with ``full_precision``, are computed in it too.
     """
 
     encoder: Encoder | CustomEncoder | PassThrough
     cell: MemoryCell
+    shared: MLP
     compute_dtype: str = eqx.field(static=True)
 
     def run(
@@ -42,6 +44,12 @@ class Torso(eqx.Module):
         Returns:
             The memory after the (last) step, and the features.
         """
+        memory, features = self._run_memory(method, memory, x, episode_start, valid)
+        return memory, self.shared(features)
+
+    def _run_memory(
+        self, method: Method, memory: Memory, x: Observation, episode_start: Array, valid: Array
+    ) -> tuple[Memory, Array]:
         if self.compute_dtype == "float32":
             return getattr(self.cell, method)(memory, self.encoder(x), episode_start, valid)
         parameter_dtype = jnp.result_type(float, *(leaf for leaf in jax.tree.leaves(self) if eqx.is_inexact_array(leaf)))

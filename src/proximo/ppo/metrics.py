@@ -18,7 +18,7 @@ from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 RESERVED = frozenset({
-    "grad_norm", "active", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
+    "grad_norm", "active", "value_mean", "advantage_mean", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
     "gradient_steps", "extra_loss",
 })  # fmt: skip
 """Names that no custom loss may give to a metric, in addition to those of the loss itself."""
@@ -44,6 +44,8 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "ratio_min": jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf)),
         "ratio_max": jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf)),
         "gradient_steps": jnp.sum(step_metrics["active"]),
+        "value_mean": masked_mean(batch.value, batch.valid),
+        "advantage_mean": masked_mean(batch.target - batch.value, batch.valid),
         "explained_variance": explained_variance(batch.value, batch.target, batch.valid),
         "clip_eps": scheduled(h.clip_eps, progress),
         "ent_coef": scheduled(h.ent_coef, progress),

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.errors import EnvError
-from proximo.networks.encoders import image_axes
+from proximo.networks.image_encoders import image_axes
 from proximo.spaces import Box, Space, from_any
 
 Observed = Any

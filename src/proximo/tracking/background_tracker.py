@@ -58,6 +58,10 @@ class BackgroundTracker(Tracker):
         """Pass the clip to the thread, which encodes it if the tracker asks for it."""
         self._put("write_clip", step, gif, size)
 
+    def write_image(self, step: int, name: str, image: Any) -> None:
+        """Pass the image to the thread."""
+        self._put("write_image", step, name, image)
+
     def flush(self) -> None:
         """Pass the request to the thread, without waiting: a resume writes the rows that were missed."""
         self._put("flush")

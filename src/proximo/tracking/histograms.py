@@ -76,12 +76,15 @@ def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
 
     Args:
         rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N; ``actions`` (as the environment received them)
-            and ``observations`` (as it returned them; dicts and tuples part by part) are T N ....
+            and ``observations`` (as it returned them; dicts and tuples part by part) are T N .... ``episode_returns`` and
+            ``episode_lengths``, of any shape, are counted where ``episode_ends`` is true.
     """
     valid = np.asarray(rows["valid"])
     arrays = {name: rows[name] for name in ("returns", "advantages", "ratios")}
     arrays |= _components(np.asarray(rows["actions"])) | _parts(rows["observations"])
+    ends = np.asarray(rows["episode_ends"])
     made = {f"histograms/{name}": Histogram.of(np.asarray(x)[valid]) for name, x in arrays.items()}
+    made |= {f"histograms/{name}": Histogram.of(np.asarray(rows[name])[ends]) for name in ("episode_returns", "episode_lengths")}
     return {name: histogram for name, histogram in made.items() if histogram is not None}
 
 

@@ -44,7 +44,8 @@ class MetricsWindow:
         return sum(row[0] * row[column] for row in self._recent) / count if count else None
 
     def merge(self) -> dict[str, float]:
-        """One row for all updates since the last merge: sums of counts, means over episodes in ``rollout/``, extremes of the ratio, else means."""
+        """One row for all updates since the last merge: sums of counts, statistics over all episodes in ``rollout/``, extremes of the
+        ratio, else means."""
         rows, self._rows = self._rows, []
         return {
             name: _merged(name, [row for row in rows if not np.isnan(row.get(name, np.nan))])
@@ -59,8 +60,21 @@ def _merged(name: str, rows: list[dict[str, float]]) -> float:
     if name in ("rollout/episodes", "rollout/restarts"):
         return float(values.sum())
     if name.startswith("rollout/"):
-        weights = np.array([row["rollout/episodes"] for row in rows])
-        return float((values * weights).sum() / weights.sum()) if weights.sum() else float("nan")
+        return _over_episodes(name, [row for row in rows if row["rollout/episodes"]])
     if not len(values):
         return float("nan")
     return float({"ratio_min": np.min, "ratio_max": np.max}.get(name.split("/")[1], np.mean)(values))
+
+
+def _over_episodes(name: str, rows: list[dict[str, float]]) -> float:
+    """The statistic ``name`` over the episodes of all ``rows``; NaN without rows."""
+    if not rows:
+        return float("nan")
+    values, weights = (np.array([row[column] for row in rows]) for column in (name, "rollout/episodes"))
+    if name.endswith(("_min", "_max")):
+        return float(values.min() if name.endswith("_min") else values.max())
+    if name.endswith("_std"):
+        means = np.array([row[name.removesuffix("_std") + "_mean"] for row in rows])
+        values = values**2 + (means - np.average(means, weights=weights)) ** 2
+        return float(np.sqrt(np.average(values, weights=weights)))
+    return float(np.average(values, weights=weights))

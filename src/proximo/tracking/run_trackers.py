@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import SupportsFloat, cast
 
+import numpy as np
+
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
@@ -55,7 +57,8 @@ class RunTrackers(Tracker):
         # metrics.jsonl comes first, because the others read missed rows from it.
         self._trackers: list[Tracker] = [JsonLines(run.run_dir / METRICS, run.warned)]
         if tensorboard:
-            self._trackers.append(TensorBoard(run.run_dir, None if run.resumed_at is None else run.resumed_at + 1, run.warned))
+            purge_step = None if run.resumed_at is None else run.resumed_at + 1
+            self._trackers.append(TensorBoard(run.run_dir, purge_step, run.warned, run.settings))
         self._trackers += [_open(name, run) for name in tracker_names(track)]
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
@@ -66,6 +69,9 @@ class RunTrackers(Tracker):
 
     def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
         self._each(lambda tracker: tracker.write_clip(step, gif, size))
+
+    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
+        self._each(lambda tracker: tracker.write_image(step, name, image))
 
     def flush(self) -> None:
         self._each(lambda tracker: tracker.flush())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import socket
@@ -11,25 +12,50 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+import numpy as np
+
+from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import AppendedFile
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.tracker import Tracker
 
+RESULTS = ("eval/return_mean", "eval/success_rate", "rollout/return_mean", "time/steps_per_second")
+"""The metrics that TensorBoard shows beside the hyperparameters of each run."""
+
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard events to ``run_dir``. On a resume, events from ``purge_step`` on are hidden.
+    """Writes TensorBoard events to ``run_dir``. On a resume, events from ``purge_step`` on are hidden. ``settings`` are shown as text and
+    as hyperparameters.
 
     Only the encoding is that of tensorboardX. Its writer is not used: its thread ends when the disk is full, and every later write then
     blocks forever.
     """
 
-    def __init__(self, run_dir: Path, purge_step: int | None = None, warned: Callable[[str], None] = lambda message: None):
+    def __init__(
+        self,
+        run_dir: Path,
+        purge_step: int | None = None,
+        warned: Callable[[str], None] = lambda message: None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ):
         from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
         self._file = AppendedFile(_new_events_file(run_dir), warned)
         self._add(step=purge_step or 0, file_version="brain.Event:2")
         if purge_step is not None:
             self._add(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+        if settings:
+            self._write_settings(purge_step or 0, settings)
+
+    def _write_settings(self, step: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        from tensorboardX.summary import hparams, text  # pyright: ignore[reportMissingImports]
+
+        named = {name: value for group in settings.values() for name, value in group.items()}
+        numbers = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in named.items()}
+        experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
+        lines = dump_yaml({group: dict(values) for group, values in settings.items()}).splitlines()
+        for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
+            self._add(step=step, summary=summary)
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Add a scalar for each finite value; TensorBoard cannot draw the others."""
@@ -48,6 +74,16 @@ class TensorBoard(Tracker):
         """Add the GIF as an image, as tensorboardX's ``add_video`` does, which needs moviepy."""
         image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif()}
         self._add_values(step, [{"tag": "videos/episode", "image": image}])
+
+    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
+        """Add the image as a PNG."""
+        from PIL import Image
+
+        data = io.BytesIO()
+        Image.fromarray(image).save(data, "PNG")
+        height, width, _ = image.shape
+        content = {"height": height, "width": width, "colorspace": 3, "encoded_image_string": data.getvalue()}
+        self._add_values(step, [{"tag": name, "image": content}])
 
     def flush(self) -> None:
         """Return when the disk has all events."""

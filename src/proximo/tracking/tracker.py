@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+import numpy as np
+
 from proximo.tracking.histograms import Histogram
 
 
@@ -49,6 +51,15 @@ class Tracker:
             step: environment steps so far.
             gif: returns an animated GIF.
             size: (height, width) of the GIF in pixels.
+        """
+
+    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
+        """Show an observation, as the policy reads it. Called once, after the first updates, where observations are images.
+
+        Args:
+            step: environment steps so far.
+            name: ``observations``, or ``observations/camera`` for an entry of a dict.
+            image: uint8 [height, width, 3].
         """
 
     def flush(self) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 from urllib.parse import urlparse
 
+import numpy as np
+
 from proximo.serialization import json_object
 from proximo.storage.atomic_files import write_atomic
 from proximo.tracking.histograms import Histogram
@@ -103,6 +105,10 @@ class WeightsAndBiases(Tracker):
         """Add the histograms to the row of ``step``."""
         made = {name: self._wandb.Histogram(np_histogram=(h.counts, h.edges)) for name, h in histograms.items()}
         self._add(step, made)
+
+    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
+        """Add the image to the row of ``step``."""
+        self._add(step, {name: self._wandb.Image(image)})
 
     def _add(self, step: int, values: dict[str, Any]) -> None:
         # One call for all values of a step, so that every row on the server is complete.

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
 from proximo.errors import command
+from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
 from proximo.training.boundaries import Boundaries
 from proximo.training.callback_calls import CallbackCalls
@@ -144,10 +145,21 @@ class Training:
             for i, histograms in enumerate(self._inspect(self.backend.inspect_after, after.state, seen) or []):
                 if self.seed_runs[i].is_active:
                     self.seed_runs[i].trackers.write_histograms(after.step, histograms)
+        if not now.update:
+            self._write_images(after)
         returns = [x for _, seed_run in active(self.seed_runs) if (x := seed_run.window.recent_return) is not None]
         steps = (after.step - now.step) * len(self.seed_runs)
         self.reporter.advanced(after.step, steps / seconds, sum(returns) / len(returns) if returns else None)
         return after
+
+    def _write_images(self, now: Snapshot) -> None:
+        """Show the trackers an observation of each seed, where observations are images."""
+        for i, seed_run in active(self.seed_runs) if reads_images(now.state.learner.policy) else ():
+            state = self.backend.seed_state(now.state, i)
+            observation = self.backend.observation(state)
+            images = {} if observation is None else observation_images(state.learner.policy, observation)
+            for name, image in images.items():
+                seed_run.trackers.write_image(now.step, name, image)
 
     def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call ``function`` for histograms. None if an interruption cut it short: histograms must not cost what was learned."""

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 
 from proximo.backends import Backend
-from proximo.config import custom_settings
+from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
 from proximo.jax_setup import cores
+from proximo.networks import ActorCritic
 
 
 def run_summary(backend: Backend) -> dict[str, Any]:
@@ -19,27 +20,48 @@ def run_summary(backend: Backend) -> dict[str, Any]:
     policy = backend.template().learner.policy
     normalizer = sum(leaf.size for leaf in jax.tree.leaves(policy.normalizer))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(policy)) - normalizer
-    network = config.network
-    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_layers}"
-    memory = "" if network.memory == "none" else f" → {network.memory}{size}"
     transitions = config.batch_size // config.ppo.num_minibatches
-    encoder = policy.torsos[0].encoder
-    mlp = f"MLP {'-'.join(map(str, network.hidden_sizes))} {network.activation}"
-    custom = custom_settings(config)
-    layers = mlp if hasattr(encoder, "mlp") else custom.get("actor_critic") or custom.get("encoder") or type(encoder).__name__
-    towers = "one tower for policy and value" if network.towers == "shared" else "separate towers for policy and value"
     device = jax.devices()[0]
     name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
-        "network": f"{layers}{memory}, {towers}",
+        "network": describe_network(config, policy),
         "parameters": parameters,
         "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
         f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {transitions}"
-        + (f", sequences of {config.sequence_length}" if network.remembers else ""),
+        + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
         "updates": config.total_updates,
         "seeds_mode": "vmap" if backend.stacked else "serial",
         "twin": twin(config.env.id),
         "device": f"{name}, {cores()} cores",
     }
+
+
+def describe_network(config: Config, policy: ActorCritic) -> str:
+    """The layers of the policy from the observation to the heads, as ``MLP 64-64 tanh → gru 128×1, …``."""
+    network, custom = config.network, custom_settings(config)
+    towers = "one tower for policy and value" if network.towers == "shared" else "separate towers for policy and value"
+    if "actor_critic" in custom:
+        return f"{custom['actor_critic']}, {towers}"
+
+    def mlp(sizes: tuple[int, ...], what: str = "MLP") -> str:
+        return f"{what} {'-'.join(map(str, sizes))} {network.activation}" if sizes else ""
+
+    def of_both(name: str, what: str) -> str:
+        """The layers of policy and value, where these differ."""
+        sizes, others = getattr(network, name), getattr(network.for_critic, name)
+        if sizes == others:
+            return mlp(sizes, what)
+        return f"{mlp(sizes, what) or f'no {what}'} (value: {'-'.join(map(str, others)) or 'none'})"
+
+    encoder = policy.torsos[0].encoder
+    is_mlp = hasattr(encoder, "mlp")
+    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_layers}"
+    parts = [
+        of_both("hidden_sizes", "MLP") if is_mlp else str(custom.get("encoder") or type(encoder).__name__),
+        "" if network.memory == "none" else f"{network.memory}{size}",
+        mlp(network.shared_sizes, "shared"),
+        of_both("head_sizes", "heads"),
+    ]
+    return f"{' → '.join(filter(None, parts)) or 'linear'}, {towers}"

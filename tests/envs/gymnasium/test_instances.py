@@ -122,9 +122,13 @@ ONLY = SyncVectorEnv([gym_toys.Walk])
 @pytest.mark.parametrize("name", REFUSED)
 def test_object_that_cannot_be_made_again_is_refused(name):
     given, message = REFUSED[name]
-    with pytest.raises(EnvError, match=message):
+
+    def make() -> None:
         _, env = from_object(given, {})
         env.open(1, 3, VectorOptions())  # a vector environment is made again
+
+    with pytest.raises(EnvError, match=message):
+        make()
 
 
 def test_settings_do_not_change_an_instance():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from proximo.config.custom import Custom, resolve
+from proximo.config.custom import Custom, check_not_torch, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 
@@ -101,6 +101,7 @@ def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *ar
     if inspect.isclass(code) or inspect.isroutine(code) or isinstance(code, functools.partial):
         with custom_code_errors(f"{setting} = {value}, when it was made,", ConfigError):
             made = code(*arguments)
+    check_not_torch(setting, made)
     lacking = [method for method in methods if not callable(getattr(made, method, None))]
     if lacking:
         raise ConfigError(f"{setting} = {value} gave {type(made).__name__}, which lacks {' and '.join(lacking)}.")

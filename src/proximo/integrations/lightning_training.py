@@ -1,0 +1,277 @@
+"""What the two classes ``PPOModule`` share: training under a ``Trainer`` of Lightning, whichever package it is from.
+
+The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from proximo.collect.learning import fresh_policy
+from proximo.config import Config, custom_settings, to_mapping
+from proximo.config.custom import Custom
+from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
+from proximo.errors import CheckpointError, ConfigError, lacking
+from proximo.evaluation.episodes import Episodes
+from proximo.evaluation.policy import Carried
+from proximo.ppo.optimizer import split_policy
+from proximo.rendering.watching import film
+from proximo.tracking.reporter import Reporter
+from proximo.training.agent import PPO, load
+from proximo.training.agent_environment import RUN_SETTINGS
+from proximo.training.interrupts import Interrupts
+
+try:
+    import torch  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise lacking("proximo.integrations.lightning", "lightning") from error
+
+ON_BAR = ("rollout/return_mean", "eval/return_mean")
+STATE = "_extra_state"
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """The settings by name, without those that only apply to run directories."""
+    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_SETTINGS}
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
+class _Warner(Reporter):
+    def warned(self, message: str) -> None:
+        _warn(message)
+
+
+class _UpdatesUntilEvaluation:
+    """The data of one epoch: one item for each update until the next evaluation or the end of training. It starts at the agent's current
+    step, also after a resume."""
+
+    def __init__(self, agent: PPO):
+        self._agent, self._config = agent, agent.config
+
+    def __len__(self) -> int:
+        return min(self._config.eval_updates, self._config.total_updates)
+
+    def __iter__(self) -> Iterator[int]:
+        update, every = self._agent.step // self._config.batch_size, self._config.eval_updates
+        return iter(range(update, min((update // every + 1) * every, self._config.total_updates)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return an empty state. Lightning resumes within an epoch only if this method exists."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Ignore the state, which is empty."""
+
+
+class _Shapes(torch.nn.Module):
+    """The shapes of parameters that JAX has, for Lightning's summary: parameters without numbers, which no checkpoint contains."""
+
+    def __init__(self, parameters: PyTree):
+        super().__init__()
+        for i, leaf in enumerate(jax.tree.leaves(parameters)):
+            self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
+
+    def _apply(self, *_: Any, **__: Any) -> _Shapes:
+        """Stay on the device ``meta``."""
+        return self
+
+    def _save_to_state_dict(self, *_: Any, **__: Any) -> None:
+        """Save nothing."""
+
+    def _load_from_state_dict(self, *_: Any, **__: Any) -> None:
+        """Load nothing."""
+
+
+class LightningTraining:
+    """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
+
+    automatic_optimization: bool
+    loggers: Any
+    trainer: Any
+    log: Any
+    save_hyperparameters: Any
+
+    def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
+        super().__init__()  # of the LightningModule
+        self.automatic_optimization = False
+        self.agent = PPO(env, preset=preset, seed=seed, **settings)
+        self._env = None if isinstance(env, str) else env
+        asked = _settings(self.agent.config)
+        self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
+        self._calls: Any = None
+        self._folder = Path()
+        policy = jax.eval_shape(lambda key: fresh_policy(key, self.agent.env, self.agent.config), jax.random.key(0))
+        self.network = _Shapes(split_policy(policy)[0])
+
+    def configure_optimizers(self) -> list[Any]:
+        """Return no optimizer, because JAX does the learning."""
+        return []
+
+    def configure_callbacks(self) -> list[Any]:
+        """Return no callback. Lightning calls this first, so settings of the Trainer are checked here."""
+        clip = self.trainer.gradient_clip_val
+        if clip:
+            raise ConfigError(
+                f"Trainer(gradient_clip_val={clip}) has no effect on proximo, which clips the gradient's norm itself: leave it out, and use "
+                f"PPOModule(…, max_grad_norm={clip})."
+            )
+        return []
+
+    def predict(
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        deterministic: bool = True,
+        key: Key[Array, ""] | None = None,
+        reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:
+        """Choose the action for one observation, or for N stacked ones: ``agent.predict``."""
+        return self.agent.predict(
+            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
+        )
+
+    def evaluate(self, episodes: int = 100, *, render: bool = False, seed: int = 0, **arguments: Any) -> Episodes:
+        """Play whole episodes on environment seeds that training does not use.
+
+        Args:
+            episodes: Number of episodes, 1 or more.
+            render: Whether to write the first episode, with the most probable actions, to ``video_path``.
+            seed: Seed of the episodes, 0 or more.
+            **arguments: Other arguments of ``agent.evaluate``.
+
+        Returns:
+            The episodes. ``.summary()`` returns their mean return and other statistics.
+
+        Raises:
+            ConfigError: An argument is out of range.
+            EnvError: The environment cannot be drawn.
+        """
+        if render:
+            film(self.agent.policy, self.video_path, seed)
+        return self.agent.evaluate(episodes, seed=seed, **arguments)
+
+    @property
+    def video_path(self) -> Path:
+        """Where ``evaluate(render=True)`` writes a video: ``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current
+        one."""
+        return self._folder / "videos" / f"evaluate-{self.agent.step}.mp4"
+
+    def train_dataloader(self) -> _UpdatesUntilEvaluation:
+        return _UpdatesUntilEvaluation(self.agent)
+
+    def setup(self, stage: str) -> None:
+        if self.trainer.world_size > 1:
+            raise ConfigError(
+                f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
+            )
+        self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
+
+    def on_train_start(self) -> None:
+        for warning in self.agent.warnings:
+            _warn(warning)
+        self._interrupts = Interrupts()
+        self._calls = self.agent.calls(self._steps_left(), self._interrupts, reporter=_Warner(), max_updates=1)
+        with self._interrupts:
+            next(self._calls)  # compiles
+
+    def on_train_epoch_start(self) -> None:
+        self._steps_left()
+        self._describe_bar()
+
+    def _steps_left(self) -> int:
+        config, step = self.agent.config, self.agent.step
+        if step >= config.total_updates * config.batch_size:
+            # The Trainer's min_epochs or min_steps may also ask for more.
+            raise ConfigError(f"PPOModule is complete at step {step}: set a larger total_steps to continue.")
+        return config.ppo.total_steps - step
+
+    def training_step(self, batch: int, batch_idx: int) -> None:
+        """Run one update, and the evaluation after it if one is due."""
+        known, config = len(self.agent.history), self.agent.config
+        with self._interrupts:
+            continues = next(self._calls, False) is None
+        count = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        count.increment_ready()
+        count.increment_completed()  # global_step counts updates, because there is no PyTorch optimizer to count
+        for row in self.agent.history[known:]:
+            self._log_row({name: x for name, x in row.items() if x is not None})
+        self._show("progress", self.agent.step / (config.total_updates * config.batch_size), True)
+        self._describe_bar()
+        if not continues:
+            self.trainer.should_stop = True
+
+    def _log_row(self, row: dict[str, Any]) -> None:
+        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32. Callbacks and the progress bar
+        get it from ``self.log``."""
+        step = row.pop("step")
+        for logger in self.loggers:
+            logger.log_metrics(row, step=step)
+        for name, x in row.items():
+            self._show(name, x, name in ON_BAR)
+
+    def _show(self, name: str, x: float, on_bar: bool) -> None:
+        self.log(name, x, prog_bar=on_bar, logger=False, batch_size=1)
+
+    def _describe_bar(self) -> None:
+        """Count environment steps on Lightning's progress bar, which shows epochs otherwise."""
+        bar, config = self.trainer.progress_bar_callback, self.agent.config
+        if bar is None or not bar.is_enabled:
+            return
+        text = f"Step {self.agent.step:,}/{config.total_updates * config.batch_size:,}"
+        if hasattr(bar, "progress"):  # RichProgressBar
+            bar.progress.update(bar.train_progress_bar_id, description=text)
+        elif hasattr(bar, "train_progress_bar"):  # TQDMProgressBar
+            bar.train_progress_bar.set_description(text, refresh=False)
+
+    def on_train_end(self) -> None:
+        self._calls.close()
+
+    def get_extra_state(self) -> Any:
+        """The files of ``PPO.save`` as the bytes of a zip archive, for every checkpoint. Nothing of proximo is pickled."""
+        packed = io.BytesIO()
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
+            for path in sorted(self.agent.save(folder).rglob("*")):
+                archive.write(path, path.relative_to(folder))
+        return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Continue from a checkpoint. Raises ``ConfigError`` if this module has settings that a resume cannot change."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:
+                    archive.extractall(folder)
+            except zipfile.BadZipFile as error:
+                raise CheckpointError(f"The state in this checkpoint is damaged: {error}.") from error
+            custom: dict[str, Any] = {name: x for name, x in custom_settings(self.agent.config).items() if isinstance(x, Custom)}
+            agent = load(Path(folder), env=self._env, **custom)
+        ours, theirs = _settings(self.agent.config), _settings(agent.config)
+        changed = {name: x for name, x in ours.items() if x != theirs[name]}
+        for name in changed.keys() - RESUMABLE:
+            raise ConfigError(
+                f"The checkpoint was made with {name} = {theirs[name]!r}, but this module has {ours[name]!r}: use the same value, or "
+                "PPOModule.load_from_checkpoint(path)."
+            )
+        saved, agent.config = agent.config, changed_for_resume(agent.config, changed)
+        for warning in resume_warnings(saved, agent.config):
+            _warn(warning)
+        self.agent = agent
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if STATE not in checkpoint.get("state_dict", {}):
+            raise CheckpointError("This checkpoint is not from a PPOModule: its state_dict has no _extra_state.")

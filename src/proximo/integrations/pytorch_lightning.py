@@ -1,0 +1,35 @@
+"""``PPOModule`` for ``pytorch_lightning.Trainer``."""
+
+from __future__ import annotations
+
+from proximo.errors import lacking
+
+try:
+    import pytorch_lightning  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise lacking("proximo.integrations.pytorch_lightning", "lightning") from error
+
+from proximo.integrations.lightning_training import LightningTraining
+
+
+class PPOModule(LightningTraining, pytorch_lightning.LightningModule):
+    """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``.
+
+        trainer.fit(module := PPOModule("CartPole-v1"))
+        module.agent.evaluate(100)
+
+    One batch of Lightning is one update. One epoch is the time between two evaluations (``eval_every``). Training ends at
+    ``total_steps``.
+
+    Args:
+        env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
+        preset: Use the preset of the environment.
+        seed: Seed of the training.
+        **settings: Settings by name, as for ``proximo.PPO``.
+
+    Attributes:
+        agent: The ``PPO`` that learns. Use it to predict, evaluate and save.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid.
+    """

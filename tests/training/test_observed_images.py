@@ -1,0 +1,30 @@
+import pytest
+
+import proximo
+from proximo.spaces import Box, Discrete
+from proximo.tracking.tracker import Tracker
+
+import gym_toys
+import toys
+
+
+@pytest.mark.parametrize(
+    ("env", "name", "size"),
+    [
+        (toys.AnySpaces(Box((5, 6, 3), 0.0, 255.0, "uint8"), Discrete(2)), "observations", (5, 6)),
+        (gym_toys.Parts, "observations/camera", (40, 40)),
+        (toys.RandomEnds(), None, None),
+    ],
+)
+def test_trackers_see_an_image_that_the_policy_reads_once(env, name, size, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Tracker, "write_image", lambda tracker, *image: shown.append(image))
+    settings = {"num_envs": 2, "num_steps": 4, "num_minibatches": 1, "num_epochs": 1, "eval_episodes": 0, "updates_per_call": 1}
+    settings |= {"encoder": "small_cnn", "cnn_features": 4} if name else {}
+    agent = proximo.PPO(
+        env, preset=False, hidden_sizes=4, towers="shared", num_workers=0 if env is gym_toys.Parts else -1, **settings
+    )
+    agent.learn(16)
+    agent.learn(16)
+    assert [(step, which, image.shape) for step, which, image in shown] == ([(8, name, (*size, 3))] if name else [])
+    assert all(image.std() > 10 for *_, image in shown)

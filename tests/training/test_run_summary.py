@@ -1,0 +1,32 @@
+import jax
+import pytest
+
+from proximo.networks import make_policy
+from proximo.spaces import Box, Discrete
+from proximo.training.run_summary import describe_network
+
+from helpers import small_config
+
+SEPARATE = "separate towers for policy and value"
+SHARED = "one tower for policy and value"
+IMAGE = Box((36, 36, 1), 0.0, 255.0, "uint8")
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "text"),
+    [
+        (Box((3,)), {}, f"MLP 8 tanh, {SHARED}"),
+        (Box((3,)), {"hidden_sizes": "none", "towers": "separate"}, f"linear, {SEPARATE}"),
+        (Box((3,)), {"hidden_sizes": "none", "memory": "gru"}, f"gru 8×1, {SHARED}"),
+        (Box((3,)), {"critic_hidden_sizes": "9,9", "towers": "separate"}, f"MLP 8 tanh (value: 9-9), {SEPARATE}"),
+        (
+            IMAGE,
+            {"memory": "lstm", "shared_sizes": 5, "head_sizes": "none", "critic_head_sizes": 4, "activation": "elu"},
+            f"NatureCNN → lstm 8×1 → shared 5 elu → no heads (value: 4), {SHARED}",
+        ),
+    ],
+)
+def test_network_is_described_from_observation_to_heads(space, settings, text):
+    config = small_config(**settings)
+    policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
+    assert describe_network(config, policy) == text
