@@ -27,8 +27,8 @@ FOREIGN_NAMES = {
 ANSWERS = {
     "policy": "proximo has no policy classes; the network follows from the environment's spaces and from settings such as hidden_sizes and memory.",
     "policy_kwargs": "give its entries as settings, such as hidden_sizes, activation and memory.",
-    "verbose": "Python calls print nothing; print in a callback's on_update, or use `proximo train`, which shows the progress.",
-    "progress_bar": "Python calls print nothing; print in a callback's on_update, or use `proximo train`, which shows the progress.",
+    "verbose": "learn and train show a bar on a terminal and in a notebook; PPO takes verbose=0, learn and train take progress=False.",
+    "progress_bar": "learn and train show a bar on a terminal and in a notebook; progress=True and progress=False change that.",
     "tensorboard_log": "proximo.train and `proximo train` write TensorBoard events to the run directory, runs_dir/…/name; proximo.PPO writes no files.",
     "tb_log_name": "use name, the name of a run of proximo.train or `proximo train`.",
     "log_interval": "use updates_per_call; a run logs one row of metrics for every call.",

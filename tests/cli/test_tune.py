@@ -18,9 +18,9 @@ from proximo.cli import main
 from proximo.cli import tune as verb
 from proximo.config.loading import make_config
 from proximo.training.interrupts import AbandonedError
-from proximo.tune import study as study_module
-from proximo.tune.space import read_space
-from proximo.tune.trial import TrialResult
+from proximo.tuning import study as study_module
+from proximo.tuning.space import read_space
+from proximo.tuning.trial import TrialResult
 
 ENV = "toys:Forbidden"
 SMALL = {

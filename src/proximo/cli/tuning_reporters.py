@@ -15,12 +15,12 @@ from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_rep
 from proximo.errors import command
 from proximo.tracking.progress import duration
 from proximo.tracking.progress_displays import LINE_SECONDS
-from proximo.tune.api import TuneResult
-from proximo.tune.pictures import HISTORY, IMPORTANCE
-from proximo.tune.plan import StudyPlan
-from proximo.tune.progress import Reporter
-from proximo.tune.record import Record
-from proximo.tune.result import TABLE, changes
+from proximo.tuning.api import TuneResult
+from proximo.tuning.pictures import HISTORY, IMPORTANCE
+from proximo.tuning.plan import StudyPlan
+from proximo.tuning.progress import Reporter
+from proximo.tuning.record import Record
+from proximo.tuning.result import TABLE, changes
 
 
 def number(score: float | None) -> str:

@@ -7,15 +7,16 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from proximo.agent import PPO, learn_in_calls, load
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom
 from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
+from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.typed_settings import AgentSettings
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent import PPO, load
-from proximo.training.agent_environment import RUN_SETTINGS
 from proximo.training.interrupts import Interrupts
 
 try:
@@ -31,7 +32,7 @@ STATE = "_extra_state"
 
 def _settings(config: Config) -> dict[str, Any]:
     """The settings by name, without those that only apply to run directories."""
-    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_SETTINGS}
+    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_DIRECTORY}
 
 
 class _Warner(Reporter):
@@ -72,7 +73,6 @@ class PPOModule(lightning.LightningModule):
     Args:
         env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
         preset: Use the preset of the environment.
-        seed: Seed of the training.
         **settings: Settings by name, as for ``proximo.PPO``.
 
     Attributes:
@@ -82,10 +82,10 @@ class PPOModule(lightning.LightningModule):
         ConfigError: A setting is unknown or invalid.
     """
 
-    def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
+    def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()
         self.automatic_optimization = False
-        self.agent = PPO(env, preset=preset, seed=seed, **settings)
+        self.agent = PPO(env, preset=preset, **settings)
         self._env = None if isinstance(env, str) else env
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
@@ -108,7 +108,7 @@ class PPOModule(lightning.LightningModule):
         for warning in self.agent.warnings:
             rank_zero_warn(warning)
         self._interrupts = Interrupts()
-        self._calls = self.agent.calls(self._steps_left(), self._interrupts, reporter=_Warner(), max_updates=1)
+        self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, _Warner(), max_updates=1)
         with self._interrupts:
             next(self._calls)  # compiles
 

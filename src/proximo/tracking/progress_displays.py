@@ -18,6 +18,7 @@ from rich.text import Text
 
 from proximo.config import Config
 from proximo.errors import ConfigError
+from proximo.notebook import display, in_notebook
 from proximo.tracking.progress import Progress
 from proximo.tracking.reporter import Reporter
 
@@ -77,9 +78,9 @@ class _Words(rich_progress.ProgressColumn):
 
 
 class TerminalBar:
-    """A bar of ``progress`` on a terminal. ``transient`` removes it at the end."""
+    """A bar of ``progress`` on a terminal, by default on standard output. ``transient`` removes it at the end."""
 
-    def __init__(self, progress: Progress, console: Console, transient: bool = False):
+    def __init__(self, progress: Progress, console: Console | None = None, transient: bool = False):
         self._progress = progress
         columns = (_Words(lambda: progress.activity), rich_progress.BarColumn(None), _Words(lambda: progress.figures))
         stdout, stderr = (stream.isatty() for stream in (sys.stdout, sys.stderr))
@@ -118,9 +119,7 @@ class NotebookBar:
 
     def start(self) -> None:
         """Show the bar."""
-        from IPython.display import display  # pyright: ignore[reportMissingImports]
-
-        self._handle = display(self._content(), raw=True, display_id=True)
+        self._handle = display(self._content())
 
     def update(self) -> None:
         """Redraw it."""
@@ -191,10 +190,8 @@ def showing_progress(reporter: Reporter | None, progress: bool | None, default: 
             raise ConfigError("progress = True, but reporter is given, which then receives the progress: give one of them.")
         yield reporter
         return
-    console = Console(highlight=False)
-    in_notebook = console.is_jupyter
-    if progress is not False and (in_notebook or draws_in_place(sys.stdout)):
-        with ProgressBar(NotebookBar if in_notebook else lambda bar: TerminalBar(bar, console), default.warned) as shown:
+    if progress is not False and (in_notebook() or draws_in_place(sys.stdout)):
+        with ProgressBar(NotebookBar if in_notebook() else TerminalBar, default.warned) as shown:
             yield shown
     elif progress:
         yield ProgressLines(lambda line: print(line, flush=True), default.warned)

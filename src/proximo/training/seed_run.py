@@ -50,6 +50,12 @@ class Result:
     resumed_at: int = 0
     """Step that this session resumed from; 0 for a new run."""
 
+    def __repr__(self) -> str:
+        reached = "no episode ended" if self.return_mean is None else f"return {self.return_mean:.4g}"
+        best = "" if self.best is None else f", best {self.best['return_mean']:.4g} at step {self.best['step']:.0f}"
+        ended = ", interrupted" if self.interrupted else ", stopped by a callback" if self.stopped else ""
+        return f"Result({str(self.run_dir)!r}: {reached} after {self.steps} steps{best}{ended})"
+
 
 class SeedRun:
     """One seed of a training: its window of metrics, its callbacks, its evaluations. This class saves nothing; ``StoredSeedRun`` does.
