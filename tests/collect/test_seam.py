@@ -11,7 +11,7 @@ import pytest
 from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn
 
-from helpers import REMEMBERING, difference, small_collector
+from helpers import REMEMBERING, difference, drawn_policy, small_collector
 from toys import Counting, RandomEnds
 
 STEPS, ENVS = 10, 4
@@ -21,10 +21,9 @@ STEPS, ENVS = 10, 4
 def two_rollouts(burn_in=0):
     settings = {"memory": "gru", "normalize_observation": False, "sequence_length": 5, "burn_in": burn_in}
     collector = small_collector(Counting(), num_steps=STEPS, **settings)
-    state = collector.init(jax.random.key(0))
-    collect = jax.jit(collector.collect)
-    policy = state.learner.policy
-    between, episode_start, metrics_1 = collect(policy, state.collector)
+    policy, collect = drawn_policy(collector.env, collector.config), jax.jit(collector.collect)
+    state = jax.jit(lambda key: collector.init(key).collector)(jax.random.key(0))
+    between, episode_start, metrics_1 = collect(policy, state)
     end, second, metrics_2 = collect(policy, between)
     return policy, (episode_start, second), end, (metrics_1, metrics_2)
 
@@ -105,11 +104,12 @@ def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
     over other rows it is not."""
     policy, (episode_start, second), _, _ = two_rollouts(3)
     before = jax.tree.map(lambda m: m[0], second.memory)
-    assert difference(run_burn_in(policy, before, second.burn_in_steps), episode_start.last_memory) < 1e-6
+    burnt_in = jax.jit(run_burn_in)
+    assert difference(burnt_in(policy, before, second.burn_in_steps), episode_start.last_memory) < 1e-6
     empty, older = policy.init_memory(ENVS), jax.tree.map(lambda m: m[0], episode_start.memory)
     late = jax.tree.map(lambda x: x[-4:-1], (episode_start.observation, episode_start.episode_start, episode_start.valid))
     for memory, rows in ((empty, second.burn_in_steps), (older, second.burn_in_steps), (before, BurnIn(*late))):
-        assert difference(run_burn_in(policy, memory, rows), episode_start.last_memory) > 1e-3
+        assert difference(burnt_in(policy, memory, rows), episode_start.last_memory) > 1e-3
 
 
 def test_carried_memory_observes_every_reward_across_episodes_and_rollouts():

@@ -9,11 +9,10 @@ import pytest
 import proximo
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
-from proximo.networks import make_policy
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, from_any, zeros
 
 import toys
-from helpers import REMEMBERING, shaken, small_config
+from helpers import REMEMBERING, drawn_policy, small_config
 
 N, T = 3, 12
 PARTS = Dict((("x", Box((2,))), ("bits", MultiBinary((2,)))))
@@ -23,9 +22,7 @@ def made(actions=None, space=None, **settings):
     """A policy whose actions depend on what it remembers, as if loaded."""
     env = toys.AnySpaces(space or PARTS, actions or Box((2,)))
     config = small_config(**settings)
-    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-    network = shaken(make_policy(jax.random.key(0), *spaces, config.network, True))
-    return Policy(network, env, config, step=0)
+    return Policy(drawn_policy(env, config), env, config, step=0)
 
 
 def play(policy, rewards, episode_starts, **arguments):
@@ -216,7 +213,17 @@ def test_repr_of_a_policy_is_one_line():
 
 def test_a_loaded_policy_plays_as_it_was_evaluated(tmp_path):
     """The return of the only level there is, by hand and by an evaluation."""
-    settings = {"total_steps": 2048, "num_envs": 4, "memory": "gru", "memory_size": 8, "observe_action": True, "levels": "3:4"}
+    settings = {
+        "total_steps": 2048,
+        "num_envs": 4,
+        "memory": "gru",
+        "memory_size": 8,
+        "observe_action": True,
+        "levels": "3:4",
+        "hidden_sizes": 8,
+        "num_epochs": 1,
+        "num_minibatches": 1,
+    }
     config = proximo.make_config("CartPole-v1", {**settings, "runs_dir": str(tmp_path), "num_workers": 0, "num_steps": 128})
     [result] = proximo.train(config=config)
     policy = proximo.load_policy(result.run_dir)
