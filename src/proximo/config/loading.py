@@ -42,8 +42,8 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     return mapping
 
 
-@answered
 @lists_settings(Settings)
+@answered
 def make_config(
     env: str = "",
     settings: Mapping[str, Any] | None = None,

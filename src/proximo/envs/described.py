@@ -12,5 +12,6 @@ class Described:
     action_space: Any
 
     def __repr__(self) -> str:
-        name = f"{self.id!r}: " if isinstance(getattr(self, "id", None), str) else ""
+        env_id = getattr(self, "id", None)
+        name = "" if env_id is None else f"{env_id!r}: "
         return f"{type(self).__name__}({name}{self.observation_space} → {self.action_space})"

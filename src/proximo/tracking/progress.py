@@ -93,8 +93,9 @@ class Progress(Reporter):
         """The figures that fit on a terminal beside a bar; empty before the first update."""
         if not self.speed:
             return ""
-        steps = f"{self.steps:,} ({self.steps / self.total:.0%})"
-        parts = [steps, f"return {number(self.recent)}", f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
+        parts = [f"{self.steps:,} ({self.steps / self.total:.0%})", f"return {number(self.recent)}"]
+        if not self.state:  # then a terminal of 80 columns has room for them
+            parts += [f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
         return " · ".join([*parts, f"{duration(self.seconds_left)} left"])
 
     def line(self) -> str:

@@ -45,8 +45,8 @@ SLOW_SECONDS = 15.0
 """After this time, a warning says that the environment has not been made and checked yet."""
 
 
-@answered
 @lists_settings(Settings)
+@answered
 def train(
     env: str = "",
     *,
@@ -154,7 +154,7 @@ def resume(
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
     progress: bool | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> list[Result]:
     """Continue a run from its newest valid checkpoint or, if it has none yet, from the beginning with a warning.
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from proximo.tuning.progress import Reporter
 
 
-@answered
 @lists_settings(AgentSettings)
+@answered
 def tune(
     env: str = "",
     *,
