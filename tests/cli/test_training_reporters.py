@@ -130,7 +130,7 @@ def test_several_seeds_end_with_their_mean_and_spread(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / "seed-0", RUN / "seed-1"], FACTS)
     reporter.finished([result(return_mean=10.0), result(return_mean=20.0)])
-    assert "2 seeds: mean return 15.0 ± 5.0 (standard deviation)" in stream.getvalue().splitlines()
+    assert "2 seeds: mean return 15.0 ± 5.00 (standard deviation)" in stream.getvalue().splitlines()
 
 
 def test_mean_over_seeds_reports_failed_seeds(plain):
@@ -141,7 +141,7 @@ def test_mean_over_seeds_reports_failed_seeds(plain):
     told = "(standard deviation); the {} that failed are not included, but `proximo report` counts them"
     assert [line for line in stream.getvalue().splitlines() if "of 4 seeds" in line] == [
         f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(2)}",
-        f"1 of 4 seeds: mean return 480.0 ± 0.0 {told.format(3)}",
+        f"1 of 4 seeds: mean return 480.0 ± 0.00 {told.format(3)}",
     ]
 
 
@@ -170,7 +170,7 @@ def test_resumed_run_counts_steps_from_its_start(plain):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0.0, "0.000"), (0.9531, "0.953"), (-0.00021, "-0.00021"), (-9.8765, "-9.877"), (21.54, "21.5"), (-1234.5, "-1,234.5"), (12345.6, "12,346")],
+    [(None, "–"), (0.0, "0.00"), (0.9531, "0.953"), (-0.00021, "-0.00021"), (-9.8765, "-9.88"), (9.999, "10.0"), (21.54, "21.5"), (-1234.5, "-1,234.5"), (12345.6, "12,346")],
 )  # fmt: skip
 def test_small_returns_have_enough_digits(value, text):
     assert progress.number(value) == text
@@ -273,8 +273,8 @@ def test_live_bar_shows_compiling_then_training_and_clears_itself(clock):
         reporter.advanced(1632, 100.0, 21.5)
         bar, figures = screen.lines()[-1].strip().split(" ", 1)
         assert set(bar) <= set("━╸╺")
-        assert len(bar) > 10
-        assert figures == "1,632 (51%) · return 21.5 · eval 12.3 · 100 steps/s · 0:16 left"
+        assert len(bar) > 5
+        assert figures.strip() == "1,632 (51%) · return 21.5 · eval 12.3 · 100 steps/s · 0:16 left"
         assert max(map(len, screen.lines())) <= 80
         reporter.stopping()
         assert screen.lines()[-1].startswith("stopping… 0:00 ━")

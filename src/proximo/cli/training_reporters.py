@@ -86,7 +86,7 @@ class TrainingReporter(QuietReporter, Progress):
 
     def _print_result(self, result: Any, name: str) -> None:
         """Print the result of one seed. After a resume, the steps count from the start of the run."""
-        now = f", {result.steps - result.resumed_at:,} of them now" if result.resumed_at else ""
+        now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
         self.print(
             f"{name}mean return {number(result.return_mean)} after {result.steps:,} steps{now} in {duration(result.seconds)} "
             f"({result.steps_per_second:,.0f} steps/s, {result.compile_seconds:.1f} s to compile)"

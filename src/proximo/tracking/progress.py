@@ -12,13 +12,11 @@ from proximo.tracking.reporter import Reporter
 
 
 def number(x: float | None) -> str:
-    """A return with three significant digits or more; a dash for None."""
+    """A return with three significant digits or more, below 0.01 with two; a dash for None."""
     if x is None:
         return "–"
     size = abs(x)
-    if 0 < size < 0.01:
-        return f"{x:.2g}"
-    return f"{x:.3f}" if size < 10 else f"{x:,.1f}" if size < 10_000 else f"{x:,.0f}"
+    return f"{x:.2g}" if 0 < size < 0.01 else f"{x:#.3g}" if size < 9.995 else f"{x:,.1f}" if size < 10_000 else f"{x:,.0f}"
 
 
 def duration(seconds: float) -> str:
