@@ -80,7 +80,7 @@ def test_clip_is_the_first_episodes_of_an_evaluation(learned, tmp_path):
     expected = learned.evaluate(2).rows()
     assert [(x["return"], x["length"]) for x in clip.episodes] == [(pytest.approx(x["return"]), x["length"]) for x in expected]
     assert clip.frames == frames(clip.video, tmp_path) == sum(x["length"] + 1 for x in expected)
-    assert repr(clip).startswith("Clip(2 episodes with return ")
+    assert repr(clip).startswith("Clip(returns [")
     encoded = clip._repr_html_().split("base64,")[1].split('"')[0]
     assert base64.b64decode(encoded) == clip.video == clip.save(tmp_path / "new" / "a.mp4").read_bytes()
     with pytest.raises(ConfigError, match=r"a\.avi: expected a name that ends in \.mp4"):
@@ -156,12 +156,14 @@ def test_report_is_of_the_saved_agent(learned, tmp_path):
     report = learned.report(tmp_path / "saved")
     assert report.html == tmp_path / "saved" / "report.html"
     assert ENV in report.html.read_text()
+    assert repr(report) == f"Report({str(report.html)!r}: {ENV})"
     assert proximo.load(tmp_path / "saved").step == learned.step
 
 
 def test_export_acts_as_the_agent(learned, tmp_path):
     done = learned.export(tmp_path / "export", format="numpy", batch=3)
     assert json.loads((done.folder / "metadata.json").read_text())["step"] == learned.step
+    assert repr(done) == f"ExportResult({str(done.folder)!r}: README.md, metadata.json, policy.npz, proximo_policy.py)"
     observation = np.asarray(jax.random.normal(jax.random.key(0), (3, 3)))
     exported = ExportedPolicy(str(done.folder / "policy.npz"))
     np.testing.assert_array_equal(exported.predict(observation)[0], learned.predict(observation)[0])

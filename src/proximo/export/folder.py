@@ -43,6 +43,9 @@ class ExportResult:
     metadata: dict[str, Any]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"ExportResult({str(self.folder)!r}: {', '.join(sorted([METADATA, *self.metadata['sha256']]))})"
+
 
 def onnx_is_installed() -> bool:
     """Whether the libraries that ONNX needs are installed."""

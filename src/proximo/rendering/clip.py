@@ -51,7 +51,7 @@ class Clip:
 
     def __repr__(self) -> str:
         returns = ", ".join(f"{episode['return']:.4g}" for episode in self.episodes)
-        return f"Clip({len(self.episodes)} episodes with return {returns}; {self.frames:,} frames, {self.fps:g} per second)"
+        return f"Clip(returns [{returns}], {self.frames} frames, {self.fps:g} per second)"
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.video).decode()
