@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from proximo.config import LEAVES, PPOConfig
 from proximo.config.schedule_text import ScheduleText
@@ -23,7 +23,7 @@ class Hyperparameters(eqx.Module):
     the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and their code is not compiled.
     """
 
-    __annotations__ = dict.fromkeys(TRACED, Float[Array, "..."] | Schedule | None)
+    __annotations__ = dict.fromkeys(TRACED, Any)
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
