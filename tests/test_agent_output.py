@@ -66,7 +66,7 @@ def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, pro
     learner = agent(verbose=verbose).learn(2 * BATCH, progress=progress)
     assert bool(contents) == shown
     assert learner.step == 2 * BATCH
-    with pytest.raises(ConfigError, match="verbose = 'no': expected a whole number of 0 … 2"):
+    with pytest.raises(ConfigError, match="verbose = 'no': expected a whole number of 0 … 1"):
         agent(verbose="no")
 
 

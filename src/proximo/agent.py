@@ -125,7 +125,7 @@ class PPO:
     def _set_up(self, env: Environment, config: Config, verbose: int) -> None:
         """Initialize an agent that has learned nothing."""
         check_policy(env, config)
-        check_number("verbose", verbose, 0, 2)
+        check_number("verbose", verbose, 0, 1)
         self.verbose = verbose
         self._env, self.config = env, config
         self.warnings, self.step, self.history = [], 0, []
