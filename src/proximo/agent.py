@@ -157,9 +157,9 @@ class PPO:
     ) -> PPO:
         """Learn from further environment steps.
 
-        Schedules run from the first to the last step of this call. A second call stretches them over the sum of the steps. JAX environments
-        continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has
-        learned. Other threads may call ``predict`` at the same time.
+        Schedules run from the agent's first step to the last step of this call. A second call therefore stretches them over the sum of the
+        steps. JAX environments continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the
+        agent keeps what it has learned. Other threads may call ``predict`` at the same time.
 
         Args:
             total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
@@ -173,7 +173,7 @@ class PPO:
 
         Raises:
             ConfigError: ``total_steps`` or a callback is invalid, or another call is learning with this agent.
-            TrainingError: NaN or infinity ends the training.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
         """
         if progress is None and not self.verbose:
             progress = False
@@ -547,7 +547,7 @@ def learn_in_calls(
 
     Raises:
         ConfigError: as in ``PPO.learn``, or the agent has learned in another call since the iterator yielded.
-        TrainingError: NaN or infinity ends the training.
+        EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
     """
     learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
     with ExclusiveUse(agent) as use, contextlib.closing(learning) as calls:

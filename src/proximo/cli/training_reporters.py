@@ -52,7 +52,7 @@ class TrainingReporter(QuietReporter, Progress):
             "run": str(self.where),
         }
         if summary.get("twin"):
-            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times as fast"
+            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times faster"
         self.banner(rows)
         super().started(config, run_dirs, summary)
 

@@ -65,7 +65,7 @@ class AgentSettings(TypedDict, total=False):
     max_grad_norm: float
     """largest global norm of the gradient; larger gradients are scaled down to it."""
     target_kl: float
-    """skip the remaining minibatches of an update once the approximate KL divergence exceeds this; 0: off."""
+    """discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off."""
     normalize_advantage: Literal["none", "batch", "minibatch"]
     """normalize advantages over the whole rollout (batch) or over each minibatch."""
     normalize_observation: bool
@@ -121,7 +121,7 @@ class AgentSettings(TypedDict, total=False):
     memory_layers: int
     """number of stacked memory layers."""
     memory_horizon: int
-    """gru and lstm: before training, each unit remembers for between 2 and this many steps, 3 or more; 0: for 2 (gru) or 4 (lstm) steps."""
+    """gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)."""
     memory_window: int
     """gtrxl: number of previous steps that each layer reads."""
     memory_heads: int

@@ -20,7 +20,7 @@ class Hyperparameters(eqx.Module):
     """The traced settings, such as ``gamma``, ``clip_eps`` or ``learning_rate``; ``TRACED`` has all names.
 
     Each is a float32 array or a ``Schedule``. ``proximo.ppo.make_hyperparameters`` fills them. Those in ``OPTIONAL`` are switched off by
-    the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and their code is not compiled.
+    the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not compiled.
     """
 
     __annotations__ = dict.fromkeys(TRACED, Any)
@@ -36,7 +36,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars. Stack several along a leading axis to train with ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with ``jax.vmap`` over them.
     """
 
     def array(x: float) -> Array:

@@ -20,7 +20,7 @@ from proximo.types import steps_to_float
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """The settings that shape the compiled update: another value of one compiles another program.
+    """Settings that are constants of the compiled update: a different value of any of them needs another compilation.
 
     These are all settings of ``PPOConfig`` that are not traced, by their names. ``sequence_length`` is resolved (1 without a memory), and
     ``objective`` and ``extra_loss`` are functions.
@@ -55,7 +55,7 @@ class StaticSettings:
 
 
 class RewardScale(eqx.Module):
-    """What rewards are scaled by.
+    """Statistics by which rewards are scaled (``normalize_reward``).
 
     Attributes:
         statistics: mean and variance of the discounted return, over all environments.
@@ -67,7 +67,7 @@ class RewardScale(eqx.Module):
 
 
 class AdaptiveState(eqx.Module):
-    """Numbers that follow the divergence of the updates.
+    """Coefficients that each update adapts to the KL divergence that it has measured.
 
     Attributes:
         kl_coef: weight β of the KL penalty; None with another objective.
@@ -84,7 +84,7 @@ class LearnerState(eqx.Module):
     Attributes:
         policy: the networks and the statistics of the normalizer.
         optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors.
-        hyperparameters: all of them, also those that are off; see ``enabled_hyperparameters``.
+        hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
         reward_scale: statistics that scale rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
         key: random key of the next shuffle.
