@@ -27,7 +27,7 @@ SMALL = {
     "num_envs": 8, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8, "towers": "shared",
     "total_steps": 512, "eval_episodes": 64,
 }  # fmt: skip
-"""The program of tests/tune/studies.py, so that it is compiled once."""
+"""The program of tests/tuning/studies.py, so that it is compiled once."""
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\nnum_steps: [16, 32]\ngamma: [0.9, 0.99]\n"
 
 
