@@ -13,7 +13,18 @@ import proximo.envs
 
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
-BASE = {"types", "errors", "spaces", "jax_setup", "custom_code", "signatures", "serialization", "lazy_exports", "other_libraries"}
+BASE = {
+    "types",
+    "errors",
+    "spaces",
+    "jax_setup",
+    "custom_code",
+    "signatures",
+    "serialization",
+    "lazy_exports",
+    "notebook",
+    "other_libraries",
+}
 CONFIG = {"config"} | BASE
 STORAGE = {"storage"} | CONFIG
 TRACKING = {"tracking"} | STORAGE
@@ -25,7 +36,7 @@ EVALUATION = {"evaluation"} | COLLECT | STORAGE
 RENDERING = {"rendering"} | EVALUATION
 BACKENDS = {"backends"} | RENDERING | TRACKING
 TRAINING = {"training", "checks"} | BACKENDS
-SATELLITES = {"report", "export", "tune", "publish", "integrations", "convert"}
+SATELLITES = {"report", "export", "tuning", "publish", "integrations", "convert"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
     "config": CONFIG,
@@ -44,6 +55,8 @@ ALLOWED = {
     "training": TRAINING,
     "callbacks": TRAINING | {"callbacks"},
     **{name: TRAINING | {name} for name in SATELLITES},
+    "integrations": TRAINING | {"integrations", "agent"},
+    "agent": TRAINING | {"agent", "report", "export"},
     "cli": TRAINING | SATELLITES | {"cli"},
     "__main__": {"cli"},
 }

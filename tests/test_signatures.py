@@ -38,8 +38,8 @@ def test_fitting_call_is_unchanged():
         (lambda: proximo.load_policy(), r"^load_policy: missing a required argument: 'run'"),
         (lambda: proximo.resume("x", "y"), r"^resume: too many positional arguments"),
         (
-            lambda: proximo.make_config("gymnax:CartPole-v1", total_steps=5),
-            r"^make_config: got an unexpected keyword argument 'total_steps'",
+            lambda: proximo.make_config("gymnax:CartPole-v1", total_step=5),
+            r"^Unknown setting 'total_step' \(did you mean 'total_steps'\?\)",
         ),
         (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
     ],
@@ -55,9 +55,9 @@ def test_call_that_does_not_fit_raises_config_error(call, says):
         (
             "learn",
             {"total_timesteps": 1000},
-            r"it takes total_steps, callbacks, reporter\. total_timesteps is called total_steps here\.$",
+            r"it takes total_steps, callbacks, reporter, progress\. total_timesteps is called total_steps here\.$",
         ),
-        ("learn", {"total_steps": 1, "progress_bar": True}, r" progress_bar: Python calls print nothing"),
+        ("learn", {"total_steps": 1, "progress_bar": True}, r" progress_bar: learn and train show a bar"),
         ("evaluate", {"n_eval_episodes": 3}, r" n_eval_episodes is called episodes here\.$"),
         (
             "predict",

@@ -1,9 +1,13 @@
 from proximo import callbacks as callbacks
+from proximo.agent import PPO as PPO
+from proximo.agent import load as load
 from proximo.collect import JaxCollector as JaxCollector
 from proximo.collect import make_functions as make_functions
 from proximo.collect import make_train as make_train
 from proximo.config import Config as Config
 from proximo.config.loading import make_config as make_config
+from proximo.config.typed_settings import AgentSettings as AgentSettings
+from proximo.config.typed_settings import Settings as Settings
 from proximo.envs import JaxEnvironment as JaxEnvironment
 from proximo.envs import make_env as make_env
 from proximo.errors import CheckpointError as CheckpointError
@@ -13,14 +17,14 @@ from proximo.errors import ProximoError as ProximoError
 from proximo.errors import RunDirectoryError as RunDirectoryError
 from proximo.errors import TrainingError as TrainingError
 from proximo.evaluation.evaluate import evaluate as evaluate
+from proximo.evaluation.evaluate import evaluate_policy as evaluate_policy
 from proximo.evaluation.policy import Policy as Policy
 from proximo.evaluation.policy import load_policy as load_policy
 from proximo.networks import ActorCritic as ActorCritic
 from proximo.ppo import Minibatch as Minibatch
-from proximo.training.agent import PPO as PPO
-from proximo.training.agent import load as load
 from proximo.training.api import resume as resume
 from proximo.training.api import train as train
 from proximo.training.seed_run import Result as Result
+from proximo.tuning.tune import tune as tune
 
 __version__: str

@@ -71,7 +71,6 @@ def test_stochastic_export_has_a_noise_input(runs, tmp_path, capsys, shorter):
 
 def test_default_format_without_onnx_writes_numpy_and_warns(runs, tmp_path, capsys, monkeypatch, shorter):
     monkeypatch.setattr("proximo.export.folder.onnx_is_installed", lambda: False)
-    monkeypatch.setattr("proximo.export.onnx_is_installed", lambda: False)
     assert exported(runs, "r", "--out", str(tmp_path / "a")) == 0
     assert (
         capsys.readouterr().err

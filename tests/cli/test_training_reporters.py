@@ -1,4 +1,4 @@
-"""What a person sees: a table on a terminal, a line every ten seconds elsewhere, nothing when it is to be quiet."""
+"""What a person sees: a bar on a terminal, a line every ten seconds elsewhere, nothing when it is to be quiet."""
 
 import contextlib
 import io
@@ -13,9 +13,10 @@ from rich.console import Console
 
 from commands import SMALL
 from proximo.cli import training_reporters as module
-from proximo.cli.console_reporters import NO_SCREEN
 from proximo.cli.training_reporters import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
+from proximo.tracking import progress
+from proximo.tracking.progress_displays import NO_SCREEN
 from proximo.training.seed_run import Result
 
 CONFIG = override(
@@ -45,7 +46,7 @@ def result(**changes):
 def clock(monkeypatch):
     """A clock that stands until it is set."""
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -76,14 +77,16 @@ def test_a_line_every_ten_seconds_and_compiling_first(plain, clock):
     reporter.seeds_started([RUN], 0)
     stream.truncate(stream.seek(0))
     reporter.compiling()
+    clock[0] += 4.2
+    reporter.compiled("")
     reporter.compiling()
-    assert stream.getvalue() == "compiling…\n"
+    assert stream.getvalue() == "compiling…\ncompiled in 4.2 s\n"
     for second in range(1, 36):
         clock[0] += 1
         reporter.advanced(32 * second, 32.0, 5.0 + second)
         if second == 15:
             reporter.evaluated(32 * second, [SUMMARY, {"return_mean": 10.0}])
-    lines = stream.getvalue().splitlines()[1:]
+    lines = stream.getvalue().splitlines()[2:]
     assert lines == [
         "step 352 of 3,200 · return 16.0 · 32 steps/s · 1:29 left · evaluated –",
         "step 672 of 3,200 · return 26.0 · 32 steps/s · 1:19 left · evaluated 11.2",
@@ -101,6 +104,8 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
         "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s to compile)",
         "Next:  proximo watch runs/e/r",
         "       proximo eval runs/e/r --episodes 100",
+        "       proximo report runs/e/r",
+        "       proximo export runs/e/r",
         "       tensorboard --logdir runs/e/r   # after: pip install tensorboard",
     ]
 
@@ -125,7 +130,7 @@ def test_several_seeds_end_with_their_mean_and_spread(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / "seed-0", RUN / "seed-1"], FACTS)
     reporter.finished([result(return_mean=10.0), result(return_mean=20.0)])
-    assert "2 seeds: mean return 15.0 ± 5.0 (standard deviation)" in stream.getvalue().splitlines()
+    assert "2 seeds: mean return 15.0 ± 5.00 (standard deviation)" in stream.getvalue().splitlines()
 
 
 def test_mean_over_seeds_reports_failed_seeds(plain):
@@ -136,7 +141,7 @@ def test_mean_over_seeds_reports_failed_seeds(plain):
     told = "(standard deviation); the {} that failed are not included, but `proximo report` counts them"
     assert [line for line in stream.getvalue().splitlines() if "of 4 seeds" in line] == [
         f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(2)}",
-        f"1 of 4 seeds: mean return 480.0 ± 0.0 {told.format(3)}",
+        f"1 of 4 seeds: mean return 480.0 ± 0.00 {told.format(3)}",
     ]
 
 
@@ -153,6 +158,24 @@ def test_interrupted_run_reports_how_to_resume_instead_of_a_result(plain):
     ]
 
 
+def test_resumed_run_counts_steps_from_its_start(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], {**FACTS, "resumed_at": 3000})
+    reporter.seeds_started([RUN], 3000)
+    reporter.advanced(3200, 100.0, None)
+    assert reporter.line().startswith("step 3,200 of 3,200")
+    reporter.finished([result(resumed_at=3000)])
+    assert "mean return 12.3 after 3,200 steps, 200 of them now, in 1:05 (" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0.0, "0.00"), (0.9531, "0.953"), (-0.00021, "-0.00021"), (-9.8765, "-9.88"), (9.999, "10.0"), (21.54, "21.5"), (-1234.5, "-1,234.5"), (12345.6, "12,346")],
+)  # fmt: skip
+def test_small_returns_have_enough_digits(value, text):
+    assert progress.number(value) == text
+
+
 def test_serial_seeds_are_named_and_waiting_ones_add_remaining_time(plain, clock):
     reporter, stream = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
@@ -164,7 +187,8 @@ def test_serial_seeds_are_named_and_waiting_ones_add_remaining_time(plain, clock
     reporter.finished([result(run_dir=seed) for seed in seeds])
     assert "3 seeds (serial)" in stream.getvalue()
     assert "runs/e/r/seed-2: mean return 12.3" in stream.getvalue()
-    assert "Next:  proximo watch runs/e/r\n       proximo eval runs/e/r --episodes 100" in stream.getvalue()
+    assert "Next:  proximo watch runs/e/r\n" in stream.getvalue()
+    assert "       proximo export runs/e/r/seed-0\n" in stream.getvalue(), "a policy is of one seed"
 
 
 def test_vmapped_seeds_share_the_speed(plain, clock):
@@ -232,32 +256,37 @@ class Screen:
         return [row.rstrip() for row in rows]
 
 
-def test_live_table_shows_compiling_then_training_and_clears_itself(clock):
+def test_live_bar_shows_compiling_then_training_and_clears_itself(clock):
     screen = Screen()
     with LiveReporter(screen.console) as reporter:
         reporter.started(CONFIG, [RUN], FACTS)
         reporter.seeds_started([RUN], 0)
         reporter.compiling()
-        assert any(line.startswith("│ compiling… │") for line in screen.lines())
+        clock[0] += 72
+        reporter.bar.update()
+        assert screen.lines()[-1].startswith("compiling… 1:12 ━━━")
         reporter.advanced(1600, 100.0, 21.5)
+        reporter.evaluating()
+        assert screen.lines()[-1].startswith("evaluating… 0:00 ━━━")
         reporter.evaluated(1600, [SUMMARY])
         clock[0] += 60
         reporter.advanced(1632, 100.0, 21.5)
-        reporter._live.refresh()
-        (row,) = [line for line in screen.lines() if line.startswith("│ training")]
-        assert [cell.strip() for cell in row.strip("│").split("│")] == ["training", "1,632 (51%)", "21.5", "12.3", "100", "0:16"]
+        bar, figures = screen.lines()[-1].strip().split(" ", 1)
+        assert set(bar) <= set("━╸╺")
+        assert len(bar) > 5
+        assert figures.strip() == "1,632 (51%) · return 21.5 · eval 12.3 · 100 steps/s · 0:16 left"
         assert max(map(len, screen.lines())) <= 80
         reporter.stopping()
-        assert any(line.startswith("│ stopping… │") for line in screen.lines())
+        assert screen.lines()[-1].startswith("stopping… 0:00 ━")
         reporter.finished([result()])
     end = screen.lines()
-    assert not any("│" in line or "┏" in line for line in end)
+    assert not any("━" in line for line in end)
     assert "run  runs/e/r" in end[6]
     assert end[7].startswith("mean return 12.3")
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
 
 
-def test_failed_training_clears_the_table_and_restores_the_cursor(clock):
+def test_failed_training_clears_the_bar_and_restores_the_cursor(clock):
     screen = Screen()
 
     def fail():
@@ -269,12 +298,12 @@ def test_failed_training_clears_the_table_and_restores_the_cursor(clock):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert "warning: something odd" in screen.lines()
-    assert not any("│" in line for line in screen.lines())
+    assert not any("━" in line for line in screen.lines())
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1
 
 
 VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", *NO_SCREEN)
-CURSOR_UP, COLOUR = "\x1b[1A", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+ERASE, COLOUR = "\x1b[2K", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 
 
 def shown(monkeypatch, terminal, **environment):
@@ -303,25 +332,25 @@ def shown(monkeypatch, terminal, **environment):
             for step in range(32, 3200, 32):
                 reporter.advanced(step, 100.0, 21.5)
                 if isinstance(reporter, LiveReporter):
-                    reporter._live.refresh()
+                    reporter.bar.update()
             reporter.finished([result()])
     reader.join(30)
     os.close(reading)
     return type(reporter), b"".join(pieces).decode()
 
 
-def test_terminal_gets_a_colored_table_that_is_redrawn(monkeypatch):
+def test_terminal_gets_a_colored_bar_that_is_redrawn(monkeypatch):
     kind, text = shown(monkeypatch, terminal=True)
     assert kind is LiveReporter
-    assert CURSOR_UP in text
+    assert ERASE in text
     assert COLOUR.search(text)
 
 
-def test_no_color_removes_the_colors_and_keeps_the_table(monkeypatch):
+def test_no_color_removes_the_colors_and_keeps_the_bar(monkeypatch):
     for environment in ({"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
         kind, text = shown(monkeypatch, terminal=True, **environment)
         assert kind is LiveReporter
-        assert CURSOR_UP in text
+        assert ERASE in text
         assert not COLOUR.search(text)
     assert COLOUR.search(shown(monkeypatch, terminal=True, NO_COLOR="")[1]), "an empty NO_COLOR is none"
 
@@ -337,13 +366,13 @@ def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, e
     kind, text = shown(monkeypatch, terminal, **environment)
     assert kind is LineReporter
     assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
-    assert len(text.splitlines()) == 7 + 1 + 1 + 1 + 3  # banner, compiling, warning, result, what next
+    assert len(text.splitlines()) == 7 + 1 + 1 + 1 + 5  # banner, compiling, warning, result, what next
     asked = environment.get("FORCE_COLOR") or environment.get("TTY_COMPATIBLE")  # the latter is rich's own
     wanted = bool(asked) or (terminal and environment.get("TERM") != "dumb")
     assert bool(COLOUR.search(text)) == wanted
 
 
-def test_ci_variable_set_to_false_gets_the_live_table(monkeypatch):
+def test_ci_variable_set_to_false_gets_the_bar(monkeypatch):
     assert shown(monkeypatch, terminal=True, CI="false")[0] is LiveReporter
 
 

@@ -18,16 +18,16 @@ from proximo.cli import main
 from proximo.cli import tune as verb
 from proximo.config.loading import make_config
 from proximo.training.interrupts import AbandonedError
-from proximo.tune import study as study_module
-from proximo.tune.space import read_space
-from proximo.tune.trial import TrialResult
+from proximo.tuning import study as study_module
+from proximo.tuning.space import read_space
+from proximo.tuning.trial import TrialResult
 
 ENV = "toys:Forbidden"
 SMALL = {
     "num_envs": 8, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden_sizes": 8, "towers": "shared",
     "total_steps": 512, "eval_episodes": 64,
 }  # fmt: skip
-"""The program of tests/tune/studies.py, so that it is compiled once."""
+"""The program of tests/tuning/studies.py, so that it is compiled once."""
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\nnum_steps: [16, 32]\ngamma: [0.9, 0.99]\n"
 
 

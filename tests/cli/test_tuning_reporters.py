@@ -10,9 +10,9 @@ from rich.console import Console
 from proximo.cli import tuning_reporters as module
 from proximo.cli.tuning_reporters import LineReporter, LiveReporter, QuietReporter, make_reporter, number
 from proximo.config import Config, override
-from proximo.tune.plan import StudyPlan
-from proximo.tune.record import Record
-from proximo.tune.space import read_space
+from proximo.tuning.plan import StudyPlan
+from proximo.tuning.record import Record
+from proximo.tuning.space import read_space
 
 BASE = override(Config(), {"id": "toys:RandomEnds", "total_steps": 3200, "seed": 100})
 PLAN = StudyPlan(BASE, read_space({"gamma": [0.9, 0.99], "num_steps": [64, 128]}, BASE, "s", True), trials=10)

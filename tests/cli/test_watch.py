@@ -11,7 +11,8 @@ import pytest
 
 import proximo
 from commands import train_words
-from proximo.cli import main, pygame_window
+from proximo.cli import main
+from proximo.rendering import window
 
 
 @pytest.fixture(autouse=True)
@@ -174,8 +175,8 @@ class Screen:
 
 
 def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):
-    monkeypatch.setattr(pygame_window, "has_display", lambda: True)
-    monkeypatch.setattr("proximo.cli.playback.Window", Screen)
+    monkeypatch.setattr(window, "has_display", lambda: True)
+    monkeypatch.setattr(window, "Window", Screen)
     result = watched(capsys, runs, "r", "--fps", "60", "--episodes", "5")
     screen = Screen.last
     assert (result["files"], result["frames"], screen.fps, len(screen.shown), screen.ended) == ([], 6, 60, 6, True)
@@ -186,7 +187,7 @@ def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):
 def test_window_displays_the_given_frame(monkeypatch):
     """By SDL's driver without a screen."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    shown = pygame_window.Window(200.0)
+    shown = window.Window(200.0)
     frame = np.zeros((100, 200, 3), np.uint8)
     frame[:, 100:] = (250, 100, 10)
     shown.show(frame, "a title")
@@ -205,16 +206,16 @@ def test_window_displays_the_given_frame(monkeypatch):
 
 def test_environment_with_a_builtin_window_opens_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    monkeypatch.setattr(pygame_window, "has_display", lambda: True)
+    monkeypatch.setattr(window, "has_display", lambda: True)
     result = watched(capsys, tmp_path, "CartPole-v1", "--agent", "random", "--episodes", "1", "--max-steps", "4")
     assert (result["files"], result["frames"]) == ([], 5)
 
 
 def test_has_display_is_false_without_a_screen(monkeypatch):
-    assert not pygame_window.has_display()
+    assert not window.has_display()
     monkeypatch.setenv("DISPLAY", ":993")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    assert not pygame_window.has_display()
+    assert not window.has_display()
     monkeypatch.delenv("SDL_VIDEODRIVER")
-    assert not pygame_window.has_display()  # nobody listens there
+    assert not window.has_display()  # nobody listens there
     assert "DISPLAY" in os.environ

@@ -320,7 +320,7 @@ def test_refresh_memory_needs_several_sequences_per_rollout():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("verbose", "Python calls print nothing"),
+        ("verbose", "learn and train show a bar"),
         ("policy_kwargs", "give its entries as settings"),
         ("shared_lstm", "is called towers here"),
         ("batch_size", "use num_minibatches"),

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.agent import PPO
 from proximo.errors import ConfigError, EnvError
 from proximo.export.folder import interface
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy
 from proximo.networks import make_policy
 from proximo.spaces import Box, Dict, Discrete
-from proximo.training.agent import PPO
 
 import toys
 from exports import made, write_numpy

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from commands import BATCH, SMALL, copied, trained
+from proximo.agent import load
 from proximo.evaluation.policy import load_policy
 from proximo.storage import checkpoint
-from proximo.training.agent import load
 from proximo.training.api import resume
 
 _OPENED: list[str] = []

@@ -15,10 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proximo.errors import printable
-
-PLAIN_SECONDS = 10.0
-NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
-"""Environment variables that CI services and notebooks set."""
+from proximo.tracking.progress_displays import draws_in_place
 
 
 @contextlib.contextmanager
@@ -44,23 +41,6 @@ def open_reporter(
         reporter = (quiet_kind if quiet else live_kind if live else line_kind)(console, answer and answer.fileno())
         with reporter if live else contextlib.nullcontext():
             yield reporter
-
-
-def draws_in_place(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal on which a table can be redrawn in place.
-
-    Pipes and files are not, even with ``FORCE_COLOR``. The terminals of CI services and notebooks keep every redrawn table.
-    """
-    if not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        return False
-    return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
-
-
-def duration(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class ConsoleReporter:

@@ -35,18 +35,15 @@ def run(arguments: list[str]) -> int:
     if options.batch is not None and options.batch < 1:
         raise ConfigError(f"--batch {options.batch}: expected at least 1.")
     from proximo.evaluation.policy import load_policy
-    from proximo.export import export, onnx_is_installed
+    from proximo.export import export
     from proximo.jax_setup import prepare_jax
     from proximo.storage import run_lookup
 
     prepare_jax()
     policy = load_policy(options.run, options.runs_dir)
     run_dir = run_lookup.find_run(options.run, Path(options.runs_dir))[0]
-    form = options.format or ("both" if onnx_is_installed() else "numpy")
     out = Path(options.out) if options.out else run_dir / "export"
-    done = export(policy, out, str(run_dir), form, not options.stochastic, options.batch)
-    if options.format is None and form == "numpy":
-        print_warnings(["ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'."])
+    done = export(policy, out, str(run_dir), options.format, not options.stochastic, options.batch)
     print_warnings(done.warnings)
     print(_summary(done.folder, done.metadata))
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import print_warnings
-from proximo.cli.pygame_window import Window, closed_by_user
+from proximo.rendering import window
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import recording
 from proximo.rendering.watching import Subject
@@ -35,9 +35,9 @@ class Playback:
             print(f"showing {first}{others}")
         print(self.subject, flush=True)
 
-    def _frames(self, window: bool = False) -> Iterator[PlayedStep]:
+    def _frames(self, shows_itself: bool = False) -> Iterator[PlayedStep]:
         """All frames until Ctrl-C. Prints a line at the end of each episode."""
-        rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, window)
+        rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, shows_itself)
         with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
             for row in rows:
                 if self.interrupts.requested:
@@ -50,27 +50,14 @@ class Playback:
                     self._print_episode(row)
 
     def _print_episode(self, row: PlayedStep) -> None:
-        self.episodes.append({"return": row.episode_return, "length": row.step, "success": row.success, "ended": row.ended})
+        self.episodes.append(row.outcome)
         success = "" if row.success is None else ", success" if row.success else ", no success"
         cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
         print(f"episode {row.episode + 1}: return {row.episode_return:.2f}, length {row.step:,}{success}{cut}", flush=True)
 
     def in_window(self) -> None:
         """Show episodes in the environment's own window if it has one and --fps is not given, else in ours."""
-        if "human" in getattr(self.subject.env, "render_modes", ()) and self.options.fps is None:
-            for _ in self._frames(window=True):
-                if closed_by_user():
-                    break
-            return
-        window = Window(self.fps)
-        with contextlib.closing(window):
-            for row in self._frames():
-                frame = row.draw()
-                assert frame is not None
-                title = f"{self.subject.config.env.id} · episode {row.episode + 1} · step {row.step} · return {row.episode_return:.2f}"
-                window.show(frame, title)
-                if window.closed:
-                    break
+        window.show(self.subject, self._frames, self.options.fps)
 
     def into_files(self, paths: list[Path]) -> None:
         """Record all frames. Files get their names only when they are complete."""

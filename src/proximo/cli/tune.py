@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,25 +10,24 @@ from typing import Any
 from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
 from proximo.cli.train import add_setting, parse_settings
 from proximo.config import LEAVES
-from proximo.errors import ConfigError, lacking
+from proximo.errors import ConfigError
 from proximo.serialization import dump_yaml
+from proximo.tuning import check_libraries
 
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
 SEARCH = ("trials", "seeds", "together", "evaluations", "pruner", "finalists")
 WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json")
 REPORTED_SEEDS = 10
-LIBRARIES = ("optuna", "matplotlib")
 
 
 def run(arguments: list[str]) -> int:
     """Parse the arguments, search, and print the result."""
     options, settings = parse(arguments)
-    if any(importlib.util.find_spec(library) is None for library in LIBRARIES):
-        raise lacking("`proximo tune`", "tune")
+    check_libraries("`proximo tune`")
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.tuning_reporters import make_reporter, print_result
-    from proximo.tune.api import resume, tune
+    from proximo.tuning.api import resume, run_study
 
     # With --json, stdout contains only the object.
     with (
@@ -45,7 +43,7 @@ def run(arguments: list[str]) -> int:
             if options.show_space:
                 print(dump_yaml(plan.space.as_mapping(), default_flow_style=None), end="")
                 return 0
-            result = tune(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
+            result = run_study(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
     if options.json:
         print_json(result.summary())
     elif not options.quiet:
@@ -55,7 +53,7 @@ def run(arguments: list[str]) -> int:
 
 def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) -> Any:
     from proximo.config.loading import make_config
-    from proximo.tune.planning import make_plan
+    from proximo.tuning.planning import make_plan
 
     if not options.env and not _names_env(options.config):
         raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")

@@ -11,14 +11,16 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from proximo.cli.console_reporters import PLAIN_SECONDS, ConsoleReporter, LiveDisplay, duration, open_reporter
+from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
 from proximo.errors import command
-from proximo.tune.api import TuneResult
-from proximo.tune.pictures import HISTORY, IMPORTANCE
-from proximo.tune.plan import StudyPlan
-from proximo.tune.progress import Reporter
-from proximo.tune.record import Record
-from proximo.tune.result import TABLE, changes
+from proximo.tracking.progress import duration
+from proximo.tracking.progress_displays import LINE_SECONDS
+from proximo.tuning.api import TuneResult
+from proximo.tuning.pictures import HISTORY, IMPORTANCE
+from proximo.tuning.plan import StudyPlan
+from proximo.tuning.progress import Reporter
+from proximo.tuning.record import Record
+from proximo.tuning.result import TABLE, changes
 
 
 def number(score: float | None) -> str:
@@ -64,7 +66,7 @@ class LineReporter(QuietReporter):
             self.print(self.line(trial, best, seconds_left))
 
     def _is_time(self) -> bool:
-        return time.monotonic() - self._printed >= PLAIN_SECONDS
+        return time.monotonic() - self._printed >= LINE_SECONDS
 
     def line(self, trial: Record, best: Record | None, seconds_left: float | None) -> str:
         """The trial, the best score so far, and the time left."""

@@ -20,7 +20,7 @@ def run(arguments: list[str]) -> int:
     paths = _asked_paths(options)
 
     from proximo.cli.playback import Playback
-    from proximo.cli.pygame_window import has_display
+    from proximo.rendering.window import has_display
     from proximo.training.interrupts import Interrupts
 
     # Checked first, because libraries of environments hide windows for the whole process.

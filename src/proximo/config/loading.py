@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
 from proximo.config.custom import is_custom
+from proximo.config.listing import lists_settings
 from proximo.config.schema import WORKER_SETTINGS
+from proximo.config.typed_settings import Settings
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
@@ -45,9 +47,14 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     return mapping
 
 
+@lists_settings(Settings)
 @answered
 def make_config(
-    env: str = "", settings: Mapping[str, Any] | None = None, file: str | Path | None = None, preset: bool = True
+    env: str = "",
+    settings: Mapping[str, Any] | None = None,
+    file: str | Path | None = None,
+    preset: bool = True,
+    **more: Unpack[Settings],
 ) -> Config:
     """Make the validated settings of a run.
 
@@ -57,6 +64,7 @@ def make_config(
         file: a YAML file with groups of settings. It overrides the preset.
         preset: whether to start from the preset of the environment, if it has one. Defaults that depend on the kind of environment
             (``preprocessing`` of Atari games) always apply.
+        more: further settings by name, such as ``gamma=0.99``. They override ``settings``.
 
     Returns:
         All settings.
@@ -64,7 +72,7 @@ def make_config(
     Raises:
         ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
     """
-    settings = {**(settings or {}), **({"id": env} if env else {})}
+    settings = {**(settings or {}), **more, **({"id": env} if env else {})}
     mapping = read_file(Path(file)) if file is not None else {}
     groups = [group for group in mapping.values() if isinstance(group, dict)]
     requested = {name: value for group in (*groups, settings) for name, value in group.items()}

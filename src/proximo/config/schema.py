@@ -5,7 +5,8 @@ YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier 
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
 ``traced``, and from ``state.static`` otherwise. A new traced setting changes checkpoints: raise ``checkpoint_format.VERSION``. ``ONLY_WITH`` in
-``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
+``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here,
+and so is ``typed_settings.py``: run ``python tests/config/test_typed_settings.py``.
 """
 
 from __future__ import annotations
@@ -410,3 +411,7 @@ WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts
 """Settings of worker processes, which change how fast training is and not what it learns."""
 GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
 """Settings that have no effect on JAX environments."""
+RUN_DIRECTORY = (
+    "seeds", "seeds_mode", "runs_dir", "name", "checkpoint_every", "keep_checkpoints", "tensorboard", "track", "histograms", "video_every",
+)  # fmt: skip
+"""Settings of run directories, which an agent does not have."""

@@ -87,7 +87,7 @@ def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
         return None
     if not theirs.recurrent and "Cnn" not in str(theirs.get("policy")):
         return {"hidden_sizes": list(pi)} | ({"critic_hidden_sizes": list(vf)} if pi != vf else {})
-    return {"head_sizes": list(pi)} if pi == vf else None
+    return {"head_sizes": list(pi)} | ({"critic_head_sizes": list(vf)} if pi != vf else {})
 
 
 def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from proximo.envs.described import Described
 from proximo.spaces import Box
 
 VELOCITIES = {
@@ -70,7 +71,7 @@ def names() -> list[str]:
     return [base.replace("-", "NoVel-") for base in VELOCITIES]
 
 
-class JaxHiddenVelocities:
+class JaxHiddenVelocities(Described):
     """Hides the velocities of a JAX environment."""
 
     def __init__(self, env: Any, mask: VelocityMask):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from proximo.envs.described import Described
 from proximo.errors import ConfigError
 
 PARTS = ("all", "train", "held_out")
@@ -38,7 +39,7 @@ class LevelRange:
         return max(0, min(self.stop, other.stop) - max(self.start, other.start))
 
 
-class JaxLevels:
+class JaxLevels(Described):
     """A JAX environment whose resets draw a level from a range.
 
     As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it,

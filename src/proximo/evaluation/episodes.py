@@ -43,6 +43,13 @@ class Episodes:
     level: list[int | None] | None = None
     """E: level of the episode. None instead of a list: ``levels`` is not set, or the levels are unknown."""
 
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        spread = f"{self.episode_return.mean():.4g} ± {self.episode_return.std():.2g}"
+        success = "" if self.success is None else f", success rate {self.success.mean():.3g}"
+        unfinished = f", {self.unfinished} unfinished" if self.unfinished else ""
+        return f"Episodes({len(self.length)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
+
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
 

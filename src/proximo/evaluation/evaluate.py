@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -27,6 +27,15 @@ Mode = Literal["greedy", "sampled"]
 MAX_NUM_ENVS = 100_000
 
 
+class HasPolicy(Protocol):
+    """An agent: ``proximo.PPO``."""
+
+    @property
+    def policy(self) -> Policy:
+        """Its current policy."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
@@ -35,6 +44,11 @@ class EvaluationResult:
     """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``, ``step`` of the
     checkpoint."""
     episodes: dict[Mode, Episodes]
+    """``greedy`` and ``sampled``, or one of them."""
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{mode}: {episodes!r}" for mode, episodes in self.episodes.items())
+        return f"EvaluationResult({self.played['env']!r} at step {self.played['step']}, {found})"
 
     def unfinished_warnings(self) -> list[str]:
         """A sentence for each mode in which episodes did not end."""
@@ -46,7 +60,7 @@ class EvaluationResult:
 
 @answered
 def evaluate(
-    run: str | Path | Policy,
+    run: str | Path | Policy | HasPolicy,
     episodes: int = 100,
     *,
     deterministic: bool = True,
@@ -62,7 +76,7 @@ def evaluate(
         print(episodes.summary()["return_mean"])
 
     Args:
-        run: a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
+        run: an agent, a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
         episodes: number of episodes, 1 or more.
         deterministic: whether to take the most probable action; otherwise actions are sampled.
         seed: seed of the episodes, 0 or more.
@@ -79,27 +93,51 @@ def evaluate(
         CheckpointError: there is no such run, or it has no valid checkpoint.
         EnvError, TrainingError: the environment cannot be made, or fails during an episode.
     """
-    _check_numbers(episodes, seed, num_envs)
-    policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
     mode: Mode = "greedy" if deterministic else "sampled"
     return evaluate_policy(
-        policy, episodes, [mode], seed=seed, levels=levels, env_settings=env_settings, num_envs=num_envs
+        run, episodes, [mode], seed=seed, runs_dir=runs_dir, levels=levels, env_settings=env_settings, num_envs=num_envs
     ).episodes[mode]
 
 
+@answered
 def evaluate_policy(
-    policy: Policy,
+    policy: str | Path | Policy | HasPolicy,
     episodes: int = 100,
     modes: Sequence[Mode] = ("greedy", "sampled"),
     *,
     seed: int = 0,
+    runs_dir: str = "runs",
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
 ) -> EvaluationResult:
-    """``evaluate`` in each of ``modes``, on the same environment seeds."""
+    """Play whole episodes with the most probable and with sampled actions, on the same environment seeds, as ``proximo eval`` does.
+
+        result = proximo.evaluate_policy("last@best", 100)
+        print(result.episodes["greedy"], result.episodes["sampled"])
+
+    Args:
+        policy: as ``run`` in ``evaluate``.
+        episodes: number of episodes of each mode, 1 or more.
+        modes: ``greedy``, ``sampled``, or both.
+        seed: as in ``evaluate``.
+        runs_dir: as in ``evaluate``.
+        levels: as in ``evaluate``.
+        env_settings: as in ``evaluate``.
+        num_envs: as in ``evaluate``.
+
+    Returns:
+        The episodes by mode, and what was played.
+
+    Raises:
+        ConfigError: a number or a mode is unknown or out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
+        CheckpointError: there is no such run, or it has no valid checkpoint.
+    """
     prepare_jax()
     _check_numbers(episodes, seed, num_envs)
+    if not modes or isinstance(modes, str) or not set(modes) <= set(get_args(Mode)):
+        raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
+    policy = _policy_of(policy, runs_dir)
     env, config = evaluation_environment(policy, levels, env_settings or {})
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
@@ -111,6 +149,15 @@ def evaluate_policy(
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
+
+
+def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str) -> Policy:
+    if isinstance(given, str | Path):
+        return load_policy(given, runs_dir)
+    policy = given if isinstance(given, Policy) else getattr(given, "policy", None)
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"{type(given).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
+    return policy
 
 
 def _check_numbers(episodes: Any, seed: Any, num_envs: Any) -> None:

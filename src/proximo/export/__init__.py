@@ -1,6 +1,6 @@
 """Export of a trained policy, for use without proximo and JAX: an ONNX model, and a runtime that needs only NumPy."""
 
-from proximo.export.folder import ExportResult, export, onnx_is_installed
+from proximo.export.folder import ExportResult, export
 from proximo.export.parity import ParityError
 
-__all__ = ["ExportResult", "ParityError", "export", "onnx_is_installed"]
+__all__ = ["ExportResult", "ParityError", "export"]

@@ -43,6 +43,9 @@ class ExportResult:
     metadata: dict[str, Any]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"ExportResult({str(self.folder)!r}: {', '.join(sorted([METADATA, *self.metadata['sha256']]))})"
+
 
 def onnx_is_installed() -> bool:
     """Whether the libraries that ONNX needs are installed."""
@@ -50,7 +53,12 @@ def onnx_is_installed() -> bool:
 
 
 def export(
-    policy: Policy, folder: Path, run: str = "", format: Format = "both", deterministic: bool = True, batch: int | None = None
+    policy: Policy,
+    folder: Path,
+    run: str = "",
+    format: Format | None = None,
+    deterministic: bool = True,
+    batch: int | None = None,
 ) -> ExportResult:
     """Write ``policy`` into ``folder``, for use without proximo and JAX.
 
@@ -58,7 +66,7 @@ def export(
         policy: The policy.
         folder: The folder to write. An earlier export in it is replaced.
         run: Name of the run, for the metadata.
-        format: Which files to write: ``onnx``, ``numpy`` or ``both``.
+        format: Which files to write: ``onnx``, ``numpy`` or ``both``. None: both, or a warning and ``numpy`` if ONNX is not installed.
         deterministic: Whether the exported policy chooses the most probable action only. If false, it has the input ``noise``, and can
             also sample its actions.
         batch: The number of environments that it acts on; None for any number.
@@ -71,9 +79,15 @@ def export(
     """
     folder = folder if folder.name not in ("", "..") else folder.resolve()
     _check_folder(folder)
+    if batch is not None and batch < 1:
+        raise ConfigError(f"batch = {batch}: expected at least 1, or None for any number of environments.")
+    warnings = [*policy.warnings]
+    if format is None and not onnx_is_installed():
+        warnings.append("ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'.")
+        format = "numpy"
     if format != "numpy" and not onnx_is_installed():
         raise lacking("ONNX", "onnx")
-    policy_function, warnings = PolicyFunction(policy, deterministic), [*policy.warnings]
+    policy_function = PolicyFunction(policy, deterministic)
     program = _program(policy_function, batch)
     contents: dict[str, bytes] = {}
     if format != "onnx":

@@ -11,24 +11,25 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from proximo.agent import PPO, learn_in_calls, load
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom
 from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
+from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.typed_settings import AgentSettings
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.policy import Carried
 from proximo.ppo.optimizer import split_policy
 from proximo.rendering.watching import film
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent import PPO, load
-from proximo.training.agent_environment import RUN_SETTINGS
 from proximo.training.interrupts import Interrupts
 
 try:
@@ -42,7 +43,7 @@ STATE = "_extra_state"
 
 def _settings(config: Config) -> dict[str, Any]:
     """The settings by name, without those that only apply to run directories."""
-    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_SETTINGS}
+    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_DIRECTORY}
 
 
 def _warn(message: str) -> None:
@@ -104,10 +105,10 @@ class LightningTraining:
     log: Any
     save_hyperparameters: Any
 
-    def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
+    def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()  # of the LightningModule
         self.automatic_optimization = False
-        self.agent = PPO(env, preset=preset, seed=seed, **settings)
+        self.agent = PPO(env, preset=preset, **settings)
         self._env = None if isinstance(env, str) else env
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
@@ -186,7 +187,7 @@ class LightningTraining:
         for warning in self.agent.warnings:
             _warn(warning)
         self._interrupts = Interrupts()
-        self._calls = self.agent.calls(self._steps_left(), self._interrupts, reporter=_Warner(), max_updates=1)
+        self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, _Warner(), max_updates=1)
         with self._interrupts:
             next(self._calls)  # compiles
 

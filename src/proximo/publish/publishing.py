@@ -49,6 +49,9 @@ class Published:
     url: str | None = None
     """The page on the Hub; None for a folder."""
 
+    def __repr__(self) -> str:
+        return f"Published({self.place!r}: {', '.join(self.files)})"
+
 
 def push(
     run: str | Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -31,6 +32,11 @@ class PlayedStep:
     """``terminated``, ``truncated``, or ``cut`` by the player; empty while the episode goes on."""
     success: bool | None = None
     """At the end of an episode, if the environment reports it. None if the player cut the episode off."""
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """``{return, length, success, ended}`` of the episode so far."""
+        return {"return": self.episode_return, "length": self.step, "success": self.success, "ended": self.ended}
 
 
 Agent = Callable[[Observed, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]

@@ -19,7 +19,7 @@ from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
 from proximo.rendering.player import fps_of
-from proximo.rendering.recorder import videos
+from proximo.rendering.recorder import Recorder, videos
 from proximo.rendering.video import recording
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
@@ -75,15 +75,33 @@ class Subject:
             yield from play(player, self.agent, episodes, limit)
 
 
+def record(
+    subject: Subject, recorder: Recorder, episodes: int, seed: int, max_steps: int | None = None
+) -> tuple[int, list[dict[str, Any]]]:
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
+    frames, played = 0, []
+    for step in subject.play(episodes, seed, max_steps):
+        frame = step.draw()
+        assert frame is not None
+        recorder.add(frame)
+        frames += 1
+        if step.ended:
+            played.append(step.outcome)
+    return frames, played
+
+
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
     """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
     cannot be drawn, or ``VideoError``."""
-    subject = Subject(policy.env, policy.config, policy_agent(policy), "greedy", step=policy.step)
+    subject = acting(policy)
     with recording(path, subject.fps) as recorder:
-        for step in subject.play(1, seed, max_steps):
-            frame = step.draw()
-            assert frame is not None
-            recorder.add(frame)
+        record(subject, recorder, 1, seed, max_steps)
+
+
+def acting(policy: Policy, deterministic: bool = True) -> Subject:
+    """A policy in the environment that it was trained in."""
+    acts = "greedy" if deterministic else "sampled"
+    return Subject(policy.env, policy.config, policy_agent(policy, deterministic), acts, step=policy.step)
 
 
 def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:

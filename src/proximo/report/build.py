@@ -29,6 +29,9 @@ class Report:
     sections: list[Section]
     warnings: list[str]
 
+    def __repr__(self) -> str:
+        return f"Report({str(self.html)!r}: {', '.join(section.environment for section in self.sections)})"
+
     def as_json(self) -> dict[str, Any]:
         """The files, the table of results and the probabilities of improvement."""
         files = {name: str(getattr(self, name)) for name in ("html", "png", "csv")}

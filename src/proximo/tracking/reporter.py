@@ -39,7 +39,7 @@ class Reporter:
 
         Args:
             config: the settings.
-            run_dirs: the run directory of each seed.
+            run_dirs: the run directory of each seed; empty in ``PPO.learn``, which writes no file.
             summary: spaces, network and device, described in words.
         """
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from proximo.collect.environment import check_settings, environment, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import make_config
+from proximo.config.schema import RUN_DIRECTORY
 from proximo.envs.custom import from_object, is_vectorized
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Space, from_any, tree
 
-RUN_SETTINGS = (
-    "seeds", "seeds_mode", "runs_dir", "name", "checkpoint_every", "keep_checkpoints", "tensorboard", "track", "histograms", "video_every",
-)  # fmt: skip
-"""Settings of run directories, which an agent does not have."""
 
-
-def make_environment(env: Any, settings: dict[str, Any], preset: bool) -> tuple[Environment, Config]:
+def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
     """The environment of an id or an object, and the settings for it. Raises a ``ConfigError`` for settings of run directories."""
     for name in settings:
-        if name in RUN_SETTINGS:
+        if name in RUN_DIRECTORY:
             raise ConfigError(
                 f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
             )

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import hints, quick_check
@@ -18,7 +18,9 @@ from proximo.collect.environment import environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
+from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
+from proximo.config.typed_settings import Settings
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
@@ -27,6 +29,7 @@ from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import system_differences, system_info
+from proximo.tracking.progress_displays import showing_progress
 from proximo.tracking.reporter import Reporter, Warner
 from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
@@ -42,6 +45,7 @@ SLOW_SECONDS = 15.0
 """After this time, a warning says that the environment has not been made and checked yet."""
 
 
+@lists_settings(Settings)
 @answered
 def train(
     env: str = "",
@@ -49,8 +53,9 @@ def train(
     config: Config | None = None,
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
+    progress: bool | None = None,
     preset: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> list[Result]:
     """Train a policy and write a run directory.
 
@@ -62,8 +67,10 @@ def train(
         config: all settings, as ``proximo.make_config`` returns them, instead of the preset of ``env``. ``settings`` still override it.
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
+        progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten seconds.
+            None: only on a terminal and in a notebook, unless there is a ``reporter``.
         preset: whether to start from the preset of ``env``, if it has one.
-        settings: settings of ``proximo train`` by name, for example ``num_envs=16``. ``proximo train --help-all`` lists them.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``.
 
     Returns:
         One result for each seed.
@@ -74,12 +81,17 @@ def train(
         RunDirectoryError: the run directory exists already, or cannot be written.
         TrainingError: NaN or infinity, or a failing environment, ends the training.
     """
-    config = _settings_of(env, config, preset, settings)
+    config = settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
+    with showing_progress(reporter, progress, Warner()) as shown:
+        return _train(config, checked, shown)
+
+
+def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> list[Result]:
+    """Make and check everything, create the run directories, and train."""
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
     prepare_jax()
-    reporter = reporter or Warner()
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         # Once for each environment. The entry keeps a reference, so that no other object gets the same id().
@@ -101,11 +113,11 @@ def train(
     run_dirs = [start.run_dir for start in starts]
     with locked(run_dirs):
         reporter.started(config, run_dirs, summary)
-        return _train_seeds(backend, starts, reporter, parent, checked)
+        return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
-def _settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
-    """All settings of a training, from the arguments of ``train``."""
+def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
+    """All settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict each other."""
     if not isinstance(env, str):
         raise ConfigError(
             f"env = {env!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
@@ -141,6 +153,7 @@ def resume(
     runs_dir: str = "runs",
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
+    progress: bool | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Continue a run from its newest valid checkpoint or, if it has none yet, from the beginning with a warning.
@@ -152,6 +165,7 @@ def resume(
         runs_dir: folder of the runs that are found by name.
         callbacks: as in ``train``. They get their saved state if their class names and order are the same as before.
         reporter: as in ``train``.
+        progress: as in ``train``.
         settings: settings that a resumed run may change, for example ``total_steps``.
 
     Returns:
@@ -163,13 +177,12 @@ def resume(
         RunDirectoryError: another process writes into the run directory, or it cannot be written.
         TrainingError: as in ``train``.
     """
-    reporter = reporter or Warner()
     prepare_jax()
     path, which = run_lookup.find_run(str(run), Path(runs_dir))
     path = path.absolute()  # an environment may change the working folder
     # Before anything is read, because another process may still write.
-    with locked(seed_run_dirs(path) or [path]):
-        return _resume(path, which, settings, reporter, check_callbacks(callbacks))
+    with showing_progress(reporter, progress, Warner()) as shown, locked(seed_run_dirs(path) or [path]):
+        return _resume(path, which, settings, shown, check_callbacks(callbacks))
 
 
 def _resume(

@@ -39,7 +39,7 @@ from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest
 from proximo.evaluation.policy import Policy
-from proximo.serialization import read_json
+from proximo.serialization import jsonable, read_json
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.types import TrainState
@@ -59,9 +59,9 @@ class Info:
     """Environment steps learned from."""
     total_steps: int
     """Environment steps of the complete training."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
     """In ``on_update``: means over the updates since the last call, with the names of ``metrics.jsonl``. Means of episodes are weighted by
-    the number of episodes."""
+    the number of episodes. A value that was not measured is None, for example the mean return if no episode has ended."""
     config: Config = field(repr=False, kw_only=True)
     """The settings of the seed."""
     _env: Environment = field(repr=False, kw_only=True)
@@ -167,12 +167,12 @@ class SeedCallbacks:
         for _, window in self._updated:
             window.add(metrics)
 
-    def update(self, update: int, info: Callable[[dict[str, float]], Info]) -> bool:
+    def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
         """Call ``on_update`` of those that are due after ``update``, and return whether any of them asks to stop."""
         stop = False
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
-                stop |= bool(callback.on_update(info(window.merge())))
+                stop |= bool(callback.on_update(info(jsonable(window.merge()))))
         return stop
 
     def call(self, hook: str, info: Info) -> bool:

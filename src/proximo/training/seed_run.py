@@ -23,13 +23,14 @@ from proximo.types import TrainState
 class Result:
     """What ``proximo.train`` and ``proximo.resume`` return for each seed.
 
-    ``steps``, ``seconds`` and ``steps_per_second`` count this session only, without the steps before a resume.
+    ``steps`` counts from the start of the run. ``seconds``, ``compile_seconds`` and ``steps_per_second`` are those of this session, without the
+    time before a resume.
     """
 
     run_dir: Path
     """The run directory of the seed."""
     steps: int
-    """Environment steps of this session."""
+    """Environment steps that the policy has learned from, with those before a resume."""
     seconds: float
     """Seconds of the updates, without compilation, evaluation and saving."""
     compile_seconds: float
@@ -46,6 +47,14 @@ class Result:
     """Whether a callback stopped the training."""
     callbacks: tuple[Any, ...] = ()
     """The callbacks of this seed: the given objects or, with several seeds, copies of them."""
+    resumed_at: int = 0
+    """Step that this session resumed from; 0 for a new run."""
+
+    def __repr__(self) -> str:
+        reached = "no episode ended" if self.return_mean is None else f"return {self.return_mean:.4g}"
+        best = "" if self.best is None else f", best {self.best['return_mean']:.4g} at step {self.best['step']:.0f}"
+        ended = ", interrupted" if self.interrupted else ", stopped by a callback" if self.stopped else ""
+        return f"Result({str(self.run_dir)!r}: {reached} after {self.steps} steps{best}{ended})"
 
 
 class SeedRun:

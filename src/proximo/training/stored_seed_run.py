@@ -63,7 +63,7 @@ class StoredSeedRun(SeedRun):
         """The result of this session, whose updates were computed in ``calls``."""
         return Result(
             run_dir=self.run_dir,
-            steps=calls.steps,
+            steps=self.start.step + calls.steps,
             seconds=calls.seconds,
             compile_seconds=compile_seconds,
             steps_per_second=calls.steps_per_second,
@@ -72,6 +72,7 @@ class StoredSeedRun(SeedRun):
             interrupted=None if self.stopped else interrupted,
             stopped=self.stopped,
             callbacks=self.callbacks.objects,
+            resumed_at=self.start.step,
         )
 
     def fail(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from proximo.envs.described import Described
 from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
@@ -31,8 +32,8 @@ TRIAL_SECONDS = 0.2
 """Duration of the measurement of one environment's step."""
 
 
-@dataclass(frozen=True)
-class GymnasiumEnvironment:
+@dataclass(frozen=True, repr=False)
+class GymnasiumEnvironment(Described):
     """A Gymnasium environment of which any number can be made.
 
     ``make_env`` returns it for ids of Gymnasium; ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
+from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.jax import library_import
 from proximo.envs.libraries import check_known
@@ -24,7 +25,7 @@ def names() -> list[str]:
     return library_import.listed("craftax", NAMES)
 
 
-class CraftaxEnvironment:
+class CraftaxEnvironment(Described):
     """An environment of Craftax as a ``JaxEnvironment``; ``settings`` are fields of its parameters.
 
     Images are uint8; Craftax returns floats of 0 … 1.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
+from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.jax.gymnax_drawing import FPS, drawing_of
 from proximo.envs.libraries import check_known
@@ -66,7 +67,7 @@ def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     return hidden_velocities.JaxHiddenVelocities(GymnaxEnvironment(mask.base, settings), mask)
 
 
-class GymnaxEnvironment:
+class GymnaxEnvironment(Described):
     """An environment of gymnax as a ``JaxEnvironment``; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
+from proximo.envs.described import Described
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import library_import
 from proximo.envs.libraries import check_known
@@ -38,7 +39,7 @@ def names() -> list[str]:
     return library_import.listed("jumanji", NAMES)
 
 
-class JumanjiEnvironment:
+class JumanjiEnvironment(Described):
     """An environment of jumanji as a ``JaxEnvironment``; ``settings`` are arguments of its class, such as ``time_limit``.
 
     Most environments report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
+from proximo.envs.described import Described
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.jax import library_import
 from proximo.envs.libraries import check_known
@@ -40,7 +41,7 @@ def names() -> list[str]:
     return library_import.listed("navix", NAMES)
 
 
-class NavixEnvironment:
+class NavixEnvironment(Described):
     """An environment of navix as a ``JaxEnvironment``; ``settings`` are ``max_steps`` and ``view``.
 
     The policy reads symbolic views one-hot, as for MiniGrid.

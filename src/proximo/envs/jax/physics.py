@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
+from proximo.envs.described import Described
 from proximo.spaces import Box, Dict
 
 
@@ -28,7 +29,7 @@ def without_warp_notice() -> Iterator[None]:
                 print(line)
 
 
-class Robot:
+class Robot(Described):
     """A robot as a ``JaxEnvironment``: the environment without its wrappers, truncated after ``limit`` steps.
 
     The wrappers of both libraries reset every copy to its first initial state, and report a time limit as ``done``. Actions are

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.tasks import drawing
 from proximo.spaces import Box, Discrete
@@ -42,7 +43,7 @@ class PocMemoryState(NamedTuple):
     time: Int[Array, ""]
 
 
-class PocMemory:
+class PocMemory(Described):
     """A line from -1 to 1 with a goal of +1 and one of -1 at its ends, in random order.
 
     Observation, float32[3]: left goal, position, right goal. The first observation and the ``show_steps`` after it show the goals;

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
+from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.tasks import drawing
 from proximo.errors import ConfigError
@@ -39,7 +40,7 @@ class RepeatPreviousState(NamedTuple):
     """Number of correct answers so far."""
 
 
-class RepeatPrevious:
+class RepeatPrevious(Described):
     """Each observation is a symbol, drawn uniformly and independently. The action names the symbol of ``lag`` observations before.
 
     Observation and action: Discrete(symbols). The first ``lag`` steps give no reward. Each correct answer after them gives

@@ -1,0 +1,557 @@
+"""``PPO``: an agent that learns, acts, is evaluated and saved in this process, and writes files only when asked.
+
+Like the command line, this module is above all others: ``export``, ``report`` and ``plot`` import their packages when they are called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from proximo.backends import Backend, copy_of, make_backend
+from proximo.checks import hints, quick_check
+from proximo.collect.environment import environment
+from proximo.collect.policy_check import check_policy
+from proximo.config import Config, override
+from proximo.config.listing import lists_settings
+from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.typed_settings import AgentSettings
+from proximo.config.validation import validate
+from proximo.envs.protocol import Environment
+from proximo.errors import ConfigError
+from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
+from proximo.evaluation.evaluate import check_number, evaluate
+from proximo.evaluation.policy import Carried, Policy, check_finite
+from proximo.jax_setup import prepare_jax
+from proximo.notebook import display, in_notebook
+from proximo.rendering import watching, window
+from proximo.rendering.clip import Clip, make_clip
+from proximo.rendering.video import recording
+from proximo.signatures import AnsweredAttributes, AnsweredClassAttributes, answered
+from proximo.storage import run_directory, run_lookup
+from proximo.storage.run_directory import METRICS
+from proximo.storage.run_lookup import Which
+from proximo.storage.save_run import save_run
+from proximo.tracking.json_lines import read_rows
+from proximo.tracking.progress_displays import showing_progress
+from proximo.tracking.reporter import Reporter
+from proximo.training.agent_environment import check_same_spaces, make_environment, replace_environment
+from proximo.training.callbacks import SeedCallbacks, check_callbacks
+from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.interrupts import Interrupts
+from proximo.training.loop import Training
+from proximo.training.run_summary import run_summary
+from proximo.training.seed_run import InMemoryRows, SeedRun
+from proximo.types import TrainState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from proximo.export import ExportResult
+    from proximo.report import Report
+
+
+class _WarningList(Reporter):
+    """Appends the warnings of a training to a list, each once."""
+
+    def __init__(self, warnings: list[str]):
+        self._warnings = warnings
+
+    def warned(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.append(message)
+
+
+@lists_settings(AgentSettings)
+class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
+    """An agent that learns with Proximal Policy Optimization.
+
+        import gymnasium
+        import proximo
+
+        agent = proximo.PPO("CartPole-v1", num_envs=8)
+        agent.learn(100_000)
+        print(agent.evaluate(100).summary()["return_mean"])
+        agent.save("models/cartpole")
+
+        agent = proximo.load("models/cartpole")
+        env = gymnasium.make("CartPole-v1")
+        observation, _ = env.reset()
+        memory, done = agent.policy.init_memory(), False
+        while not done:
+            action, memory = agent.predict(observation, memory)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
+
+    The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
+
+    Args:
+        env: id of an environment, a JAX environment, or a class or function that makes a JAX or Gymnasium environment.
+        preset: whether to start from the preset of the id, if it has one.
+        verbose: 0: ``learn`` shows no progress; 1: it does so on a terminal and in a notebook.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range, or does not fit the environment.
+        EnvError: ``env`` is unknown, or is no environment.
+    """
+
+    config: Config
+    """The resolved settings."""
+    step: int
+    """Environment steps learned from."""
+    history: list[dict[str, Any]]
+    """Rows of metrics, ``{"step": …, name: value}``, with the names of ``metrics.jsonl``."""
+    warnings: list[str]
+    """Warnings about the environment, the loaded checkpoint and later trainings. If ``learn`` gets a ``reporter``, the warnings of that training
+    go to the reporter instead."""
+    verbose: int
+    """0: ``learn`` shows no progress by itself."""
+
+    @answered
+    def __init__(self, env: Any, *, preset: bool = True, verbose: int = 1, **settings: Unpack[AgentSettings]):
+        prepare_jax()
+        made, config = make_environment(env, settings, preset)
+        self._set_up(made, config, verbose)
+        self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
+
+    def _set_up(self, env: Environment, config: Config, verbose: int) -> None:
+        """Initialize an agent that has learned nothing."""
+        check_policy(env, config)
+        check_number("verbose", verbose, 0, 1)
+        self.verbose = verbose
+        self._env, self.config = env, config
+        self.warnings, self.step, self.history = [], 0, []
+        self._state: TrainState | None = None
+        self._predictions = itertools.count()  # atomic: several threads may predict at once
+        self._evaluation: dict[str, Any] | None = None
+
+    @property
+    def env(self) -> Environment:
+        """The environment that the agent learns on."""
+        return self._env
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, which can act, be exported, or be used in JAX programs."""
+        return Policy(self._current_state().learner.policy, self._env, self.config, self.step)
+
+    def __repr__(self) -> str:
+        return f"PPO({self.config.env.id!r} at step {self.step})"
+
+    @answered
+    def learn(
+        self,
+        total_steps: int,
+        *,
+        callbacks: Sequence[Any] = (),
+        reporter: Reporter | None = None,
+        progress: bool | None = None,
+    ) -> PPO:
+        """Learn from further environment steps.
+
+        Schedules run from the agent's first step to the last step of this call. A second call therefore stretches them over the sum of the
+        steps. JAX environments continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the
+        agent keeps what it has learned. Other threads may call ``predict`` at the same time.
+
+        Args:
+            total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
+            callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
+            reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
+            progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten
+                seconds. None: only on a terminal and in a notebook, unless ``verbose`` is 0 or there is a ``reporter``.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: ``total_steps`` or a callback is invalid, or another call is learning with this agent.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
+        """
+        if progress is None and not self.verbose:
+            progress = False
+        with (
+            ExclusiveUse(self),
+            showing_progress(reporter, progress, _WarningList(self.warnings)) as reporter,
+            Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
+            contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
+        ):
+            for _ in calls:
+                pass
+        return self
+
+    def _calls(
+        self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
+    ) -> Generator[None]:
+        checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
+        config = self._config_until(total_steps)
+        backend = make_backend(config, self._env)
+        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
+        before = self._state, self.step, self.config
+        try:
+            reporter.started(config, [], run_summary(backend))
+            training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
+            calls = training.calls(lambda: self._first_state(backend), self.step)
+            continues = True
+            while continues:
+                try:
+                    continues = next(calls, False) is None
+                finally:
+                    # A call that was cut short may have used up the state.
+                    self._take(training, config, before)
+                if continues:
+                    yield
+        finally:
+            backend.close()
+        if seed_run.failure is not None:
+            raise seed_run.failure
+        if interrupts.requested is not None:
+            raise KeyboardInterrupt
+
+    def _config_until(self, total_steps: Any) -> Config:
+        """The settings for ``total_steps`` more steps. Raises a ``ConfigError`` unless they are at least one update."""
+        if isinstance(total_steps, float) and total_steps.is_integer():
+            total_steps = int(total_steps)
+        if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
+            raise ConfigError(
+                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
+                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
+            )
+        return validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
+
+    def _first_state(self, backend: Backend) -> TrainState:
+        """The state at the start of a training; a copy, because the backend uses it up."""
+        return backend.start([self.config.run.seed]) if self._state is None else backend.join([copy_of(self._state)])
+
+    def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
+        """Take what a training has learned so far or, if that is lost, what was there ``before``."""
+        if training.snapshot is None:
+            self._state, self.step, self.config = before
+            return
+        self._state, self.step, self.config = training.snapshot.state, training.snapshot.step, config
+        self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
+
+    def _current_state(self) -> TrainState:
+        """The state; an agent that has learned nothing makes its first one now."""
+        if self._state is None:
+            with contextlib.closing(make_backend(self.config, self._env)) as backend:
+                self._state = backend.start([self.config.run.seed])
+        return self._state
+
+    @answered
+    def predict(
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        deterministic: bool = True,
+        key: Key[Array, ""] | None = None,
+        reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:
+        """Choose the action for one observation, or for N stacked observations, with the current policy.
+
+        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: the agent uses another key in
+        each call. These keys follow from ``seed`` and the number of earlier calls, so a repeated program samples the same actions. Several
+        threads may call it at once.
+        """
+        if key is None and not deterministic:
+            key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
+        return self.policy.predict(
+            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
+        )
+
+    @answered
+    def evaluate(
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        levels: str | None = None,
+        env_settings: dict[str, Any] | None = None,
+        num_envs: int = 0,
+    ) -> Episodes:
+        """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
+
+        Args:
+            episodes: number of episodes, 1 or more.
+            deterministic: whether to take the most probable action; otherwise actions are sampled.
+            seed: seed of the episodes, 0 or more.
+            levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+            env_settings: parameters of the environment that differ from the training's.
+            num_envs: environments that are played at the same time; 0: chosen automatically.
+
+        Returns:
+            The episodes. ``.summary()`` returns their mean return and other statistics.
+
+        Raises:
+            ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
+        """
+        return evaluate(
+            self.policy,
+            episodes,
+            deterministic=deterministic,
+            seed=seed,
+            levels=levels,
+            env_settings=env_settings,
+            num_envs=num_envs,
+        )
+
+    def render(
+        self,
+        episodes: int = 1,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        max_steps: int | None = None,
+        fps: float | None = None,
+    ) -> Clip:
+        """Record episodes of the current policy. A notebook displays the result.
+
+        Args:
+            episodes: number of episodes, 1 or more.
+            deterministic: whether to take the most probable action; otherwise actions are sampled.
+            seed: seed of the episodes, 0 or more. They are the first ones of ``evaluate`` with this seed.
+            max_steps: steps after which an episode is cut off; None: 10,000.
+            fps: frames per second; None: those of the environment.
+
+        Returns:
+            The video. ``.save(path)`` writes it to a file.
+
+        Raises:
+            ConfigError: an argument is out of range.
+            EnvError: the environment cannot be drawn.
+            VideoError: there is no ffmpeg.
+        """
+        watching.check(episodes, seed, max_steps, fps)
+        return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
+
+    def watch(
+        self,
+        path: str | Path | None = None,
+        *,
+        episodes: int = 3,
+        deterministic: bool = True,
+        seed: int = 0,
+        max_steps: int | None = None,
+        fps: float | None = None,
+    ) -> Path | None:
+        """Show episodes of the current policy: in a notebook as a video, on a machine with a display in a window. Otherwise, write a file.
+
+        Args:
+            path: a file to write instead, which ends in ``.mp4`` or ``.gif``.
+            episodes: number of episodes, 1 or more.
+            deterministic: as in ``render``.
+            seed: as in ``render``.
+            max_steps: as in ``render``.
+            fps: as in ``render``.
+
+        Returns:
+            The file that was written, by default ``watch-STEP.mp4`` in the working folder; None if the episodes were shown.
+
+        Raises:
+            ConfigError: an argument is out of range.
+            EnvError: the environment cannot be drawn.
+            VideoError: the file cannot be written, or there is no ffmpeg.
+        """
+        watching.check(episodes, seed, max_steps, fps)
+        subject = watching.acting(self.policy, deterministic)
+        if path is None and in_notebook():
+            display({"text/html": make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
+            return None
+        if path is None and window.has_display():
+            window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
+            return None
+        file = Path(f"watch-{self.step}.mp4" if path is None else path)
+        with recording(file, fps or subject.fps) as recorder:
+            watching.record(subject, recorder, episodes, seed, max_steps)
+        return file
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the learning curve: the mean return of training episodes and of evaluations over the steps of ``history``.
+
+        Args:
+            path: a file to write in addition, for example ``"curve.png"``.
+
+        Returns:
+            The figure, which a notebook displays.
+
+        Raises:
+            ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
+        """
+        from proximo.report.learning_curve import draw_learning_curve, save
+
+        figure = draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}")
+        if path is not None:
+            save(figure, Path(path))
+        return figure
+
+    def report(self, folder: str | Path) -> Report:
+        """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
+
+        Args:
+            folder: as in ``save``.
+
+        Returns:
+            The paths of the files, and warnings.
+
+        Raises:
+            ConfigError: ``folder`` contains other files.
+            CheckpointError: the folder cannot be written.
+        """
+        from proximo.report import write_report
+
+        return write_report([str(self.save(folder))])
+
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        format: Literal["onnx", "numpy", "both"] | None = None,
+        deterministic: bool = True,
+        batch: int | None = None,
+    ) -> ExportResult:
+        """Write the current policy as files that run without proximo and JAX, as ``proximo export`` does.
+
+        Args:
+            folder: where to write. An earlier export in it is replaced.
+            format: which files to write; None: both, or ``numpy`` if ONNX is not installed.
+            deterministic: whether the exported policy takes the most probable action; otherwise it has an input for noise, which samples
+                the actions.
+            batch: number of environments that it acts on; None: any number.
+
+        Returns:
+            The folder, its metadata, and warnings.
+
+        Raises:
+            ConfigError: the policy cannot be exported, or ``folder`` contains anything but an export.
+            EnvError: ONNX is requested and not installed.
+            ParityError: the files compute something else than JAX. Nothing is written then.
+            CheckpointError: the folder cannot be written.
+        """
+        from proximo.export import export
+
+        return export(self.policy, Path(folder), format=format, deterministic=deterministic, batch=batch)
+
+    def set_env(self, env: Any, **env_settings: Any) -> PPO:
+        """Learn on another environment with the same spaces from now on.
+
+        The learned parameters are kept. New episodes begin with empty memories. The random keys continue, so episodes are not repeated.
+
+        Args:
+            env: an id or an object, as ``PPO`` takes it.
+            env_settings: parameters of the environment.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: the spaces differ, or another call is learning with this agent.
+            EnvError: ``env`` is unknown, or is no environment.
+        """
+        with ExclusiveUse(self):
+            made, config = replace_environment(self.config, env, env_settings)
+            check_same_spaces(self._env, made, config.env.id)
+            check_policy(made, config)
+            self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
+            if self._state is not None:
+                with contextlib.closing(make_backend(config, made)) as backend:
+                    self._state = backend.with_new_episodes(self._state)
+            self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a run directory, which ``proximo.load`` and all commands accept.
+
+        If the folder was saved to before, its content is replaced. ``export``, ``videos`` and ``report.*`` are removed, because they were made
+        from the earlier state.
+
+        Args:
+            folder: an empty or new folder, or one that was saved to before.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: ``folder`` contains other files.
+            CheckpointError: the folder cannot be written.
+        """
+        return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
+
+    def _restore(self, run_dir: Path, which: Which) -> None:
+        """Take state, evaluation and history of a checkpoint in ``run_dir``."""
+        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
+        with contextlib.closing(make_backend(self.config, self._env)) as backend:
+            state = saved.restore(backend.template())
+        check_finite(saved.path, state.learner.policy, self.config)
+        self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
+        self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]
+
+
+@answered
+def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", verbose: int = 1, **custom: Any) -> PPO:
+    """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
+
+    Args:
+        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``.
+        env: the environment, if the agent was trained on an object instead of an id.
+        runs_dir: folder of the runs that are found by name.
+        verbose: as in ``PPO``.
+        custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
+
+    Returns:
+        The agent.
+
+    Raises:
+        CheckpointError: ``run`` is not found, or has no valid checkpoint.
+        ConfigError: an object in ``custom`` is not the one that the agent was trained with.
+        EnvError: the agent was trained on an object, and ``env`` is missing.
+    """
+    prepare_jax()
+    path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
+    defaults = Config().run
+    config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_DIRECTORY})
+    made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)
+    agent = PPO.__new__(PPO)
+    agent._set_up(made, config, verbose)
+    agent._restore(path, which)
+    return agent
+
+
+def learn_in_calls(
+    agent: PPO, total_steps: int, interrupts: Interrupts, reporter: Reporter | None = None, max_updates: int | None = None
+) -> Iterator[None]:
+    """Let ``agent`` learn at the pace of another program, for example of a trainer of another library.
+
+    The iterator yields before each call of the compiled program. At that time, ``step``, ``policy`` and ``save`` of the agent include
+    everything learned so far. Closing the iterator ends the training.
+
+    Args:
+        agent: the agent.
+        total_steps: as in ``PPO.learn``.
+        interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
+        reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
+        max_updates: maximum number of updates between two yields; None: those of about one second.
+
+    Returns:
+        An iterator over None.
+
+    Raises:
+        ConfigError: as in ``PPO.learn``, or the agent has learned in another call since the iterator yielded.
+        EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
+    """
+    learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
+    with ExclusiveUse(agent) as use, contextlib.closing(learning) as calls:
+        for _ in calls:
+            use.pause()
+            yield
+            use.resume()

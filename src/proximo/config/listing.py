@@ -1,0 +1,39 @@
+"""Names the settings in the signatures and docstrings of functions that take them, for ``help`` and for completion in notebooks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from proximo.config.mapping import LEAVES, text_of
+from proximo.config.schedule_text import ScheduleText
+
+T = TypeVar("T")
+
+
+def lists_settings(settings: Any) -> Callable[[T], T]:
+    """Decorator of a function or class with the keyword arguments ``Unpack[settings]``: replaces them in its signature by the settings of this
+    ``TypedDict``, and appends their help texts to its docstring."""
+    leaves = [leaf for leaf in LEAVES.values() if leaf.name in settings.__annotations__]
+
+    def decorate(listed: Any) -> Any:
+        signature = inspect.signature(listed)
+        parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        for leaf in leaves:
+            default = leaf.default.plain() if isinstance(leaf.default, ScheduleText) else leaf.default
+            annotation = settings.__annotations__[leaf.name].__forward_arg__
+            parameters.append(
+                inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            )
+        listed.__signature__ = signature.replace(parameters=parameters)
+        if listed.__doc__ is not None:  # python -OO
+            lines = [f"    {leaf.name} ({_default(leaf.default)}): {leaf.help}." for leaf in leaves]
+            listed.__doc__ = "\n".join([inspect.cleandoc(listed.__doc__), "", "Settings:", *lines, ""])
+        return listed
+
+    return decorate
+
+
+def _default(value: Any) -> str:
+    return (text_of(value) if value != {} else "") or "empty"

@@ -1,0 +1,195 @@
+"""The settings as keyword arguments, for editors and type checkers.
+
+The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class AgentSettings(TypedDict, total=False):
+    """Settings of an agent: all but those of run directories."""
+
+    num_envs: int
+    """number of environments stepped together."""
+    max_episode_steps: int
+    """truncate episodes after this many steps, in addition to the environment's limit; 0: off."""
+    stagger_steps: int
+    """truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; 0: off."""
+    preprocessing: Literal["none", "atari"]
+    """atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset."""
+    frame_stack: int
+    """number of last observations that are stacked along a new first axis."""
+    action_repeat: int
+    """steps for which each action is repeated; their rewards are summed."""
+    levels: str
+    """range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed."""
+    life_loss: bool
+    """treat a lost life as a termination when learning; the episode continues."""
+    num_workers: int
+    """worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start."""
+    overlap: bool
+    """divide the environments into two halves: the policy acts for one while the other steps."""
+    step_timeout: float
+    """seconds that a step may take before its worker is restarted."""
+    reset_timeout: float
+    """seconds that a worker may take to create or reset its environments before it is restarted."""
+    max_restarts: int
+    """lost workers that are restarted before training stops."""
+    env_settings: Mapping[str, Any] | str
+    """parameters of the environment itself, as key=value,key=value; they are added to those of the preset."""
+    total_steps: int
+    """environment steps of the whole training."""
+    num_steps: int
+    """steps of each environment in a rollout."""
+    num_epochs: int
+    """passes over each rollout."""
+    num_minibatches: int
+    """minibatches in an epoch."""
+    learning_rate: float | str
+    """learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)."""
+    gamma: float
+    """discount factor γ."""
+    gae_lambda: float
+    """λ of generalized advantage estimation."""
+    clip_eps: float | str
+    """clip range ε of the probability ratio; may be a schedule."""
+    clip_value_eps: float
+    """clip range of the value loss; 0: off."""
+    ent_coef: float | str
+    """weight of the entropy bonus; may be a schedule."""
+    vf_coef: float
+    """weight of the value loss."""
+    max_grad_norm: float
+    """largest global norm of the gradient; larger gradients are scaled down to it."""
+    target_kl: float
+    """discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off."""
+    normalize_advantage: Literal["none", "batch", "minibatch"]
+    """normalize advantages over the whole rollout (batch) or over each minibatch."""
+    normalize_observation: bool
+    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy."""
+    clip_observation: float
+    """clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off."""
+    clip_reward: Literal["none", "sign"]
+    """sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected."""
+    normalize_reward: bool
+    """divide rewards by the standard deviation of the discounted return."""
+    recompute_advantage: bool
+    """recompute values and advantages before every epoch; clip_value_eps still clips around the collected values."""
+    sequence_length: int
+    """steps of backpropagation through time for a memory; 0: the whole rollout."""
+    burn_in: int
+    """steps before each sequence that only update the memory, without loss or gradient."""
+    refresh_memory: bool
+    """recompute the memory before each sequence with the current parameters, before every epoch."""
+    learner_lag: int
+    """1: collect the next rollout during each update, with the policy from before the update."""
+    objective: Literal["clip", "kl_penalty"] | object
+    """clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function."""
+    dual_clip: float
+    """clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off."""
+    kl_coef: float
+    """kl_penalty: initial weight β of the divergence; it is halved or doubled after an update that misses kl_target by a factor of 1.5."""
+    kl_target: float
+    """kl_penalty: divergence per update that kl_coef is adapted to; 0: kl_coef is constant."""
+    extra_loss: Literal["none"] | object
+    """a custom loss that is added to the objective."""
+    desired_kl: float
+    """adapt the learning rate after each update, within 1e-5 … 1e-2, to keep the approximate KL divergence near this; 0: off."""
+    critic_learning_rate: float | str
+    """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
+    optimizer: Literal["adam", "adamw"]
+    """adam, or adamw with weight_decay."""
+    weight_decay: float
+    """adamw: decoupled decay of weight matrices and convolution kernels."""
+    encoder: Literal["auto", "mlp", "nature_cnn"] | object
+    """auto: nature_cnn for images, mlp for other observations; or a custom encoder."""
+    hidden_sizes: int | Sequence[int] | str
+    """sizes of the layers of the MLP encoder, such as 64,64."""
+    activation: Literal["tanh", "relu"]
+    """activation function between layers."""
+    towers: Literal["separate", "shared"]
+    """separate: one encoder and memory for the policy and one for the value function; shared: one for both."""
+    privileged: Sequence[str]
+    """entries of a Dict observation that only the value function reads, such as state,goal; the policy acts without them."""
+    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | object
+    """memory of the policy; or a custom cell."""
+    memory_size: int
+    """units of the memory."""
+    memory_layers: int
+    """number of stacked memory layers."""
+    memory_horizon: int
+    """gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)."""
+    memory_window: int
+    """gtrxl: number of previous steps that each layer reads."""
+    memory_heads: int
+    """gtrxl: number of attention heads."""
+    memory_gate: Literal["gru", "identity"]
+    """gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: by addition."""
+    reset_memory: bool
+    """start every episode with an empty memory; false: carry the memory over to the next episode."""
+    observe_action: bool
+    """the policy also observes its previous action."""
+    observe_reward: bool
+    """the policy also observes the previous reward."""
+    head_sizes: int | Sequence[int] | str
+    """sizes of the hidden layers of each head, after the memory."""
+    actor: Literal["auto"] | object
+    """head from features to the parameters of the distribution: auto, or a custom network."""
+    critic: Literal["auto"] | object
+    """head from features to the value: auto, or a custom network."""
+    actor_critic: Literal["none"] | object
+    """a custom network that replaces encoder, memory, actor and critic."""
+    distribution: Literal["auto", "beta"] | object
+    """distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded Box actions; or a custom one."""
+    action_mapping: Literal["clip", "tanh"]
+    """how a Gaussian sample is mapped to a bounded action space: clipped, or squashed by tanh."""
+    state_dependent_std: bool
+    """the standard deviation of the Gaussian depends on the observation."""
+    log_std_init: float
+    """logarithm of the initial standard deviation of the Gaussian, for actions scaled to -1 … 1."""
+    sde_every: int
+    """continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps; 0: off."""
+    compute_dtype: Literal["float32", "bfloat16"]
+    """number format of the computations in encoders and memories."""
+    seed: int
+    """random seed of the run; with seeds=K, the first of K consecutive seeds."""
+    updates_per_call: int
+    """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
+    eval_every: int
+    """environment steps between evaluations; 0: a tenth of the run."""
+    eval_episodes: int
+    """episodes in each evaluation; 0: no evaluation, not even at the end."""
+    eval_max_steps: int
+    """steps after which an evaluation episode is stopped, with the return so far; 0: 100,000."""
+    diagnose_every: int
+    """updates between measurements of memory/staleness and memory/use; 0: at most fifty measurements in the run; -1: off."""
+    matmul_precision: Literal["default", "high", "highest"]
+    """precision of matrix products."""
+
+
+class Settings(AgentSettings, total=False):
+    """Settings of a training."""
+
+    seeds: int
+    """number of independent seeds to train."""
+    seeds_mode: Literal["auto", "vmap", "serial"]
+    """vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX environments."""
+    runs_dir: str
+    """folder of all runs."""
+    name: str
+    """name of the run; empty: date and time."""
+    checkpoint_every: int
+    """environment steps between checkpoints; 0: a checkpoint with every evaluation."""
+    keep_checkpoints: int
+    """number of newest checkpoints to keep, in addition to the best; at least 2."""
+    tensorboard: bool
+    """write TensorBoard events."""
+    track: str
+    """trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas."""
+    histograms: bool
+    """record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run."""
+    video_every: int
+    """environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos."""

@@ -1,0 +1,51 @@
+"""The default search space: the hyperparameters of PPO with the largest effect, around those of the base."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from proximo.config import LEAVES, Config
+from proximo.spaces import Box, from_any, tree
+from proximo.tuning.dimension import Choices
+from proximo.tuning.space import Space, fit_together, read_space
+
+DEFAULT: dict[str, Any] = {
+    "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True, "schedule": ["constant", "linear"]},
+    "gamma": {"low": 0.9, "high": 0.9999, "one_minus": True},
+    "gae_lambda": {"low": 0.8, "high": 0.995, "one_minus": True},
+    "clip_eps": {"low": 0.1, "high": 0.4},
+    "ent_coef": {"low": 1e-4, "high": 0.1, "log": True, "zero": True},
+    "vf_coef": {"low": 0.25, "high": 1.0},
+    "max_grad_norm": {"low": 0.3, "high": 5.0, "log": True},
+    "num_steps": [32, 64, 128, 256, 512],
+    "num_epochs": [2, 4, 10, 20],
+    "num_minibatches": [1, 2, 4, 8, 16],
+    "normalize_advantage": ["none", "batch", "minibatch"],
+    "normalize_observation": [False, True],
+    "normalize_reward": [False, True],
+}
+"""The first seven are traced: one compiled program serves all their values. Each value of the others needs its own program."""
+
+
+def default_space(base: Config, env: Any) -> Space:
+    """The space for ``base`` on ``env``. It contains the base, and omits values that do not fit the other settings of the base.
+
+    It omits ``normalize_observation`` if no part of the observation would be normalized.
+    """
+    space = read_space(DEFAULT, base, "the default search space", in_jax=True)
+    if not _has_floats(env):
+        space = space.without(["normalize_observation"])
+    return Space(tuple(_fitting(d, base) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
+
+
+def _has_floats(env: Any) -> bool:
+    """Whether any part of the observation consists of floating-point numbers; only these are normalized."""
+    space = from_any(env.observation_space, "observation")
+    return any(jax.tree.leaves(tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, space)))
+
+
+def _fitting(choices: Choices, base: Config) -> Choices:
+    values = tuple(value for value in choices.values if fit_together(base, {choices.name: value}))
+    return Choices(choices.name, values or (LEAVES[choices.name].value_in(base),))

@@ -1,0 +1,86 @@
+"""``proximo.tune``: the search from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from proximo.config import Config
+from proximo.config.listing import lists_settings
+from proximo.config.typed_settings import AgentSettings
+from proximo.signatures import answered
+from proximo.training.api import settings_of
+from proximo.tuning import check_libraries
+
+if TYPE_CHECKING:
+    from proximo.tuning.api import TuneResult
+    from proximo.tuning.progress import Reporter
+
+
+@lists_settings(AgentSettings)
+@answered
+def tune(
+    env: str = "",
+    *,
+    config: Config | None = None,
+    preset: bool = True,
+    space: str | Path | None = None,
+    trials: int = 64,
+    seconds: float | None = None,
+    seeds: int = 2,
+    together: int | None = None,
+    evaluations: int = 4,
+    pruner: str = "median",
+    finalists: int = 3,
+    name: str = "",
+    tune_dir: str | Path = "tune",
+    reporter: Reporter | None = None,
+    **settings: Unpack[AgentSettings],
+) -> TuneResult:
+    """Search for good settings and save them as a preset, as ``proximo tune`` does. This needs the extra ``tune``.
+
+        result = proximo.tune("gymnax:Acrobot-v1", seconds=600)
+        proximo.train(config=proximo.make_config(file=result.preset))
+
+    Args:
+        env: id of an environment.
+        config: all settings to start from, as ``proximo.make_config`` returns them, instead of the preset of ``env``.
+        preset: whether to start from the preset of ``env``, if it has one.
+        space: YAML file with the search space; None: the default space.
+        trials: number of trials, including that of the initial settings.
+        seconds: time limit in seconds, with the final round; None: no limit.
+        seeds: seeds of each trial; its score is their mean.
+        together: trials in one compiled program; None: 8, and 1 for Gymnasium environments.
+        evaluations: evaluations of a trial; each can end it early.
+        pruner: rule that ends trials early: ``median``, ``halving`` or ``none``.
+        finalists: best trials that are trained again on other seeds.
+        name: name of the study; by default date and time.
+        tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
+        reporter: receives the progress.
+        settings: settings that stay fixed in all trials.
+
+    Returns:
+        The result.
+
+    Raises:
+        ConfigError: a setting, a number or the space is invalid.
+        EnvError: the extra is not installed, or the environment cannot be made.
+        RunDirectoryError: the folder of the study exists already, or cannot be written.
+        TrainingError: every trial failed.
+    """
+    check_libraries("proximo.tune")
+    from proximo.tuning.api import run_study
+    from proximo.tuning.planning import make_plan
+
+    plan = make_plan(
+        settings_of(env, config, preset, settings),
+        settings,
+        None if space is None else Path(space),
+        together,
+        trials=trials,
+        seeds=seeds,
+        evaluations=evaluations,
+        pruner=pruner,
+        finalists=finalists,
+    )
+    return run_study(plan, name=name, tune_dir=tune_dir, seconds=seconds, reporter=reporter)

@@ -1,0 +1,63 @@
+"""The types of the settings for editors are those of the schema. Run this file as a program to write them anew."""
+
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import proximo.config
+from proximo.config import LEAVES
+from proximo.config.coercion import Leaf
+from proximo.config.custom import choices, takes_custom
+from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import RUN_DIRECTORY
+
+PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
+TYPES = {
+    int: "int", float: "float", bool: "bool", str: "str", ScheduleText: "float | str", tuple[int, ...]: "int | Sequence[int] | str",
+    tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
+}  # fmt: skip
+HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
+
+The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+'''
+
+
+def annotation(leaf: Leaf) -> str:
+    """The values of a setting in Python; custom code is any object."""
+    if words := choices(leaf.type):
+        return f"Literal[{', '.join(map(repr, words))}]{' | object' if takes_custom(leaf.type) else ''}"
+    return TYPES[leaf.type]
+
+
+def typed_dict(name: str, base: str, about: str, leaves: list[Leaf]) -> str:
+    lines = [f"class {name}({base}, total=False):", f'    """{about}"""', ""]
+    for leaf in leaves:
+        lines += [f"    {leaf.name}: {annotation(leaf)}", f'    """{leaf.help}."""']
+    return "\n".join(lines)
+
+
+def source() -> str:
+    """The text of the generated file, formatted."""
+    of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *RUN_DIRECTORY)]
+    parts = [
+        HEAD,
+        typed_dict("AgentSettings", "TypedDict", "Settings of an agent: all but those of run directories.", of_agents),
+        typed_dict("Settings", "AgentSettings", "Settings of a training.", [LEAVES[name] for name in RUN_DIRECTORY]),
+    ]
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
+    return subprocess.run(command, input="\n\n".join(parts), capture_output=True, text=True, check=True).stdout
+
+
+def test_typed_settings_are_those_of_the_schema():
+    assert PATH.read_text() == source(), "run `python tests/config/test_typed_settings.py`"
+
+
+if __name__ == "__main__":
+    PATH.write_text(source())

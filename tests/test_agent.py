@@ -1,0 +1,473 @@
+"""``PPO`` learns as the command line does, acts on one and on many observations, and is saved and loaded exactly."""
+
+import concurrent.futures
+import json
+import math
+import os
+import signal
+import threading
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import proximo
+from commands import BATCH, GRU, SMALL, final_state, trained
+from proximo.agent import learn_in_calls
+from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.spaces import Box, Discrete
+from proximo.storage import checkpoint, checkpoint_format, run_lookup
+from proximo.tracking.reporter import Reporter
+from proximo.training.interrupts import Interrupts
+
+import toys
+from gym_toys import Countdown
+from helpers import bits
+
+SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
+TOTAL = SMALL["total_steps"]
+
+
+def agent(env="toys:RandomEnds", **settings):
+    return proximo.PPO(env, preset=False, **{**SETTINGS, **settings})
+
+
+def leaves(learner):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(learner.policy.actor_critic)]
+
+
+def test_learn_equals_the_command_line_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    learner = agent(**GRU)
+    assert learner.learn(TOTAL) is learner
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+    run_dir = trained(tmp_path / "runs", "r", **GRU)
+    saved = learner.save(tmp_path / "saved")
+    assert final_state(saved) == final_state(run_dir)
+    steps = [row["step"] for row in learner.history if "eval/return_mean" in row]
+    assert steps[-1] == TOTAL == learner.step
+
+
+def test_learning_in_two_parts_equals_learning_at_once(tmp_path):
+    learner = agent(**GRU, learning_rate="1e-3").learn(10 * BATCH)
+    again = proximo.load(learner.save(tmp_path / "saved"))
+    assert (again.step, again.history) == (10 * BATCH, learner.history)
+    whole = agent(**GRU, learning_rate="1e-3").learn(TOTAL)
+    assert leaves(learner.learn(10 * BATCH)) == leaves(again.learn(10 * BATCH)) == leaves(whole)
+    assert learner.step == again.step == whole.step == TOTAL
+    assert final_state(again.save(tmp_path / "again")) == final_state(whole.save(tmp_path / "whole"))
+
+
+def test_calls_driven_by_another_program_equal_learn():
+    learner, seen = agent(), []
+    for _ in learn_in_calls(learner, TOTAL, Interrupts(), max_updates=1):
+        assert learner.config.ppo.total_steps == TOTAL
+        seen.append(learner.step)
+    assert seen == list(range(0, TOTAL, BATCH))
+    assert leaves(learner) == leaves(agent().learn(TOTAL))
+
+
+def test_closing_calls_late_keeps_what_was_learned_since():
+    learner = agent()
+    calls = learn_in_calls(learner, TOTAL, Interrupts(), max_updates=1)
+    for _ in range(3):
+        next(calls)
+    assert learner.step == 2 * BATCH
+    learner.learn(BATCH)
+    with pytest.raises(ConfigError, match="This agent has learned in another call since this call paused"):
+        next(calls)
+    calls.close()
+    assert learner.step == 3 * BATCH
+
+
+def test_adaptive_state_is_saved(tmp_path):
+    settings = {"objective": "kl_penalty", "desired_kl": 0.01, "learning_rate": "1e-3"}
+    learner = agent(**settings).learn(4 * BATCH)
+    adapted = learner._state.learner.adaptive
+    assert float(adapted.kl_coef) != 1.0
+    assert float(adapted.rate_factor) != 1.0
+    saved = learner.save(tmp_path / "saved")
+    again = proximo.load(saved).learn(2 * BATCH)
+    assert leaves(again) == leaves(learner.learn(2 * BATCH))
+    assert float(again._state.learner.adaptive.kl_coef) == float(learner._state.learner.adaptive.kl_coef)
+
+
+def test_saved_agent_is_a_run_for_every_command(tmp_path, capsys):
+    from proximo.cli import main
+
+    saved = agent("proximo:PocMemory").learn(2 * BATCH).save(tmp_path / "saved")
+    assert main(["eval", str(saved), "--episodes", "2"]) == 0
+    assert main(["train", "--resume", str(saved), "--total-steps", str(4 * BATCH)]) == 0
+    assert proximo.load(saved).step == 4 * BATCH
+
+
+def test_loaded_run_learns_further(tmp_path):
+    run_dir = trained(tmp_path, "r")
+    learner = proximo.load("r", runs_dir=str(tmp_path))
+    assert learner.step == TOTAL
+    learner.learn(BATCH)
+    assert learner.step == TOTAL + BATCH
+    assert final_state(run_dir)["step"] == str(TOTAL).encode(), "the run itself stays as it is"
+
+
+@pytest.mark.parametrize("memory", [{}, GRU])
+def test_one_observation_gives_the_action_of_a_batch(memory):
+    learner = agent(**memory).learn(BATCH)
+    policy, rng = learner.policy, np.random.default_rng(0)
+    alone = together = None
+    carried = policy.init_memory(3)
+    for episode_start in (True, False, True, False):
+        observation = rng.normal(size=(3, *learner.env.observation_space.shape)).astype(np.float32)
+        one, alone = learner.predict(observation[1], alone, episode_start)
+        many, together = learner.predict(observation, together, [episode_start] * 3)
+        expected, carried = policy.predict(observation, carried, [episode_start] * 3)
+        np.testing.assert_array_equal(many, expected)
+        np.testing.assert_array_equal(one, expected[1])
+
+
+def test_equal_keys_sample_equal_actions():
+    learner = agent()
+    observation = np.zeros((64, *learner.env.observation_space.shape), np.float32)
+    drawn = [learner.predict(observation, deterministic=False, key=jax.random.key(i))[0] for i in (0, 0, 1)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    with pytest.raises(ConfigError, match="key was given with deterministic = True"):
+        learner.predict(observation, key=jax.random.key(0))
+
+
+def test_without_a_key_samples_follow_from_the_seed():
+    observation = np.zeros((64, 3), np.float32)
+    samples = [[learner.predict(observation, deterministic=False)[0] for _ in range(2)] for learner in (agent(), agent())]
+    np.testing.assert_array_equal(*samples)
+    assert (samples[0][0] != samples[0][1]).any()
+    other = agent(seed=1)
+    other._state = agent()._current_state()  # the same policy with another seed
+    assert (other.predict(observation, deterministic=False)[0] != samples[0][0]).any()
+
+
+def test_agent_and_its_saved_run_evaluate_equally(tmp_path):
+    learner = agent("proximo:PocMemory").learn(2 * BATCH)
+    saved = learner.save(tmp_path / "saved")
+    assert learner.evaluate(8).summary() == proximo.evaluate(saved, 8).summary()
+    assert learner.evaluate(8, deterministic=False).summary() == proximo.evaluate(saved, 8, deterministic=False).summary()
+
+
+class Custom(toys.RandomEnds):
+    pass
+
+
+@pytest.mark.parametrize("env", [Custom(), lambda: Custom(), Countdown])
+def test_environment_may_be_an_object(tmp_path, env):
+    learner = agent(env).learn(BATCH)
+    assert learner.config.env.id.startswith("<")
+    saved = learner.save(tmp_path / "saved")
+    with pytest.raises(EnvError, match="was given as an object, so it has no id by which it can be found again"):
+        proximo.load(saved)
+    again = proximo.load(saved, env=env)
+    assert leaves(again) == leaves(learner)
+    assert again.learn(BATCH).step == 2 * BATCH
+
+
+def test_loaded_object_keeps_the_preprocessing_of_training(tmp_path):
+    learner = agent(Countdown, frame_stack=2, max_episode_steps=4)
+    again = proximo.load(learner.save(tmp_path / "saved"), env=Countdown)
+    assert again.env.observation_space == learner.env.observation_space
+    assert again.config.env == learner.config.env
+    learner.set_env(lambda: Countdown(length=6))
+    assert learner.config.env.frame_stack == 2
+
+
+def test_damaged_checkpoint_is_in_the_warnings(tmp_path):
+    run_dir = trained(tmp_path, "r", total_steps=96, video_every=32, histograms="true", keep_checkpoints=9)
+    newest = max((run_dir / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (newest / "state.safetensors").write_bytes(b"")
+    learner = proximo.load(run_dir)
+    assert [str(newest) in warning for warning in learner.warnings] == [True]
+    assert learner.step < int(newest.name)
+    assert (learner.config.run.video_every, learner.config.run.histograms) == (0, False), "nothing is written by itself"
+
+
+def test_set_env_keeps_learned_parameters_and_requires_equal_spaces():
+    learner = agent("gymnax:CartPole-v1").learn(2 * BATCH)
+    before = leaves(learner)
+    assert learner.set_env("CartPole-v1") is learner
+    assert leaves(learner) == before
+    assert learner.learn(BATCH).step == 3 * BATCH
+    assert leaves(learner) != before
+    with pytest.raises(
+        ConfigError, match=r"The action space of gymnax:Acrobot-v1 is .*, but the policy is for|The observation space"
+    ):
+        learner.set_env("gymnax:Acrobot-v1")
+    assert learner.config.env.id == "CartPole-v1"
+
+
+def switched(folder=None):
+    """Train an agent and switch its environment, twice. Returns the state at the start of each training. With ``folder``, the agent is saved
+    and loaded around each switch."""
+    learner = agent()
+    first_collectors = [learner._current_state().collector]
+    learner.learn(2 * BATCH)
+    for i in range(2):
+        learner = learner if folder is None else proximo.load(learner.save(folder / f"before-{i}"))
+        before = learner._state.learner.reward_scale
+        assert np.abs(before.running_return).max() > 0
+        assert learner._evaluation is not None
+        learner.set_env("toys:RandomEnds")
+        assert learner._evaluation is None
+        learner = learner if folder is None else proximo.load(learner.save(folder / f"after-{i}"))
+        after = learner._state.learner.reward_scale
+        assert np.abs(after.running_return).max() == 0
+        assert bits(after.statistics) == bits(before.statistics)
+        first_collectors.append(learner._state.collector)
+        learner.learn(2 * BATCH)
+    return leaves(learner), [
+        (np.asarray(c.observation), np.asarray(jax.random.key_data(c.key)).tobytes()) for c in first_collectors
+    ]
+
+
+def test_set_env_continues_random_numbers_and_can_be_resumed(tmp_path):
+    learned, first_collectors = switched()
+    observations = np.concatenate([observation for observation, _ in first_collectors])
+    assert len(np.unique(observations, axis=0)) == len(observations) == 3 * SETTINGS["num_envs"]
+    assert len({key for _, key in first_collectors}) == 3
+    assert switched()[0] == switched(tmp_path)[0] == learned
+
+
+class Seeded(Countdown):
+    """Records the seeds of all resets."""
+
+    seeds: list[int] = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.seeds.append(seed)
+        return super().reset(seed=seed)
+
+
+def test_set_env_on_gymnasium_uses_new_seeds():
+    def seeds_of_training():
+        learner, seeds = agent(Seeded, eval_episodes=0, num_workers=0), []
+        for _ in range(3):
+            Seeded.seeds.clear()
+            learner.learn(BATCH)
+            seeds += Seeded.seeds
+            learner.set_env(lambda: Seeded())
+            assert np.abs(learner._state.learner.reward_scale.running_return).max() == 0
+        return seeds, leaves(learner)
+
+    seeds, learned = seeds_of_training()
+    assert len(set(seeds)) == len(seeds) == 3 * SETTINGS["num_envs"]
+    assert seeds_of_training() == (seeds, learned)
+
+
+class StopAt:
+    def on_update(self, info):
+        assert info.run_dir is None
+        return info.step >= 3 * BATCH
+
+
+def test_callback_stops_learn():
+    assert agent().learn(TOTAL, callbacks=[StopAt()]).step == 3 * BATCH
+
+
+def test_ctrl_c_keeps_what_was_learned():
+    class Interrupted(Reporter):
+        def advanced(self, steps, steps_per_second, recent_return):
+            if steps >= 4 * BATCH:
+                signal.raise_signal(signal.SIGINT)
+
+    learner = agent()
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(TOTAL, reporter=Interrupted())
+    assert 4 * BATCH <= learner.step < TOTAL
+    assert learner.learn(BATCH).step > 4 * BATCH
+
+
+def test_second_thread_cannot_learn_with_the_same_agent():
+    errors = []
+
+    def other():
+        for change in (lambda: learner.learn(BATCH), lambda: learner.set_env("toys:RandomEnds")):
+            try:
+                change()
+            except ConfigError as error:
+                errors.append(str(error))
+
+    class LearnsElsewhere(Reporter):
+        def advanced(self, steps, steps_per_second, recent_return):
+            if not errors:
+                thread = threading.Thread(target=other)
+                thread.start()
+                thread.join()
+
+    learner = agent()
+    with pytest.raises(ConfigError, match="total_steps = 1"):
+        learner.learn(1)
+    assert learner.learn(TOTAL, reporter=LearnsElsewhere()).step == TOTAL
+    assert len(errors) == 2
+    assert errors[0].startswith("This agent is already learning in another call or thread")
+
+
+def test_several_threads_may_predict():
+    learner = agent()
+    observations = np.random.default_rng(0).normal(size=(8, *learner.env.observation_space.shape)).astype(np.float32)
+    expected = [learner.predict(x)[0] for x in observations]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert [action for action, _ in threads.map(learner.predict, observations)] == expected
+
+
+def newest(run_dir):
+    """Path and metadata of the newest checkpoint."""
+    found, _ = run_lookup.load_newest(run_dir / "checkpoints")
+    meta = json.loads(found.files[checkpoint.META])
+    del meta["sha256"]
+    return found.path, meta
+
+
+def forged(path, meta):
+    """Write ``meta`` with valid checksums."""
+    (path / checkpoint.META).write_bytes(
+        checkpoint_format._render({**meta, "sha256": checkpoint_format._sha256(checkpoint_format._render(meta))})
+    )
+
+
+def test_invalid_evaluation_in_a_checkpoint_raises(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    path, meta = newest(saved)
+    for evaluation in ({"step": 0, "return_mean": "high"}, [1], {"step": 0}, {"step": math.inf, "return_mean": 1.0}):
+        forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
+        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the summary of an evaluation"):
+            proximo.load(saved)
+    forged(path, {**meta, "info": {"best": {"step": 0, "return_mean": None}, "evaluation": None}})
+    with pytest.raises(CheckpointError, match="its best is"):  # no later evaluation can be compared with it
+        _ = checkpoint.load(path).best
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
+    saved = agent().save(tmp_path / "saved")
+    path, meta = newest(saved)
+    arrays = safetensors.numpy.load((path / checkpoint.STATE).read_bytes())
+    name = next(name for name in arrays if name.startswith("learner.policy") and name.endswith("weight"))
+    arrays[name] = np.array(arrays[name])
+    arrays[name].flat[0] = value
+    data = safetensors.numpy.save(arrays)
+    meta["files"][checkpoint.STATE] = {"sha256": checkpoint_format._sha256(data), "size": len(data)}
+    (path / checkpoint.STATE).write_bytes(data)
+    forged(path, meta)
+    for load in (proximo.load, proximo.load_policy):
+        with pytest.raises(CheckpointError, match=r"has NaN or infinity in .*weight, so its policy cannot act"):
+            load(saved)
+
+
+def test_ctrl_c_during_compilation_raises_and_the_process_continues():
+    class Interrupted(Reporter):
+        def compiling(self):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    learner = agent(hidden_sizes="9")
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(10**6, reporter=Interrupted())
+    assert learner.learn(BATCH).step == BATCH
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: agent(track="csv"), ConfigError, "track is a setting of run directories: use proximo.train"),
+        (lambda: agent(num_env=3), ConfigError, r"num_env.*did you mean 'num_envs'\?"),
+        (lambda: agent("CartPol-v1"), EnvError, r"did you mean 'CartPole-v1'\?"),
+        (lambda: agent(3), EnvError, "is neither a JAX nor a Gymnasium environment"),
+        (lambda: agent(Custom(), env_settings={"size": 3}), ConfigError, "is an instance: pass the settings to its constructor"),
+        (
+            lambda: agent().learn(BATCH - 1),
+            ConfigError,
+            f"total_steps = {BATCH - 1}: expected a whole number of at least {BATCH}",
+        ),
+        (
+            lambda: agent(gym.vector.SyncVectorEnv([Countdown] * 3), num_envs=2),
+            ConfigError,
+            "num_envs = 2, but the vector environment has 3: leave out num_envs",
+        ),
+        (lambda: agent().learn(1e5 + 0.5), ConfigError, "expected a whole number"),
+        (lambda: proximo.load("nowhere"), CheckpointError, "No run 'nowhere'"),
+    ],
+)
+def test_mistake_raises_one_sentence(make, error, message):
+    with pytest.raises(error, match=message) as error_info:
+        make()
+    assert "\n" not in str(error_info.value)
+
+
+def test_save_does_not_overwrite_other_folders(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match="contains other files"):
+        agent().save(tmp_path)
+    run_dir = trained(tmp_path / "runs", "r", total_steps=64)
+    with pytest.raises(ConfigError, match="is the run of a training, which saving would replace"):
+        proximo.load(run_dir).save(run_dir)
+
+
+def test_mistakes_raise_errors_of_the_package():
+    with pytest.raises(proximo.ConfigError, match=r"^Unknown setting 'lr': lr is called learning_rate here"):
+        agent(lr=1e-3)
+    with pytest.raises(proximo.EnvError, match="Unknown environment"):
+        proximo.PPO("CartPol-v1")
+    with pytest.raises(proximo.CheckpointError):
+        proximo.load("no-such-run")
+    assert issubclass(proximo.RunDirectoryError, proximo.ProximoError)
+
+
+def test_settings_that_do_not_fit_the_spaces_raise_at_once():
+    with pytest.raises(
+        proximo.EnvError, match=r"^distribution = beta is for continuous actions \(Box\), not Discrete\(2\): set it to auto"
+    ):
+        agent(distribution="beta")
+    with pytest.raises(proximo.EnvError, match=r"^action_mapping = tanh is for continuous actions"):
+        agent(action_mapping="tanh")
+    with pytest.raises(proximo.EnvError, match=r"^privileged = goal: expected entries of a Dict observation"):
+        agent(privileged="goal", towers="separate")
+
+
+def test_lists_are_observations_and_wrong_shapes_raise():
+    learner = agent()
+    as_array, as_list = learner.predict(np.zeros(3)), learner.predict([0, 0, 0])
+    assert as_array[0] == as_list[0]
+    with pytest.raises(ConfigError, match=r"^An observation has the shape \(4,\): expected \(3,\), or N of them stacked\.$"):
+        learner.predict(np.zeros(4))
+
+
+def test_set_env_compares_spaces_before_it_makes_a_policy():
+    learner = proximo.PPO(toys.AnySpaces(Box((3,)), Box((2,), -1.0, 1.0)), preset=False, distribution="beta", **SETTINGS)
+    with pytest.raises(ConfigError, match=r"^The action space of .* is Discrete"):
+        learner.set_env(toys.AnySpaces(Box((3,)), Discrete(2)))
+
+
+def test_numbers_of_a_wrong_kind_raise():
+    learner = agent()
+    with pytest.raises(ConfigError, match=r"^episodes = '10': expected a whole number of 1 …"):
+        learner.evaluate("10")
+    assert learner.learn(float(2 * BATCH)).step == 2 * BATCH
+    with pytest.raises(ConfigError, match=r"^total_steps = 64.5: expected a whole number"):
+        learner.learn(64.5)
+    with pytest.raises(ConfigError, match=r"^num_envs = True: expected a whole number of 0 …"):
+        learner.evaluate(num_envs=True)
+
+
+def test_warnings_of_a_training_are_in_the_warnings():
+    """Episodes of the evaluation that do not end."""
+    learner = agent("proximo:PocMemory", eval_max_steps=2).learn(BATCH).learn(BATCH)
+    assert sum("still running" in warning for warning in learner.warnings) == 1
+
+
+def test_saving_again_removes_what_was_made_before(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    expected = sorted(path.name for path in saved.iterdir())
+    for folder in ("export", "videos"):
+        (saved / folder).mkdir()
+    (saved / "report.html").touch()
+    assert agent(seed=5).save(saved) == saved
+    assert sorted(path.name for path in saved.iterdir()) == expected

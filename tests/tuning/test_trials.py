@@ -1,0 +1,151 @@
+"""Trials trained together: each has its own settings, equals itself trained alone, and ends alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from proximo.backends import make_backend
+from proximo.collect.environment import environment
+from proximo.config import override
+from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
+from proximo.training.timed_calls import TimedCalls
+from proximo.tuning import batch as module
+from proximo.tuning.batch import Batch, with_hyperparameters
+from proximo.tuning.trial import TrialResult, boundaries
+
+from helpers import compilations, difference
+from studies import Watching, config
+
+pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
+
+DIFFERENT = (
+    {"learning_rate": 0},
+    {"learning_rate": 3e-2},
+    {"learning_rate": "linear(1e-2, 0)", "gamma": 0.5, "gae_lambda": 0.3, "clip_eps": 0.05, "ent_coef": 0.1, "vf_coef": 2.0,
+     "max_grad_norm": 0.01},
+)  # fmt: skip
+
+
+def trained(batch, evaluations=2, prune=lambda number, results: ()):
+    """The results of every evaluation. ``prune(number, results)`` returns the trials that do not continue."""
+    seen = []
+
+    def select(number, results):
+        seen.append((number, results))
+        return [trial for trial, result in results.items() if not result.failure and trial not in prune(number, results)]
+
+    batch.train(evaluations, select)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def together():
+    """Three settings in one program of that width."""
+    return trained(Batch([config(**d) for d in DIFFERENT], [100], 3, Watching()))
+
+
+def test_settings_of_each_trial_reach_the_learner(together):
+    still, fast = (together[-1][1][i].returns for i in range(2))
+    assert together[0][1][0].returns == still, "a learning rate of 0 learns nothing, beside one that learns"
+    assert np.mean(fast) > np.mean(still) + 1
+
+
+def test_a_trial_among_others_equals_the_same_settings_trained_alone():
+    configs = [config(**d) for d in DIFFERENT]
+    program = make_backend(configs[0], environment(configs[0]), stacked=True)
+    state = with_hyperparameters(program.start([100] * 3), configs)
+    program.compile(state)
+    state, _ = program.advance(state, program.capacity)
+    for i, c in enumerate(configs):
+        alone = make_backend(c, environment(c), stacked=False)
+        single = alone.start([100])
+        alone.compile(single)
+        single, _ = alone.advance(single, alone.capacity)
+        parts = [jax.tree.map(lambda x: x, s.learner.policy) for s in (program.seed_state(state, i), single)]
+        assert difference(*parts) < 1e-5
+        assert difference(program.seed_state(state, i).learner.hyperparameters, single.learner.hyperparameters) == 0
+        other = program.seed_state(state, (i + 1) % 3).learner.policy
+        assert difference(parts[0], other) > 1e-4, "the comparison sees another trial's settings"
+
+
+def test_trial_of_several_seeds_trains_each_of_them(together):
+    """As in a final round; of the places that are left over nothing is told."""
+    batch = Batch([config(**DIFFERENT[2])], [100, 101, 102], 1, Watching())
+    (number, now), last = trained(batch)
+    assert (number, set(now), last[1][0].final) == (1, {0}, True)
+    assert last[1][0].returns[0] == pytest.approx(together[-1][1][2].score, abs=0.2)
+    assert len(last[1][0].returns) == 3
+    padded = trained(Batch([config(**DIFFERENT[1])], [100], 3, Watching()))
+    assert [set(now) for _, now in padded] == [{0}, {0}]
+    assert padded[-1][1][0] == together[-1][1][1]
+
+
+def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together):
+    with compilations() as compiled:
+        trained(Batch([config(learning_rate=r, gamma=g) for r, g in ((1e-3, 0.9), (2e-3, 0.8), (0, 1))], [7], 3, Watching()))
+    assert compiled == []
+
+
+def test_trial_stopped_by_nan_stops_alone():
+    batch = Batch([config(learning_rate=1e-3), config(learning_rate=1e38)], [100], 3, Watching())
+    seen = trained(batch)
+    assert "NaN or infinity in the" in seen[0][1][1].failure
+    assert "(seed 100)" in seen[0][1][1].failure
+    assert seen[0][1][0].failure == ""
+    assert set(seen[-1][1]) == {0}
+    assert seen[-1][1][0].final
+
+
+def test_pruned_trials_are_not_evaluated_and_others_stay_equal():
+    configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
+    whole = trained(Batch(configs, [100], 3, Watching()), 4)
+    pruned = trained(Batch(configs, [100], 3, Watching()), 4, prune=lambda number, now: {0} if number == 2 else {})
+    assert [sorted(now) for _, now in pruned] == [[0, 1, 2], [0, 1, 2], [1, 2], [1, 2]]
+    assert pruned[-1][1][2] == whole[-1][1][2]
+
+
+def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
+    configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
+
+    def train():
+        batch = Batch(configs, [100], 3, Watching())
+        seen = trained(batch, 4, prune=lambda number, now: {0, 1} if number == 1 else {})
+        return batch.slots, seen[-1][1][2]
+
+    places, whole = train()
+    assert len(places) == 3, "eight updates are done before anything is compiled"
+    monkeypatch.setattr(module, "MIN_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(TimedCalls, "seconds_per_update", 1e9)
+    places, narrow = train()
+    assert places == [(2, 100)]
+    assert narrow.score == pytest.approx(whole.score, abs=0.2)
+
+
+def test_evaluations_are_spaced_evenly_and_the_last_is_the_end():
+    assert boundaries(config(), 4) == [(1, 2), (2, 4), (3, 6), (4, 8)]
+    assert boundaries(override(config(), {"total_steps": 256}), 4) == [(2, 1), (4, 2)]
+    assert boundaries(override(config(), {"total_steps": 128}), 4) == [(4, 1)]
+
+
+def test_trials_are_evaluated_on_separate_episodes():
+    keys = [jax.random.fold_in(jax.random.key(100), s) for s in (SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM)]
+    assert len({tuple(np.asarray(jax.random.key_data(k))) for k in keys}) == 3
+
+
+def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():
+    settings = {"num_envs": 2, "num_steps": 8, "num_minibatches": 1, "total_steps": 64, "eval_episodes": 2, "num_workers": 0}
+    gymnasium = override(config(), {"id": "gym_toys:Countdown", **settings})
+    seen = trained(Batch([gymnasium], [100, 101], 1, Watching()))
+    assert [(number, len(now[0].returns), now[0].final) for number, now in seen] == [
+        (1, 1, False),
+        (2, 1, False),
+        (3, 2, False),
+        (4, 2, True),
+    ]
+    assert seen[-1][1][0].score == 5.0
+    assert len(trained(Batch([gymnasium], [100, 101], 1, Watching()), prune=lambda number, now: {0})) == 1
+
+
+def test_non_finite_returns_are_a_failure():
+    assert TrialResult.of([1.0, float("nan")], True).failure == "an evaluation gave NaN or infinity"
+    assert TrialResult.of([1.0, 3.0], True).score == 2.0

@@ -1,0 +1,51 @@
+"""``proximo.tune`` searches as the command does."""
+
+import importlib.util
+
+import pytest
+
+import proximo
+from proximo.config.loading import make_config
+from proximo.errors import ConfigError, EnvError
+
+from studies import ENV, SETTINGS
+
+SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n"
+SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
+
+
+def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path):
+    (tmp_path / "space.yaml").write_text(SPACE)
+    fixed = {name: x for name, x in SETTINGS.items() if name != "learning_rate"}
+    result = proximo.tune(
+        ENV, preset=False, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", gamma=0.9, **SEARCH, **fixed
+    )
+    assert [trial.number for trial in result.trials] == [0, 1, 2]
+    assert list(result.plan.space.names) == ["learning_rate"], "gamma was given"
+    assert (
+        repr(result) == f"TuneResult({str(result.folder)!r}: 3 trials, best score {result.best.score:.4g} by {result.best.name})"
+    )
+    config = make_config(file=result.preset)
+    assert (config.env.id, config.ppo.gamma, config.ppo.total_steps) == (ENV, 0.9, SETTINGS["total_steps"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_step": 3}, r"Unknown setting 'num_step' \(did you mean 'num_steps'\?\)"),
+        ({"trials": 0}, r"trials = 0: expected a whole number, 1 … 100,000\."),
+        ({"pruner": "best"}, r"pruner = 'best': expected one of median, halving, none"),
+        ({"n_trials": 3}, "Unknown setting 'n_trials'"),
+    ],
+)
+def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**SETTINGS, "learning_rate": 1e-3, **arguments})
+    assert not (tmp_path / "tune").exists()
+
+
+def test_missing_library_is_named_with_its_extra(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else real(name, *rest))
+    with pytest.raises(EnvError, match=r"proximo\.tune needs a library that is not installed: pip install 'proximo\[tune\]'"):
+        proximo.tune(ENV)
