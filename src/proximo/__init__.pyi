@@ -21,6 +21,7 @@ from proximo.training.agent import PPO as PPO
 from proximo.training.agent import load as load
 from proximo.training.api import resume as resume
 from proximo.training.api import train as train
+from proximo.training.pretraining import pretrain as pretrain
 from proximo.training.seed_run import Result as Result
 
 __version__: str
