@@ -77,15 +77,14 @@ CLAIMS = {
 
 
 LONG = {"docs/notebooks/pendulum.ipynb", "docs/notebooks/masked-pendulum.ipynb"}
-"""Notebooks whose trainings take minutes with the unoptimized programs of the tests."""
+"""Notebooks that train for minutes. Only test_notebooks.py runs them, with the slow tests."""
 
 
 def _params():
     for page in (*PAGES, *NOTEBOOKS):
         code = "".join(blocks(page))
-        if code:
-            marks = [pytest.mark.slow] if name_of(page) in LONG else []
-            yield pytest.param(page, id=name_of(page) + (" on gymnax" if "gymnax:" in code else ""), marks=marks)
+        if code and name_of(page) not in LONG:
+            yield pytest.param(page, id=name_of(page) + (" on gymnax" if "gymnax:" in code else ""))
 
 
 @pytest.mark.learning
