@@ -186,9 +186,9 @@ def test_advantages_of_the_one_file_are_those_of_the_library():
     next_value = np.where(terminated | truncated, final, value[1:])
     got = example.advantages(reward, value[:-1], next_value, terminated, truncated)
     bootstrap, valid = np.where(truncated, final, 0.0), np.ones_like(terminated)
-    steps = (reward, value[:-1], value[-1], bootstrap, terminated, truncated, valid)
+    steps = (reward, value[:-1], value[-1], bootstrap, terminated, truncated, valid, example.GAMMA, example.GAE_LAMBDA)
     of_each = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
-    np.testing.assert_allclose(got, of_each(*map(jnp.asarray, steps), example.GAMMA, example.GAE_LAMBDA), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, of_each(*map(jnp.asarray, steps)), rtol=1e-5, atol=1e-5)
 
 
 def test_rollout_of_the_one_file_keeps_final_observations_and_kinds_of_ends():

@@ -116,9 +116,10 @@ def _convert(
     reward = _one_each("rewards", rewards, jnp.float32, count, PREVIOUS_REWARD in policy.observed_previous)
     taken = _convert_actions(actions, observation, from_any(agent.env.action_space, "action"), count)
     action = policy.actor.from_space(jnp.asarray(taken))
+    observation = jax.tree.map(jnp.asarray, observation)
     previous = jax.tree.map(lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]), policy.previous_step(action, reward))
     observation = policy.with_previous_step(observation, starts, previous)
-    one_sequence = jax.tree.map(lambda x: jnp.asarray(x)[:, None], (observation, starts, np.ones(count, bool), action))
+    one_sequence = jax.tree.map(lambda x: x[:, None], (observation, starts, jnp.ones(count, bool), action))
     return Demonstrations(policy.init_memory(1), None, *one_sequence)
 
 
