@@ -252,8 +252,8 @@ def main(seed: int = 0, total_steps: int = 100_000) -> float:
     num_updates = total_steps // (NUM_STEPS * NUM_ENVS)
     key_train, key_evaluate = jax.random.split(jax.random.key(seed))
     parameters, mean_returns = jax.jit(train, static_argnames="num_updates")(key_train, num_updates)
-    for number in range(0, num_updates, max(1, num_updates // 10)):
-        print(f"step {(number + 1) * NUM_STEPS * NUM_ENVS:>7,}: return {mean_returns[number]:.1f}")
+    for number in range(10, num_updates + 1, 10):
+        print(f"step {number * NUM_STEPS * NUM_ENVS:>7,}: return {jnp.nanmean(mean_returns[number - 10 : number]):.1f}")
     mean = float(jax.jit(evaluate)(key_evaluate, parameters).mean())
     print(f"evaluated: return {mean:.1f}")
     return mean

@@ -101,9 +101,7 @@ def test_memory_learns_from_episodes_in_their_order(sequence_length):
 
 def test_observed_action_is_that_of_the_previous_step(monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        "proximo.training.pretraining._clone", lambda key, policy, steps, *_: seen.append(steps) or (policy, np.zeros(1))
-    )
+    monkeypatch.setattr("proximo.pretraining._clone", lambda key, policy, steps, *_: seen.append(steps) or (policy, np.zeros(1)))
     learner = agent(Discrete(3, 1), observe_action=True, observe_reward=True)
     start = [True, False, False, True, False]
     proximo.pretrain(learner, np.zeros((5, 3)), [1, 2, 3, 2, 1], start, rewards=[0.5, 1.0, 2.0, 3.0, 4.0])
