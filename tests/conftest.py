@@ -32,24 +32,34 @@ from proximo.jax_setup import prepare_jax, return_freed_memory  # noqa: E402
 prepare_jax()
 
 
-# A module goes to one worker as a whole: those that take minutes go first, so that none is left for one worker in the end.
+# A module goes to one worker as a whole. Those that take longest go first, so that none is left for one worker in the end.
 LONGEST = (
     "test_code_of_the_pages.py",
-    "test_interrupts.py",
-    "test_gymnasium_training.py",
-    "test_resume.py",
     "test_training.py",
-    "test_callbacks.py",
+    "test_gymnasium_training.py",
+    "test_first_minibatch.py",
     "test_agent.py",
-    "test_gymnasium_collector.py",
     "test_examples.py",
+    "test_probes.py",
+    "test_interrupts.py",
+    "test_gymnasium_collector.py",
+    "test_custom_networks.py",
+    "test_objectives.py",
+    "test_step_equals_unroll.py",
+    "test_check_environment.py",
+    "test_publish.py",
+    "test_resume.py",
+    "test_actions.py",
+    "test_functional.py",
+    "test_workers.py",
 )
 
 
 def pytest_collection_modifyitems(items):
     """The longest first. Beside Gymnasium 1.4 gymnax cannot be installed: what names it is skipped, and only there. Elsewhere, where it
     lacks by mistake, the tests fail."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
     old = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[:2])) < (1, 4)
     if old or importlib.util.find_spec("gymnax") is not None:
         return
@@ -59,9 +69,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="there is no gymnax for this Gymnasium"))
 
 
-MAX_BYTES = 1.5e9
-"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB at least, and JAX keeps all of them."""
-WORTH_DROPPING = 5e8
+MAX_BYTES = 2e9
+"""A worker that uses more memory after a test drops its compiled programs. Each takes 1.4 MB or more, and JAX keeps all of them."""
+WORTH_DROPPING = 3e8
 """Bytes by which the memory must have grown since programs were last dropped."""
 _kept = 0
 

@@ -109,7 +109,7 @@ def collected(memory: str = "gru") -> tuple[LearnerState, Rollout]:
 def collected_parts() -> tuple[LearnerState, Rollout]:
     """``collected`` with the observations of ``toys.PARTS`` and an action mask."""
     collector = small_collector(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
-    state = collector.init(jax.random.key(0))
+    state = jax.jit(collector.init)(jax.random.key(0))
     _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
     return state.learner, rollout
 
@@ -118,7 +118,9 @@ def spoiled(rollout: Rollout) -> Rollout:
     """The same rollout with the last two rows made padding with garbage."""
 
     def garbage(x: jax.Array, value: float) -> jax.Array:
-        return x.at[-2:].set(value)
+        changed = np.array(x)
+        changed[-2:] = value
+        return jnp.asarray(changed)
 
     return dataclasses.replace(
         rollout,
@@ -136,7 +138,7 @@ def small_policy(
     return drawn(lambda key: make_policy(key, observation_space, action_space or Discrete(3), network, True))
 
 
-def policy_for(env: Any, config: Config) -> ActorCritic:
+def drawn_policy(env: Any, config: Config) -> ActorCritic:
     """The same for an environment."""
     return drawn(lambda key: fresh_policy(key, env, config))
 

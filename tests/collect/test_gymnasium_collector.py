@@ -22,7 +22,7 @@ from proximo.ppo.rollout_processing import refresh_memory
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
-from helpers import MEMORIES, REMEMBERING, bits, difference, kill_first_worker, policy_for
+from helpers import MEMORIES, REMEMBERING, bits, difference, drawn_policy, kill_first_worker
 
 NONE = Preprocessing()
 SMALL = {
@@ -52,7 +52,7 @@ def vector_env(mode):
 
 def start_of(collector):
     """A policy that is not near uniform, and the state of the collector before the first step."""
-    return policy_for(collector.env, collector.config), GymnasiumCollectorState(jax.random.key(0))
+    return drawn_policy(collector.env, collector.config), GymnasiumCollectorState(jax.random.key(0))
 
 
 @functools.cache
@@ -210,7 +210,7 @@ def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     config = override(Config(), {**SMALL, "towers": "separate", "hidden_sizes": (8, 8)})
     env = from_factory(gym_toys.Walk, "toy", NONE)
     programs = GymnasiumPrograms(config, env)
-    policy = policy_for(env, config)
+    policy = drawn_policy(env, config)
     packed = programs._pack(policy)
     arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
     assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
@@ -280,7 +280,7 @@ def test_next_rollout_begins_with_the_last_state_of_the_previous(memory, mode):
         valid = np.asarray(next_one.valid[0])
         np.testing.assert_allclose(np.asarray(one.last_value)[valid], np.asarray(next_one.value[0])[valid], atol=1e-5)
         openings += int(one.last_episode_start.sum())
-    assert openings > 0, "an episode that opens at a seam is among them"
+    assert openings > 0, "some episodes begin with a rollout"
 
 
 def test_no_two_rollouts_have_the_same_noise():

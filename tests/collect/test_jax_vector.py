@@ -49,7 +49,7 @@ MISTAKES = {
     "no info": ({"step": step_with(lambda r: (*r[:5], None))}, r"returns None as info: expected a dict"),
     "success with an axis": (
         {"step": step_with(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)}))},
-        r"as info: expected a dict, in it a single number where it has success",
+        r"as info: expected a dict, whose entry success, if any, is a single number",
     ),
     "a reward that is None": ({"step": step_with(lambda r: (*r[:2], None, *r[3:]))}, r"reward of type NoneType"),
     "a complex reward": ({"step": step_with(lambda r: (*r[:2], r[2] + 1j, *r[3:]))}, r"reward of complex64: expected float32"),
@@ -118,15 +118,14 @@ ACTIONS = {
 }
 
 
-# A camera takes seconds to compile, and its encoder knows nothing of actions: it is in one of the cases.
+# A camera takes seconds to compile: test_gymnasium_collector.py trains with one among the parts.
 PLAIN_PARTS = Dict(tuple((name, part) for name, part in toys.PARTS.spaces if name != "camera"))
 
 
 @pytest.mark.parametrize("actions", ["one of some", "bounded"])
 def test_dict_observations_train_with_and_without_a_mask(actions):
     action_space, entries = ACTIONS[actions]
-    parts = toys.PARTS if actions == "one of some" else PLAIN_PARTS
-    space = toys.masked(parts, entries) if entries else parts
+    space = toys.masked(PLAIN_PARTS, entries) if entries else PLAIN_PARTS
     collector = small_collector(
         toys.AnySpaces(space, action_space), num_envs=2, memory="gru", sequence_length=4, clip_observation=5.0
     )

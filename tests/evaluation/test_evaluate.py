@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import odd_envs
-from proximo.collect.learning import fresh_policy
 from proximo.config import override
 from proximo.config.loading import make_config
 from proximo.envs.level_seeds import JaxLevels, LevelRange
@@ -29,11 +28,11 @@ from proximo.evaluation.policy import Carried, Policy
 from proximo.spaces import Box
 
 import toys
-from helpers import shaken, small_collector, small_config
+from helpers import drawn_policy, small_collector, small_config
 
 
 def policy_for(env, **settings):
-    return fresh_policy(jax.random.key(0), env, small_config(**settings))
+    return drawn_policy(env, small_config(**settings))
 
 
 def evaluator_of(env, episodes, num_envs=512, **limits):
@@ -225,11 +224,11 @@ ALL = {"env_settings": "levels=all"}
 @pytest.mark.parametrize(
     ("trained", "evaluated", "warning"),
     [
-        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all new"),
+        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all levels of levels=held_out are new"),
         ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
         ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
         ({"env_settings": {"levels": [1, 2]}}, {"env_settings": {"levels": 3}}, None),  # another environment's own parameter
-        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "env_settings levels=held_out plays the others"),
+        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "set env_settings levels=held_out to play new levels"),
         ({"env_settings": "levels=train"}, {}, None),
         ({**ALL, "levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
         ({**ALL, "levels": "0:100"}, {"levels": "100:150"}, None),
@@ -263,7 +262,7 @@ def by_hand(policy, lengths, num_envs=1):
 @pytest.mark.parametrize(("steps", "episodes", "num_envs"), [(1, 6, 1), (4, 3, 1), (1, 6, 2)])
 def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episodes, num_envs):
     collector = small_collector(Echo(steps), num_envs=num_envs, num_minibatches=1, **OBSERVING)
-    network = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
+    network = drawn_policy(collector.env, collector.config)
     policy = Policy(network, collector.env, collector.config, step=0)
     evaluated = make_evaluator(collector.env, collector.config, episodes)(network, 0, EVALUATION_STREAM)
     expected = by_hand(policy, [steps] * (episodes // num_envs), num_envs)
@@ -274,7 +273,7 @@ def test_an_evaluation_with_carried_memory_observes_the_last_reward(steps, episo
 def test_rewards_after_an_episode_end_are_not_observed():
     """Environments whose episode has ended wait for the others. Their steps meanwhile belong to no episode."""
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
-    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
+    policy = drawn_policy(collector.env, collector.config)
     evaluator, carried = evaluator_of(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
     (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
     assert len(set(played["length"].tolist())) > 2
@@ -300,7 +299,7 @@ class Echo(toys.RandomEnds):
 @pytest.mark.parametrize("reset_memory", [True, False])
 def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory):
     collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
-    policy = shaken(fresh_policy(jax.random.key(0), collector.env, collector.config))
+    policy = drawn_policy(collector.env, collector.config)
     returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
     assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
     assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

@@ -3,12 +3,10 @@
 import functools
 
 import gymnasium
-import jax
 import numpy as np
 import pytest
 
 from buffers import buffer_of
-from proximo.collect.learning import fresh_policy
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -18,7 +16,7 @@ from proximo.evaluation.gymnasium_evaluator import _PlayedEpisodes
 from proximo.evaluation.policy import Policy
 
 import gym_toys
-from helpers import REMEMBERING, kill_first_worker, shaken
+from helpers import REMEMBERING, drawn_policy, kill_first_worker
 
 NONE = Preprocessing()
 
@@ -27,7 +25,7 @@ def evaluator_of(env, episodes, **settings):
     config = override(
         Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
     )
-    return make_evaluator(env, config, episodes), shaken(fresh_policy(jax.random.key(0), env, config))
+    return make_evaluator(env, config, episodes), drawn_policy(env, config)
 
 
 def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
@@ -183,7 +181,7 @@ def test_requested_number_of_environments_plays_together():
     for asked, together in ((None, 3), (16, 16), (64, 20), (0, 20)):
         evaluator = make_evaluator(env, config, 20, asked)
         assert evaluator.num_envs == together
-        result = evaluator(shaken(fresh_policy(jax.random.key(0), env, config)), 0, EVALUATION_STREAM)
+        result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
         np.testing.assert_array_equal(result.length, np.full(20, 5))
         evaluator.close()
 

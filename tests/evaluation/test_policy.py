@@ -9,11 +9,10 @@ import pytest
 import proximo
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
-from proximo.networks import make_policy
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, from_any, zeros
 
 import toys
-from helpers import REMEMBERING, shaken, small_config
+from helpers import REMEMBERING, drawn_policy, small_config
 
 N, T = 3, 12
 PARTS = Dict((("x", Box((2,))), ("bits", MultiBinary((2,)))))
@@ -23,9 +22,7 @@ def made(actions=None, space=None, **settings):
     """A policy whose actions depend on what it remembers, as if loaded."""
     env = toys.AnySpaces(space or PARTS, actions or Box((2,)))
     config = small_config(**settings)
-    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
-    network = shaken(make_policy(jax.random.key(0), *spaces, config.network, True))
-    return Policy(network, env, config, step=0)
+    return Policy(drawn_policy(env, config), env, config, step=0)
 
 
 def play(policy, rewards, episode_starts, **arguments):
@@ -99,7 +96,7 @@ def test_a_key_samples_actions_within_the_space():
 def test_sampling_needs_a_key_and_a_key_needs_sampling():
     policy = made(space=Box((2,)))
     for key in (None, 0, jax.random.split(jax.random.key(0)), np.zeros(3, np.uint32)):
-        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, as jax"):
+        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, such as jax"):
             policy.predict(np.zeros(2), deterministic=False, key=key)
     with pytest.raises(ConfigError, match="key was given with deterministic = True, which ignores it: pass deterministic=False"):
         policy.predict(np.zeros(2), key=jax.random.key(0))
@@ -197,7 +194,7 @@ def test_arguments_that_do_not_match_raise():
         observing.predict([[0, 0]], memory, reward="much")
     with pytest.raises(ConfigError, match=r"reward is \[nan\]: expected finite numbers"):
         observing.predict([[0, 0]], memory, reward=[np.nan])
-    with pytest.raises(ConfigError, match=r"memory is of 1 environments, and the observation of 3"):
+    with pytest.raises(ConfigError, match=r"memory is for 1 environments, but the observation is for 3"):
         observing.predict(np.zeros((3, 2)), memory, reward=np.zeros(3))
     with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
         observing.predict([[0, 0]], observing.actor_critic.init_memory(1))
@@ -216,7 +213,17 @@ def test_repr_of_a_policy_is_one_line():
 
 def test_a_loaded_policy_plays_as_it_was_evaluated(tmp_path):
     """The return of the only level there is, by hand and by an evaluation."""
-    settings = {"total_steps": 2048, "num_envs": 4, "memory": "gru", "memory_size": 8, "observe_action": True, "levels": "3:4"}
+    settings = {
+        "total_steps": 2048,
+        "num_envs": 4,
+        "memory": "gru",
+        "memory_size": 8,
+        "observe_action": True,
+        "levels": "3:4",
+        "hidden_sizes": 8,
+        "num_epochs": 1,
+        "num_minibatches": 1,
+    }
     config = proximo.make_config("CartPole-v1", {**settings, "runs_dir": str(tmp_path), "num_workers": 0, "num_steps": 128})
     [result] = proximo.train(config=config)
     policy = proximo.load_policy(result.run_dir)

@@ -41,7 +41,6 @@ class Network(flax_nnx.Module):
 
 KINDS = {
     "linen encoder": {"encoder": flax.linen(Encoder()), "hidden_sizes": (64, 64)},
-    "linen cell": {"memory": flax.linen(nn.GRUCell(features=6)), "memory_size": 128},
     "linen LSTM": {"memory": flax.linen(nn.OptimizedLSTMCell(features=6)), "memory_size": 128},
     "linen heads": {
         "actor": lambda key, features, count: flax.linen(nn.Dense(count))(key, features),

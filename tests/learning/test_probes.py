@@ -10,6 +10,7 @@ import pytest
 
 from learning import probes
 from proximo.collect import make_train
+from proximo.ppo import make_hyperparameters
 
 from helpers import small_config
 
@@ -17,20 +18,21 @@ pytestmark = pytest.mark.learning
 GAMMA = 0.9
 
 
+def config_of(updates, **settings):
+    defaults = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "gamma": GAMMA, "normalize_observation": False}
+    return small_config(**{**defaults, **settings, "total_steps": updates * 128})
+
+
 @functools.cache
-def trained(env, updates=60, **settings):
-    """The policy before and after, and the metrics, of a training of 128 steps an update."""
-    defaults = {
-        "num_envs": 16,
-        "num_steps": 8,
-        "num_epochs": 4,
-        "learning_rate": 1e-2,
-        "gamma": GAMMA,
-        "normalize_observation": False,
-    }
-    config = small_config(**{**defaults, **settings, "total_steps": updates * 128})
-    run = jax.jit(lambda key: make_train(config, env())(key))
-    state, metrics = run(jax.random.key(0))
+def program(env, updates, **settings):
+    return jax.jit(make_train(config_of(updates, **settings), env()))
+
+
+@functools.cache
+def trained(env, updates=60, learning_rate=1e-2, **settings):
+    """The policy after a training of 128 steps an update, and its metrics."""
+    hyperparameters = make_hyperparameters(config_of(updates, learning_rate=learning_rate, **settings).ppo)
+    state, metrics = program(env, updates, **settings)(jax.random.key(0), hyperparameters)
     assert bool(state.healthy)
     return state.learner.policy, jax.device_get(metrics)
 
@@ -54,6 +56,7 @@ def last(metrics, name, updates=5):
     return float(metrics[name][-updates:].mean())
 
 
+@pytest.mark.slow  # what it detects, the next test detects
 def test_value_of_one_step_is_learned():
     policy, _ = trained(probes.OneStepValue)
     assert said(policy, [0.0])[1] == pytest.approx([1.0], abs=0.05)
@@ -70,6 +73,7 @@ def test_a_reward_is_discounted_over_two_steps():
     assert said(policy, [0.0, 1.0])[1] == pytest.approx([0.5, 1.0], abs=0.08)
 
 
+@pytest.mark.slow  # what it detects, the next test detects
 def test_rewarded_action_is_found():
     policy, _ = trained(probes.ActionReward)
     assert probability_of_one(policy, [0.0]) > 0.95
@@ -81,7 +85,7 @@ def test_the_action_follows_the_observation():
     assert last(metrics, "rollout/success_rate") > 0.95
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("memory", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_one_bit_is_remembered(memory):
     _, metrics = trained(probes.OneBitOfMemory, memory=memory, updates=100)
     assert last(metrics, "rollout/success_rate") > 0.95

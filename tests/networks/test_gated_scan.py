@@ -89,7 +89,7 @@ def one_step(name):
     rng = np.random.default_rng(6)
     x = rng.normal(size=(ENVS, FEATURES)).astype(np.float32)
     state = jax.tree.map(lambda m: rng.normal(size=m.shape).astype(np.float32), cell.init(ENVS))
-    after, output = cell.step(jax.tree.map(jnp.asarray, state), jnp.asarray(x), jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool))
+    after, output = jax.jit(lambda *row: cell.step(*row))(state, x, jnp.zeros(ENVS, bool), jnp.ones(ENVS, bool))
     from_x = x @ np.asarray(cell.input.weight) + np.asarray(cell.input.bias)
     weight, bias = np.asarray(cell.recurrent.weight), np.asarray(cell.recurrent.bias)
     return state, from_x, weight, bias, after, output

@@ -1,4 +1,4 @@
-"""Law: in the first minibatch of the first epoch the probability ratio is 1 and the value is the stored one."""
+"""Property: in the first minibatch of the first epoch the probability ratio is 1 and the value is the stored one."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from proximo.ppo.rollout_processing import refresh_memory, update_normalizer
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import MEMORIES, REMEMBERING, cast, difference, policy_for, precision, small_collector, trainer
+from helpers import MEMORIES, REMEMBERING, cast, difference, drawn_policy, precision, small_collector, trainer
 
 WAYS = {**REMEMBERING, "state-dependent noise": {"memory": "gru", "sde_every": 3}}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -101,7 +101,7 @@ def measure(collector, policy, state):
 def measured(memory, length, dtype):
     kind, _, actions = memory.partition(", ")
     collector = small_collector(ENVS[actions], **WAYS[kind], sequence_length=length)
-    start = policy_for(collector.env, collector.config), jax.jit(lambda key: collector.init(key).collector)(jax.random.key(0))
+    start = drawn_policy(collector.env, collector.config), jax.jit(lambda key: collector.init(key).collector)(jax.random.key(0))
     with precision(dtype):
         return jax.device_get(jax.jit(functools.partial(measure, collector))(*cast(start, dtype)))
 

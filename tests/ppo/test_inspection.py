@@ -12,7 +12,7 @@ from proximo.collect import JaxTrainer
 from proximo.math import loss_terms, masked_statistics
 from proximo.ppo import inspection
 
-from helpers import REMEMBERING, shaken, small_collector
+from helpers import REMEMBERING, drawn_policy, small_collector
 
 KINDS = ("burning in and observing",)
 
@@ -21,11 +21,12 @@ KINDS = ("burning in and observing",)
 def update(request):
     """A collector, the state before the update, its rollout, the state after the update."""
     collector = small_collector(**REMEMBERING[request.param], sequence_length=4, normalize_reward=True, clip_reward="sign")
-    state = collector.init(jax.random.key(0))
-    state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=shaken(state.learner.policy)))
-    state, _ = jax.jit(JaxTrainer(collector).update)(state)
+    state, collect, learn = jax.jit(collector.init)(jax.random.key(0)), jax.jit(collector.collect), jax.jit(ppo.update)
+    learner = dataclasses.replace(state.learner, policy=drawn_policy(collector.env, collector.config))
+    collected, rollout, _ = collect(learner.policy, state.collector)
+    state = dataclasses.replace(state, learner=learn(learner, rollout)[0], collector=collected)
     rollout, rows = jax.jit(JaxTrainer(collector).inspect_before)(state)
-    learned, metrics = jax.jit(ppo.update)(state.learner, rollout)
+    learned, metrics = learn(state.learner, rollout)
     return collector, state, rollout, rows, learned, metrics
 
 

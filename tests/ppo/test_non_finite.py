@@ -44,7 +44,7 @@ def test_every_part_of_an_observation_is_checked():
 def test_overflowing_normalizer_statistics_are_reported():
     learner, rollout = collected()
     huge = rollout.observation.at[0, 0, 0].set(1e25)
-    policy = update_normalizer(learner.policy, dataclasses.replace(rollout, observation=huge))
+    policy = jax.jit(update_normalizer)(learner.policy, dataclasses.replace(rollout, observation=huge))
     assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
     assert any(find_non_finite(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())
 

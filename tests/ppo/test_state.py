@@ -1,7 +1,5 @@
 """Which settings are traced, and which of these may be off."""
 
-import dataclasses
-
 import jax
 import pytest
 
@@ -9,9 +7,9 @@ from proximo.config import LEAVES, PPOConfig
 from proximo.config.schedule_text import ScheduleText
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
-from proximo.ppo.state import OPTIONAL, StaticSettings
+from proximo.ppo.hyperparameters import OPTIONAL, TRACED
+from proximo.ppo.state import StaticSettings
 from proximo.spaces import Box, Discrete
-from proximo.types import Hyperparameters
 
 from helpers import small_config
 
@@ -22,10 +20,18 @@ def learner(**settings):
     return init_learner(jax.random.key(1), policy, config, make_hyperparameters(config.ppo))
 
 
-def test_hyperparameters_have_the_names_of_ppo_settings():
-    names = {field.name for field in dataclasses.fields(Hyperparameters)}
-    assert {LEAVES[name].group for name in names} == {"ppo"}
-    assert names.isdisjoint({field.name for field in dataclasses.fields(StaticSettings)})
+def test_each_ppo_setting_is_either_traced_or_static():
+    state = learner(dual_clip=3, kl_target=0.02, gamma=0.9)
+    traced = {name for name in vars(state.hyperparameters) if getattr(state.hyperparameters, name) is not None}
+    static = set(vars(state.static)) - {"off"}
+    assert traced == set(TRACED)
+    assert traced | static == {name for name, leaf in LEAVES.items() if leaf.group == "ppo"} | {"diagnose_every"}
+    assert not traced & static
+
+
+def test_a_traced_number_leaves_the_static_settings_equal():
+    assert learner(gamma=0.9, dual_clip=3).static == learner(gamma=0.8, dual_clip=2).static
+    assert learner(dual_clip=3).static != learner().static
 
 
 def test_make_hyperparameters_reads_the_settings_of_the_same_name():

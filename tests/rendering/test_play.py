@@ -2,21 +2,19 @@
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
 import proximo
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
-from proximo.collect.learning import fresh_policy
 from proximo.config.loading import make_config
 from proximo.errors import EnvError
 from proximo.evaluation.policy import Policy
 from proximo.rendering.play import policy_agent, random_agent
 from proximo.rendering.watching import Subject
 
-from helpers import shaken
+from helpers import drawn_policy
 
 SMALL = {"hidden_sizes": "8", "num_envs": "8", "total_steps": "1024", "encoder": "mlp"}
 GRU = {"memory": "gru", "memory_size": 8}
@@ -27,7 +25,7 @@ def made(env_id, **settings):
     small = {**SMALL, "num_workers": 0} if "gym_toys" in env_id else SMALL
     config = make_config(env_id, {**small, **settings}, preset=False)
     env = environment(config)
-    return Policy(shaken(fresh_policy(jax.random.key(1), env, config)), env, config, step=0)
+    return Policy(drawn_policy(env, config), env, config, step=0)
 
 
 def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):

@@ -12,7 +12,7 @@ NAME = "action mask"
 
 
 def is_acted_on(ended: np.ndarray) -> np.ndarray:
-    """Which observations of a reset and of ``T`` steps an action follows. An action never follows the last one of an episode.
+    """Whether an action follows each observation of a reset and of ``T`` steps. No action follows the last one of an episode.
 
     Args:
         ended: Whether each step ended an episode, of shape ``[T, N]``.

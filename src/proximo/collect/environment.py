@@ -16,7 +16,7 @@ from proximo.jax_setup import cores
 
 def environment(config: Config) -> Environment:
     """The environment of ``config``. A JAX environment is the same object for the same settings and class, so that compiled
-    functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another one.
+    functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another class.
 
     Raises ``ConfigError`` for a setting that has no effect on this environment, and ``EnvError`` if it cannot be made.
     """

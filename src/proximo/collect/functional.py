@@ -17,7 +17,8 @@ from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
-from proximo.types import Hyperparameters, Metrics, Rollout, TrainState
+from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.types import Metrics, Rollout, TrainState
 
 
 class Functions(NamedTuple):

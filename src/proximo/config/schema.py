@@ -3,10 +3,9 @@
 The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-envs 16``) or a keyword (``num_envs=16``) needs no group.
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
-To add a setting, declare it here and use it. A setting of ``PPOConfig`` that the update reads also gets a field of the same name: in
-``types.Hyperparameters`` if it is traced (its type there allows None if 0 switches it off), or in ``ppo.state.StaticSettings`` if another
-value needs another compilation. A new field there changes checkpoints: raise
-``checkpoint_format.VERSION``. ``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
+To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
+``traced``, and from ``state.static`` otherwise. A new traced setting changes checkpoints: raise ``checkpoint_format.VERSION``. ``ONLY_WITH`` in
+``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here.
 """
 
 from __future__ import annotations
@@ -17,13 +16,26 @@ from typing import Any, Literal
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
-MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
+MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
-def _setting(default: Any, help: str, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
-    """A setting with its default, its help text and its range: ``low <= value <= high``, ``value > above``."""
+def _setting(
+    default: Any,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    traced: bool = False,
+    zero_is_off: bool = False,
+) -> Any:
+    """A setting with its default, its help text and its range: ``low <= value <= high``, ``value > above``.
+
+    A traced setting is a number, or a schedule, that may change without a new compilation. With ``zero_is_off``, the code of a traced
+    setting is not compiled if its value is 0.
+    """
     initial: Any = {"default_factory": default.copy} if isinstance(default, dict) else {"default": default}
-    return field(**initial, metadata={"help": help, "low": low, "high": high, "above": above})
+    metadata = {"help": help, "low": low, "high": high, "above": above, "traced": traced, "zero_is_off": zero_is_off}
+    return field(**initial, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,7 @@ class EnvConfig:
 class PPOConfig:
     """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347)."""
 
-    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1, high=10**15)
+    total_steps: int = _setting(1_000_000, "environment steps of the whole training", low=1, high=10**15, traced=True)
     num_steps: int = _setting(128, "steps of each environment in a rollout", low=1, high=10**7)
     num_epochs: int = _setting(4, "passes over each rollout", low=1, high=10**4)
     num_minibatches: int = _setting(4, "minibatches in an epoch", low=1, high=10**7)
@@ -79,16 +91,25 @@ class PPOConfig:
         ScheduleText("3e-4"),
         "learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)",
         low=0,
+        traced=True,
     )
-    gamma: float = _setting(0.99, "discount factor γ", low=0, high=1)
-    gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1)
-    clip_eps: ScheduleText = _setting(ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", low=0)
-    clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0)
-    ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0)
-    vf_coef: float = _setting(0.5, "weight of the value loss", low=0)
-    max_grad_norm: float = _setting(0.5, "largest global norm of the gradient; larger gradients are scaled down to it", above=0)
+    gamma: float = _setting(0.99, "discount factor γ", low=0, high=1, traced=True)
+    gae_lambda: float = _setting(0.95, "λ of generalized advantage estimation", low=0, high=1, traced=True)
+    clip_eps: ScheduleText = _setting(
+        ScheduleText("0.2"), "clip range ε of the probability ratio; may be a schedule", low=0, traced=True
+    )
+    clip_value_eps: float = _setting(0.0, "clip range of the value loss; 0: off", low=0, traced=True, zero_is_off=True)
+    ent_coef: ScheduleText = _setting(ScheduleText("0.0"), "weight of the entropy bonus; may be a schedule", low=0, traced=True)
+    vf_coef: float = _setting(0.5, "weight of the value loss", low=0, traced=True)
+    max_grad_norm: float = _setting(
+        0.5, "largest global norm of the gradient; larger gradients are scaled down to it", above=0, traced=True
+    )
     target_kl: float = _setting(
-        0.0, "skip the remaining minibatches of an update once the approximate KL divergence exceeds this; 0: off", low=0
+        0.0,
+        "discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off",
+        low=0,
+        traced=True,
+        zero_is_off=True,
     )
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting(
         "minibatch", "normalize advantages over the whole rollout (batch) or over each minibatch"
@@ -119,7 +140,11 @@ class PPOConfig:
         "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function",
     )
     dual_clip: float = _setting(
-        0.0, "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off", low=0
+        0.0,
+        "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off",
+        low=0,
+        traced=True,
+        zero_is_off=True,
     )
     kl_coef: float = _setting(
         1.0,
@@ -127,21 +152,25 @@ class PPOConfig:
         above=0,
     )
     kl_target: float = _setting(
-        0.01, "kl_penalty: divergence per update that kl_coef is adapted to; 0: kl_coef is constant", low=0
+        0.01, "kl_penalty: divergence per update that kl_coef is adapted to; 0: kl_coef is constant", low=0, traced=True
     )
     extra_loss: Literal["none"] | Custom = _setting("none", "a custom loss that is added to the objective")
     desired_kl: float = _setting(
         0.0,
         "adapt the learning rate after each update, within 1e-5 … 1e-2, to keep the approximate KL divergence near this; 0: off",
         low=0,
+        traced=True,
+        zero_is_off=True,
     )
     critic_learning_rate: ScheduleText = _setting(
         ScheduleText("0.0"),
         "learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate",
         low=0,
+        traced=True,
+        zero_is_off=True,
     )
     optimizer: Literal["adam", "adamw"] = _setting("adam", "adam, or adamw with weight_decay")
-    weight_decay: float = _setting(0.0, "adamw: decoupled decay of weight matrices and convolution kernels", low=0)
+    weight_decay: float = _setting(0.0, "adamw: decoupled decay of weight matrices and convolution kernels", low=0, traced=True)
 
 
 @dataclass(frozen=True)
@@ -168,7 +197,7 @@ class NetworkConfig:
     memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
     memory_horizon: int = _setting(
         0,
-        "gru and lstm: before training, each unit remembers for between 2 and this many steps, 3 or more; 0: for 2 (gru) or 4 (lstm) steps",
+        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)",
         low=0,
     )
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)

@@ -51,10 +51,10 @@ def find(module_name: str, class_name: str) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
-    """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
-    that makes one. ``settings`` are its keyword arguments.
+    """Make an environment from a class, or from a function that makes one. It may be a JAX environment, a Gymnasium environment or a
+    Gymnasium ``VectorEnv``. ``settings`` are the keyword arguments of the class or function.
 
-    Raises ``EnvError`` if it is none of them, and ``ConfigError`` if it does not accept one of the settings.
+    Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
     vectorized = _is_vectorized(cls)
     _check_settings(cls, {**settings, **({"num_envs": 1} if vectorized else {})}, env_id)
@@ -140,8 +140,9 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
         An id in angle brackets, which no command can find again, and the environment.
 
     Raises:
-        EnvError: ``env`` is not an environment, or a Gymnasium environment instead of its class: several are needed.
-        ConfigError: ``settings`` were given with a JAX environment that exists already, or do not fit.
+        EnvError: ``env`` is not an environment, or is an instance of a Gymnasium environment. A training needs several instances, and
+            therefore the class or a function.
+        ConfigError: ``settings`` were given for an instance of a JAX environment, or the class does not accept them.
     """
     name = getattr(env, "__qualname__", type(env).__qualname__)
     env_id = f"<{getattr(env, '__module__', None) or type(env).__module__}.{name}>".replace("<locals>.", "")

@@ -77,6 +77,7 @@ def evaluate(
     Raises:
         ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
+        EnvError, TrainingError: the environment cannot be made, or fails during an episode.
     """
     _check_numbers(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
@@ -129,11 +130,11 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[s
     found = []
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     if before != part and before in PARTS and part in PARTS and "all" in (before, part):
-        found.append(f"the policy was trained on levels={before}: those of levels={part} are not all new to it.")
+        found.append(f"the policy was trained on levels={before}: not all levels of levels={part} are new to it.")
     if levels and before == part and part in PARTS and part != "all":
         other = "held_out" if part == "train" else "train"
         found.append(
-            f"all seeds give levels={part}, which the policy was trained on; env_settings levels={other} plays the others."
+            f"every seed plays a level of levels={part}, on which the policy was trained: set env_settings levels={other} to play new levels."
         )
     if levels and trained.env.levels:
         past, now = (LevelRange.parse(config.env.levels) for config in (trained, evaluated))
@@ -158,5 +159,5 @@ def evaluation_environment(policy: Policy, levels: str | None, env_settings: dic
     for role in ("observation", "action"):
         ours, theirs = (from_any(getattr(one, f"{role}_space"), role) for one in (env, policy.env))
         if ours != theirs:
-            raise ConfigError(f"env_settings: the {role} space is {ours} with them, where the policy was trained with {theirs}.")
+            raise ConfigError(f"env_settings: with them the {role} space is {ours}, but the policy was trained with {theirs}.")
     return env, config

@@ -1,8 +1,9 @@
 """The learner: ``update(state, rollout) -> (state, metrics)``."""
 
 from proximo.ppo.algorithm import update
+from proximo.ppo.hyperparameters import Hyperparameters, make_hyperparameters
 from proximo.ppo.initialization import init_learner
 from proximo.ppo.minibatches import Minibatch
-from proximo.ppo.state import LearnerState, make_hyperparameters
+from proximo.ppo.state import LearnerState
 
-__all__ = ["LearnerState", "Minibatch", "init_learner", "make_hyperparameters", "update"]
+__all__ = ["Hyperparameters", "LearnerState", "Minibatch", "init_learner", "make_hyperparameters", "update"]

@@ -12,9 +12,9 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.optimizer import Optimizer, split_policy, weight_mask
 from proximo.ppo.state import AdaptiveState, LearnerState, RewardScale, StaticSettings
-from proximo.types import Hyperparameters
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:

@@ -34,7 +34,7 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
         The loss, and metrics of the gradient step (scalars).
 
     Raises:
-        ConfigError: if a custom loss returns something else than ``(loss, metrics)``, or a metric whose name is taken.
+        ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """

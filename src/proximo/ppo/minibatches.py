@@ -15,7 +15,8 @@ from proximo.math.loss_terms import probability_ratio
 from proximo.math.masked_statistics import masked_mean
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
-from proximo.types import BurnIn, Hyperparameters, Memory, Observation, Rollout
+from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.types import BurnIn, Memory, Observation, Rollout
 
 
 class Sequences(eqx.Module):
@@ -40,7 +41,7 @@ S = TypeVar("S", bound=Sequences)
 
 
 class Batch(Sequences):
-    """Sequences with what the loss reads besides.
+    """Sequences with the other fields that the loss reads.
 
     Attributes:
         action: L S ...: as the distribution sampled it.

@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, UInt32
 
-from proximo.config import LEAVES, Config, PPOConfig
+from proximo.config import LEAVES, Config
 from proximo.config.custom import is_custom
-from proximo.config.schedule_text import ScheduleText
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.objectives import Objective, resolve_objective
-from proximo.types import Hyperparameters, Schedule, steps_to_float
-
-OPTIONAL = frozenset(name for name, hint in typing.get_type_hints(Hyperparameters).items() if type(None) in typing.get_args(hint))
-"""Hyperparameters that may be off: those whose type in ``Hyperparameters`` allows None. They are off at their default, 0."""
+from proximo.ppo.hyperparameters import OPTIONAL, Hyperparameters
+from proximo.ppo.objectives import resolve_objective
+from proximo.types import steps_to_float
 
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """The settings that shape the compiled update: another value of one compiles another program.
+    """Settings that are constants of the compiled update: a different value of any of them needs another compilation.
 
-    A field that has the name of a setting of ``PPOConfig`` is a copy of it, unless ``of`` derives it.
+    These are all settings of ``PPOConfig`` that are not traced, by their names. ``sequence_length`` is resolved (1 without a memory), and
+    ``objective`` and ``extra_loss`` are functions.
     """
 
-    num_epochs: int
-    num_minibatches: int
-    normalize_advantage: Literal["none", "batch", "minibatch"]
-    recompute_advantage: bool
-    refresh_memory: bool
-    clip_reward: Literal["none", "sign"]
-    optimizer: Literal["adam", "adamw"]
-    sequence_length: int
-    """Steps of each sequence; 1 without a memory."""
+    __annotations__ = {name: Any for name, leaf in LEAVES.items() if leaf.group == "ppo" and not leaf.traced}
     diagnose_every: int
     """Updates between two diagnoses of the memory; 0: never."""
-    objective: Objective
-    extra_loss: Objective | None
     off: frozenset[str]
     """Names of the ``OPTIONAL`` hyperparameters that are off."""
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
@@ -66,7 +55,7 @@ class StaticSettings:
 
 
 class RewardScale(eqx.Module):
-    """What rewards are scaled by.
+    """Statistics by which rewards are scaled (``normalize_reward``).
 
     Attributes:
         statistics: mean and variance of the discounted return, over all environments.
@@ -78,7 +67,7 @@ class RewardScale(eqx.Module):
 
 
 class AdaptiveState(eqx.Module):
-    """Numbers that follow the divergence of the updates.
+    """Coefficients that each update adapts to the KL divergence that it has measured.
 
     Attributes:
         kl_coef: weight β of the KL penalty; None with another objective.
@@ -95,7 +84,7 @@ class LearnerState(eqx.Module):
     Attributes:
         policy: the networks and the statistics of the normalizer.
         optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors.
-        hyperparameters: all of them, also those that are off; see ``enabled_hyperparameters``.
+        hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
         reward_scale: statistics that scale rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
         key: random key of the next shuffle.
@@ -122,25 +111,3 @@ class LearnerState(eqx.Module):
         """The hyperparameters, with None for those that are off."""
         off: dict[str, Any] = dict.fromkeys(self.static.off)
         return dataclasses.replace(self.hyperparameters, **off)
-
-
-def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
-    """Convert settings into the arrays that a compiled update reads.
-
-    Args:
-        ppo: the settings, for instance ``Config().ppo``.
-
-    Returns:
-        The hyperparameters as float32 scalars. Stack several along a leading axis to train with ``jax.vmap`` over them.
-    """
-
-    def array(x: float) -> Array:
-        return jnp.asarray(x, jnp.float32)
-
-    def traced(value: float | ScheduleText) -> Array | Schedule:
-        if isinstance(value, ScheduleText):
-            return Schedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
-        return array(value)
-
-    values: dict[str, Any] = {field.name: traced(getattr(ppo, field.name)) for field in dataclasses.fields(Hyperparameters)}
-    return Hyperparameters(**values)
