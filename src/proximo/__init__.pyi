@@ -22,6 +22,7 @@ from proximo.evaluation.policy import Policy as Policy
 from proximo.evaluation.policy import load_policy as load_policy
 from proximo.networks import ActorCritic as ActorCritic
 from proximo.ppo import Minibatch as Minibatch
+from proximo.pretraining import pretrain as pretrain
 from proximo.training.api import resume as resume
 from proximo.training.api import train as train
 from proximo.training.seed_run import Result as Result
