@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from proximo.agent import PPO
 from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError
 from proximo.evaluation.observations import convert_observation, count_stacked
@@ -18,7 +19,6 @@ from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone
 from proximo.signatures import answered
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
-from proximo.training.agent import PPO
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.types import Observation
 
