@@ -9,7 +9,7 @@ from proximo.config import Config
 from proximo.config.custom import is_custom
 from proximo.envs import other_ids
 from proximo.envs.gymnasium.observations import leaves
-from proximo.networks.encoders import MIN_IMAGE_SIZE, image_axes
+from proximo.networks.encoders import NatureCNN, image_axes
 from proximo.spaces import Box, from_any
 
 MAX_SIDE = 128
@@ -40,5 +40,5 @@ def _large_images(env: Any, config: Config) -> list[Finding]:
             "(gymnasium.wrappers.ResizeObservation), or set a custom encoder.",
         )
         for height, width in sorted(sizes)
-        if min(height, width) >= MIN_IMAGE_SIZE and max(height, width) > MAX_SIDE
+        if min(height, width) >= NatureCNN.min_size and max(height, width) > MAX_SIDE
     ]

@@ -36,9 +36,10 @@ def run(arguments: list[str]) -> int:
                 raise UsageError(
                     "--resume continues a run with its settings: omit the environment, --config, --no-preset and --smoke."
                 )
-            runs_dir = settings.pop("runs_dir", "runs")
+            changes: dict[str, Any] = settings
+            runs_dir = changes.pop("runs_dir", "runs")
             with quiet_stdout(options.json):
-                results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **settings)
+                results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **changes)
         else:
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if options.show_config:

@@ -46,8 +46,8 @@ class TrainingReporter(QuietReporter, Progress):
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
             "training": f"{total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",
-            "settings": f"learning rate {ppo.learning_rate.text}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps.text}, "
-            f"entropy {ppo.ent_coef.text}",
+            "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
+            f"entropy {ppo.ent_coef}",
             "device": summary["device"],
             "run": str(self.where),
         }

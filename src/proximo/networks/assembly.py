@@ -76,12 +76,13 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
 
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:
     """An encoder and a memory for ``space``, and their number of features."""
-    key_encoder, key_memory, *others = jax.random.split(key, 3 if config.shared_sizes else 2)
+    keys = jax.random.split(key, 3 if config.shared_sizes else 2)
+    key_encoder, key_memory = keys[:2]
     encoder, features = (custom.make_encoder if is_custom(config.encoder) else make_encoder)(key_encoder, space, config)
     cell, features = (custom.make_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
     if not config.shared_sizes:
         return Torso(encoder, cell, MLP.empty(), config.compute_dtype), features
-    shared = MLP.create(*others, features, config.shared_sizes, config.activation, config.layer_norm)
+    shared = MLP.create(keys[2], features, config.shared_sizes, config.activation, config.layer_norm)
     return Torso(encoder, cell, shared, config.compute_dtype), config.shared_sizes[-1]
 
 

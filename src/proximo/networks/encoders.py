@@ -86,7 +86,7 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
     ):
         raise EnvError(
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
-            f"channels and at least {IMAGE_ENCODERS[config.encoder].min_size} pixels along each side; not {space}: set encoder = auto."
+            f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
         )
     return _make(key, space, config)
 
@@ -101,7 +101,7 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
         configs = [without_layers if where in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for where in parts]
         encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
         return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
-    if cnn := _cnn_for(space, config):
+    if isinstance(space, Box) and (cnn := _cnn_for(space, config)):
         return cnn.create(key, space, config)
     mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation, config.layer_norm)
     features = (flatdim(space), *config.hidden_sizes)[-1]

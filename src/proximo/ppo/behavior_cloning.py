@@ -17,7 +17,7 @@ from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.minibatches import Sequences, split_sequences, stack_memory, take, unroll
-from proximo.ppo.optimizer import clipped_adam, split_policy
+from proximo.ppo.optimizer import split_policy
 from proximo.types import Memory
 
 
@@ -65,7 +65,7 @@ def clone(
     Returns:
         The policy after, and the loss of each epoch: the mean of ``-log π(a|s)`` during the epoch.
     """
-    optimizer = optax.chain(clipped_adam(max_grad_norm), optax.scale(-learning_rate))
+    optimizer = optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
     trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
 

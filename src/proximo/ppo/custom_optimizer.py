@@ -25,7 +25,7 @@ def resolve_optimizer(setting: str, value: str | Custom) -> str | CustomOptimize
     """
     if not is_custom(value):
         return str(value)
-    found = resolve(setting, value, ("__call__",))
+    found: Any = resolve(setting, value, ("__call__",))
     if not is_transformation(found) and (inspect.isclass(found) or not callable(found)):
         raise ConfigError(
             f"{setting} = {value}: expected an optax transformation, such as optax.adam(3e-4), or a function that makes one from the "
@@ -36,7 +36,7 @@ def resolve_optimizer(setting: str, value: str | Custom) -> str | CustomOptimize
 
 def is_transformation(x: Any) -> bool:
     """Whether ``x`` is an optax transformation, which contains its own learning rate."""
-    return isinstance(x, tuple) and callable(getattr(x, "init", None)) and callable(getattr(x, "update", None))
+    return isinstance(x, optax.GradientTransformation)
 
 
 def transformation_of(setting: str, custom: CustomOptimizer, rate: Float[Array, ""]) -> optax.GradientTransformation:
@@ -45,7 +45,7 @@ def transformation_of(setting: str, custom: CustomOptimizer, rate: Float[Array, 
     Raises:
         ConfigError: if its function raises, or returns something else.
     """
-    if isinstance(custom, tuple):
+    if isinstance(custom, optax.GradientTransformation):
         return custom
     with custom_code_errors(f"The function of {setting}", ConfigError):
         made: Any = custom(rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -75,10 +75,10 @@ def clipping(state: LearnerState) -> optax.GradientTransformation:
         return clip
     clip_critic, is_critic = optax.clip_by_global_norm(h.critic_max_grad_norm), _as_vector(critic_mask, state.policy)
 
-    def clip_parts(gradient: Float[Array, " P"], _: Any = None) -> Float[Array, " P"]:
+    def clip_parts(gradient: Any, _: Any = None) -> Any:
         policy, _ = clip.update(jnp.where(is_critic, 0.0, gradient), optax.EmptyState())
         critic, _ = clip_critic.update(jnp.where(is_critic, gradient, 0.0), optax.EmptyState())
-        return policy + critic
+        return jax.tree.map(jnp.add, policy, critic)
 
     return optax.stateless(clip_parts)
 
@@ -109,7 +109,7 @@ def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
 def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
     """The optimizers of policy and value, at least one of which is custom. They get each parameter in its own shape."""
     static, (trainable, _) = state.static, split_policy(state.policy)
-    parts = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
+    parts: dict[Hashable, optax.GradientTransformation] = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
     if static.critic_optimizer != "same":
         parts["critic"] = part_optimizer("critic_optimizer", state, critic_learning_rate(state))
     elif state.enabled_hyperparameters.critic_learning_rate is not None:

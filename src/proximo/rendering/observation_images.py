@@ -53,6 +53,6 @@ def _picture(image: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     if image.dtype != np.uint8:
         low, high = np.min(image), np.max(image)
         image = np.round(255.0 * (image - low) / max(high - low, 1e-9)).astype(np.uint8)
-    colors = 3 if image.ndim > 2 and image.shape[-1] == 3 else 1
+    colors = 3 if image.shape[2:][-1:] == (3,) else 1
     panels = image.reshape((*image.shape[:2], -1, colors)).swapaxes(1, 2)  # height, panels, width, colors
     return np.broadcast_to(panels.reshape((len(image), -1, colors)), (len(image), panels.shape[1] * panels.shape[2], 3)).copy()

@@ -27,6 +27,7 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
     if isinstance(env, str):
         config = make_config(env, settings, preset=preset)
         return environment(config), config
+    settings = dict(settings)
     if is_vectorized(type(env)) and settings.setdefault("num_envs", env.num_envs) != env.num_envs:
         raise ConfigError(
             f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."

@@ -28,7 +28,7 @@ def _without_banner(make: Make, **rendering: Any) -> Any:
 def _without_deprecation(make: Make, **rendering: Any) -> Any:
     """Make a robot of Gymnasium without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Other warnings become Python
     warnings; after this call, MuJoCo handles warnings as before."""
-    import mujoco
+    import mujoco  # pyright: ignore[reportMissingImports]
 
     def report(message: str) -> None:
         if "settotalmass" not in message:
