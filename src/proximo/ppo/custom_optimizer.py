@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import optax
 from jax.flatten_util import ravel_pytree
@@ -31,7 +31,7 @@ def resolve_optimizer(setting: str, value: str | Custom) -> str | CustomOptimize
             f"{setting} = {value}: expected an optax transformation, such as optax.adam(3e-4), or a function that makes one from the "
             "learning rate, such as optax.sgd."
         )
-    return found
+    return cast("CustomOptimizer", found)
 
 
 def is_transformation(x: Any) -> bool:

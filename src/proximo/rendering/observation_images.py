@@ -55,4 +55,4 @@ def _picture(image: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         image = np.round(255.0 * (image - low) / max(high - low, 1e-9)).astype(np.uint8)
     colors = 3 if image.shape[2:][-1:] == (3,) else 1
     panels = image.reshape((*image.shape[:2], -1, colors)).swapaxes(1, 2)  # height, panels, width, colors
-    return np.broadcast_to(panels.reshape((len(image), -1, colors)), (len(image), panels.shape[1] * panels.shape[2], 3)).copy()
+    return np.broadcast_to(panels.reshape((len(image), -1, colors)), (len(image), panels.size // len(image) // colors, 3)).copy()
