@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import quick_check
-from proximo.collect.environment import environment
+from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.validation import validate
@@ -31,7 +31,7 @@ from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent_environment import RUN_SETTINGS, check_same_spaces, make_environment, replace_environment
+from proximo.training.agent_environment import RUN_SETTINGS, make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
@@ -49,6 +49,11 @@ class _WarningList(Reporter):
     def warned(self, message: str) -> None:
         if message not in self._warnings:
             self._warnings.append(message)
+
+
+def _object(env: Any) -> Any:
+    """What the user gave as environment, if it is not an id."""
+    return None if isinstance(env, str) else env
 
 
 class PPO:
@@ -74,7 +79,10 @@ class PPO:
     The agent prints nothing and writes files only in ``save``. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
     Args:
-        env: id of an environment, a JAX environment, or a class or function that makes a JAX or Gymnasium environment.
+        env: id of an environment; an environment, which is copied; a class, or a function that makes an environment, or with an argument
+            ``num_envs`` a Gymnasium ``VectorEnv``.
+        eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
+            ``eval_env_settings``. None: ``env``.
         preset: whether to start from the preset of the id, if it has one.
         seed: seed of parameters, environments and actions, 0 or more.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
@@ -82,7 +90,7 @@ class PPO:
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
-        EnvError: ``env`` is unknown, or is no environment.
+        EnvError: an environment is unknown, is none, or cannot be copied.
     """
 
     config: Config
@@ -96,20 +104,28 @@ class PPO:
     go to the reporter instead."""
 
     @answered
-    def __init__(self, env: Any, *, preset: bool = True, seed: int = 0, **settings: Any):
+    def __init__(self, env: Any, *, eval_env: Any = None, preset: bool = True, seed: int = 0, **settings: Any):
         prepare_jax()
-        made, config = make_environment(env, {**settings, "seed": seed}, preset)
-        self._set_up(made, config)
-        self.warnings = quick_check(made, config.env.id)
+        by_id = {"eval_env": eval_env} if isinstance(eval_env, str) else {}
+        made, config = make_environment(env, {**settings, "seed": seed, **by_id}, preset)
+        self._set_up(made, config, env, None if by_id else eval_env)
+        self.warnings = self._quick_warnings()
 
-    def _set_up(self, env: Environment, config: Config) -> None:
-        """Initialize an agent that has learned nothing."""
+    def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any) -> None:
+        """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
         check_policy(env, config)
-        self._env, self.config = env, config
+        self._env, self._given, self._given_eval_env = env, _object(given), eval_env
+        self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
+
+    def _quick_warnings(self) -> list[str]:
+        """Warnings about the environments."""
+        made, config = self._evaluated_on
+        warnings = quick_check(self._env, self.config.env.id)
+        return warnings if made is self._env else [*dict.fromkeys([*warnings, *quick_check(made, config.env.id)])]
 
     @property
     def env(self) -> Environment:
@@ -194,7 +210,7 @@ class PPO:
     ) -> Generator[None]:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
-        backend = make_backend(config, self._env)
+        backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
@@ -239,10 +255,13 @@ class PPO:
         self._state, self.step, self.config = training.snapshot.state, training.snapshot.step, config
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
 
+    def _backend(self) -> Backend:
+        return make_backend(self.config, self._env, evaluation=self._evaluated_on)
+
     def _current_state(self) -> TrainState:
         """The state; an agent that has learned nothing makes its first one now."""
         if self._state is None:
-            with contextlib.closing(make_backend(self.config, self._env)) as backend:
+            with contextlib.closing(self._backend()) as backend:
                 self._state = backend.start([self.config.run.seed])
         return self._state
 
@@ -280,6 +299,7 @@ class PPO:
         levels: str | None = None,
         env_settings: dict[str, Any] | None = None,
         num_envs: int = 0,
+        env: Any = None,
     ) -> Episodes:
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
@@ -290,13 +310,17 @@ class PPO:
             levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
             env_settings: parameters of the environment that differ from the training's.
             num_envs: environments that are played at the same time; 0: chosen automatically.
+            env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
 
         Raises:
-            ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
+            ConfigError: an argument is out of range, or the spaces are not those of the policy.
+            EnvError: ``env`` is unknown, or is no environment.
         """
+        if env is None:
+            env, env_settings = same_object(self.config, self._given, env_settings or {})
         return evaluate(
             self.policy,
             episodes,
@@ -305,6 +329,7 @@ class PPO:
             levels=levels,
             env_settings=env_settings,
             num_envs=num_envs,
+            env=env,
         )
 
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
@@ -327,11 +352,13 @@ class PPO:
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
-            self.warnings = quick_check(made, config.env.id)
+            config, evaluated_on = set_evaluation(config, made, _object(env), self._given_eval_env)
             if self._state is not None:
-                with contextlib.closing(make_backend(config, made)) as backend:
+                with contextlib.closing(make_backend(config, made, evaluation=evaluated_on)) as backend:
                     self._state = backend.with_new_episodes(self._state)
-            self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
+            self._env, self._given, self.config, self._evaluated_on = made, _object(env), config, evaluated_on
+            self._evaluation = None  # the last evaluation was on the other environment
+            self.warnings = self._quick_warnings()
         return self
 
     def save(self, folder: str | Path) -> Path:
@@ -355,7 +382,7 @@ class PPO:
     def _restore(self, run_dir: Path, which: Which) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
         saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
-        with contextlib.closing(make_backend(self.config, self._env)) as backend:
+        with contextlib.closing(self._backend()) as backend:
             state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
@@ -363,12 +390,13 @@ class PPO:
 
 
 @answered
-def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: Any) -> PPO:
+def load(run: str | Path, *, env: Any = None, eval_env: Any = None, runs_dir: str = "runs", **custom: Any) -> PPO:
     """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
 
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``.
         env: the environment, if the agent was trained on an object instead of an id.
+        eval_env: the environment of the evaluations, if it was an object; or another one.
         runs_dir: folder of the runs that are found by name.
         custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
 
@@ -378,7 +406,7 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: 
     Raises:
         CheckpointError: ``run`` is not found, or has no valid checkpoint.
         ConfigError: an object in ``custom`` is not the one that the agent was trained with.
-        EnvError: the agent was trained on an object, and ``env`` is missing.
+        EnvError: the agent was trained or evaluated on an object, and ``env`` or ``eval_env`` is missing.
     """
     prepare_jax()
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
@@ -386,6 +414,8 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", **custom: 
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_SETTINGS})
     made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)
     agent = PPO.__new__(PPO)
-    agent._set_up(made, config)
+    if isinstance(eval_env, str):
+        config, eval_env = override(config, {"eval_env": eval_env}), None
+    agent._set_up(made, config, env, eval_env)
     agent._restore(path, which)
     return agent

@@ -14,12 +14,13 @@ from typing import Any
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import quick_check
-from proximo.collect.environment import environment
+from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.validation import validate
+from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
@@ -82,12 +83,12 @@ def train(
     reporter = reporter or Warner()
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
-        # Once for each environment. The entry keeps a reference, so that no other object gets the same id().
-        _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
+        evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
+        warnings = dict.fromkeys([*_checked(made, config.env.id), *_checked(evaluation[0], evaluation[1].env.id)])
     for warning in warnings:
         reporter.warned(warning)
     check_policy(made, config)  # before a directory is made
-    backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
+    backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
@@ -104,11 +105,19 @@ def train(
         return _train_seeds(backend, starts, reporter, parent, checked)
 
 
+def _checked(env: Environment, env_id: str) -> list[str]:
+    """The warnings of the quick check, once for each environment."""
+    # The entry keeps a reference, so that no other object gets the same id().
+    return reuse(("checked", id(env)), lambda: (env, quick_check(env, env_id)))[1]
+
+
 def _settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
     """All settings of a training, from the arguments of ``train``."""
-    if not isinstance(env, str):
+    for name, given in (("env", env), ("eval_env", settings.get("eval_env", ""))):
+        if isinstance(given, str):
+            continue
         raise ConfigError(
-            f"env = {env!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
+            f"{name} = {given!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
         )
     if config is None:
         return make_config(env, settings, preset=preset)
