@@ -88,7 +88,7 @@ def _other_environment(config: Config, other: Any, env_settings: dict[str, Any])
     names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
     config = override(config, {name: LEAVES[name].default for name in names})
     check_settings(config, made)
-    return _reused(config, made), config
+    return (_reused(config, made) if isinstance(other, str) else made), config
 
 
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
