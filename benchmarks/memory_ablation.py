@@ -1,4 +1,4 @@
-"""What training through time depends on: the pendulum without velocities over ten seeds, with one setting changed at a time.
+"""Effect of sequence length and refreshing: the pendulum without velocities over ten seeds, with one setting changed at a time.
 
     python benchmarks/memory_ablation.py [--seeds 0-9] [--episodes 200] [--out benchmarks/results/memory_ablation.json]
     python benchmarks/memory_ablation.py --show      # prints the table and draws the plot of the file; nothing is trained

@@ -42,7 +42,7 @@ def check_module(module_name: str) -> None:
     parts = module_name.split(".")
     if parts[0] in sys.stdlib_module_names or "__main__" in parts:
         raise EnvError(
-            f"{module_name!r} is a part of Python or a program, which settings must not import: expected a module of yours."
+            f"{module_name!r} is a part of Python or a program, which settings must not import: expected one of your modules."
         )
     try:
         spec = (

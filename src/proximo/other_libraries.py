@@ -39,14 +39,14 @@ ANSWERS = {
     "vec_env_cls": "use num_workers, which chooses how Gymnasium environments are stepped.",
     "wrapper_class": "pass a function that makes the wrapped environment instead of an id.",
     "reset_num_timesteps": "learn always continues from the agent's current step.",
-    "device": "JAX chooses the device; set the environment variable JAX_PLATFORMS=cpu for another one.",
+    "device": "JAX chooses the device; set the environment variable JAX_PLATFORMS, for example to cpu, to choose another one.",
     "stats_window_size": "rollout/return_mean averages over the episodes that ended since the previous row.",
     "first": "it is the argument episode_start of predict.",
     "mean_return": "the metric is called return_mean, as in rollout/return_mean.",
     "network": "it is a group of settings; give its members, such as hidden_sizes and memory.",
     "stochastic": "training always samples actions; `proximo eval` and `proximo watch` take --stochastic.",
 }
-"""Names that no single setting replaces, and what to do instead. The last four were ours."""
+"""Names that no single setting replaces, and what to do instead. The last four are names of earlier versions of proximo."""
 
 ARGUMENTS = {
     "total_timesteps": "total_steps", "callback": "callbacks", "n_eval_episodes": "episodes", "state": "memory",
@@ -64,6 +64,9 @@ ATTRIBUTES = {
     "pull": "use `from proximo.publish import pull`",
 }  # fmt: skip
 """Earlier public names, and what to use now."""
+
+REPORTER_METHODS = {"begun": "seeds_started", "left": "exiting"}
+"""Earlier names of methods of ``Reporter``, with their names now."""
 
 
 def answer(name: str) -> str | None:

@@ -14,12 +14,12 @@ from proximo.errors import EnvError
 ACTION_MASK = "action_mask"
 """Reserved entry of a ``Dict`` observation: a number for each action, other than 0 if the action is allowed."""
 OBSERVATION = "observation"
-"""Name of the environment's observation beside reserved entries, if it is not a ``Dict`` itself."""
+"""Name of the environment's observation next to reserved entries, if the observation is not a ``Dict`` itself."""
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 """Reserved entries that collectors add if the policy observes its previous action or reward."""
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
-"""``str(space)`` lists at most so many components."""
+"""``str(space)`` lists at most this many components."""
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 
 

@@ -46,8 +46,8 @@ class Previous(eqx.Module):
 class Rollout(eqx.Module):
     """``T`` transitions of each of ``N`` environments, and what follows them. Both collectors return it.
 
-    ``value``, ``bootstrap_value`` and ``last_value`` are in units of the scaled reward; ``reward`` is unscaled. A rollout is learned from
-    in sequences of ``L`` steps: the ``T / L`` contiguous pieces of each environment.
+    ``value``, ``bootstrap_value`` and ``last_value`` are in units of the scaled reward; ``reward`` is unscaled. The learner cuts it
+    into sequences of ``L`` steps: ``T / L`` contiguous pieces for each environment.
 
     Attributes:
         observation: T N ...: as the environment returned it, before normalization.
@@ -58,7 +58,7 @@ class Rollout(eqx.Module):
         reward: T N: unscaled.
         terminated: T N: the task is over.
         truncated: T N: a limit was reached.
-        bootstrap_value: T N: value of the true final observation, by the memory after the step, where ``truncated & ~terminated``;
+        bootstrap_value: T N: value of the true final observation, computed with the memory after the step, where ``truncated & ~terminated``;
             otherwise 0.
         valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no statistic, and leaves
             the memory unchanged.
@@ -67,8 +67,8 @@ class Rollout(eqx.Module):
         last_episode_start: N: whether that observation starts an episode.
         last_memory: N ...: the memory before that observation.
         last_value: N: value of that observation.
-        burn_in_steps: the last ``B`` steps of the previous rollout, burn-in of the first sequence; not valid at the very start. None
-            without burn-in.
+        burn_in_steps: the last ``B`` steps of the previous rollout, which are the burn-in of the first sequence. Their ``valid`` is False in the
+            first rollout. None without burn-in.
     """
 
     observation: Observation
@@ -113,7 +113,7 @@ class EpisodeStatistics(eqx.Module):
     Attributes:
         episode_return: N: sum of the unscaled rewards so far.
         length: N: steps so far.
-        partial: N: the collector may truncate the running episode (a start out of phase); its return is not recorded.
+        partial: N: the collector may truncate the running episode (``stagger_steps``); its return is not recorded.
     """
 
     episode_return: Float[Array, " N"]
@@ -167,7 +167,7 @@ class TrainState(eqx.Module):
     Attributes:
         learner: ``proximo.ppo.LearnerState``.
         collector: ``JaxCollectorState`` or ``GymnasiumCollectorState``.
-        healthy: False after an update with NaN or infinity. The rest of the state is then that before this update.
+        healthy: False after an update with NaN or infinity. The other fields then keep their values from before this update.
     """
 
     learner: Any

@@ -98,9 +98,9 @@ def test_suggestion_is_interpolated_on_a_logarithmic_scale():
     [
         (
             [0.01] * 10,
-            r"0\.04, the clip fraction 0\.01 and the approx kl 0\.0001 did not exceed 0\.1 or 0\.02: raise high",
+            r"0\.04, the clip fraction 0\.01 and the approx kl 0\.0001 did not exceed 0\.1 or 0\.02: choose a larger high",
         ),
-        ([0.3] * 10, r"the first learning rate, 1e-05, exceeds 0\.1 or 0\.02 already: lower low\."),
+        ([0.3] * 10, r"the first learning rate, 1e-05, already exceeds 0\.1 or 0\.02: choose a smaller low\."),
     ],
 )
 def test_range_without_a_suggestion_raises(fractions, sentence, tmp_path):

@@ -246,7 +246,10 @@ def test_tuning_on_reserved_report_seeds_warns(tmp_path, capsys):
     options, settings = verb.parse(["gymnax:CartPole-v1", "--seed", "3", "--show-space"])
     assert settings == {"seed": "3"}
     assert main(["tune", "gymnax:CartPole-v1", "--seed", "3", "--show-space", "--quiet"]) == 0
-    assert "seed = 3: report settings that were chosen on seeds 0 … 9 on other seeds." in capsys.readouterr().err
+    assert (
+        "seed = 3: the search uses seeds that are meant for reports (0 … 9): report its result on other seeds."
+        in capsys.readouterr().err
+    )
     assert options.show_space
 
 

@@ -111,7 +111,10 @@ def test_swapped_arguments_and_missing_seeds_axis_raise():
     with pytest.raises(ConfigError, match=r"^update\(state, rollout\): state is Rollout, expected TrainState"):
         update(rollout, state)
     alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
-    with pytest.raises(ConfigError, match=r"^seeds_axis = True needs the axis: jax.vmap\(…, axis_name='seeds'\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^seeds_axis = True, but there is no such axis: call the function under jax.vmap\(…, axis_name='seeds'\)",
+    ):
         jax.eval_shape(alone.collect, state)
     with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
         inspect.unwrap(jax_vector.check_env)("gymnax:CartPole-v1", "")

@@ -280,7 +280,7 @@ def test_next_rollout_begins_with_the_last_state_of_the_previous(memory, mode):
         valid = np.asarray(next_one.valid[0])
         np.testing.assert_allclose(np.asarray(one.last_value)[valid], np.asarray(next_one.value[0])[valid], atol=1e-5)
         openings += int(one.last_episode_start.sum())
-    assert openings > 0, "an episode that opens at a seam is among them"
+    assert openings > 0, "some episodes begin with a rollout"
 
 
 def test_no_two_rollouts_have_the_same_noise():

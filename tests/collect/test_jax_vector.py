@@ -49,7 +49,7 @@ MISTAKES = {
     "no info": ({"step": step_with(lambda r: (*r[:5], None))}, r"returns None as info: expected a dict"),
     "success with an axis": (
         {"step": step_with(lambda r: (*r[:5], {"success": jnp.zeros(2, bool)}))},
-        r"as info: expected a dict, in it a single number where it has success",
+        r"as info: expected a dict, whose entry success, if any, is a single number",
     ),
     "a reward that is None": ({"step": step_with(lambda r: (*r[:2], None, *r[3:]))}, r"reward of type NoneType"),
     "a complex reward": ({"step": step_with(lambda r: (*r[:2], r[2] + 1j, *r[3:]))}, r"reward of complex64: expected float32"),

@@ -80,9 +80,9 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         (
             "learning_rate",
             "linear(1e-3)",
-            r"expected a number, linear\(from, to\), polynomial\(from, to, power\) or exponential\(",
+            r"expected a number, linear\(from, to\), polynomial\(from, to, power\), or exponential\(",
         ),
-        ("learning_rate", "exponential(1e-3, 0)", r"exponential\(from, to\) between numbers above 0\.$"),
+        ("learning_rate", "exponential(1e-3, 0)", r"exponential\(from, to\) with both above 0\.$"),
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
         ("learning_rate", -1e-3, r"expected at least 0"),
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
@@ -95,9 +95,9 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
             r"my_package\.module:Name \(did you mean 'gru'\?\)\.$",
         ),
         ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw\.$"),
-        ("privileged", 3, r"expected names as one,two"),
+        ("privileged", 3, r"expected names such as one,two"),
         ("memory", 3, r"expected one of none, gru, lstm, mingru, lru, gtrxl"),
-        ("hidden_sizes", "64,wide", r"expected whole numbers as 64,64"),
+        ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64"),
         ("hidden_sizes", "64,0", r"expected at least 1"),
         ("env_settings", "a", r"expected key=value pairs"),
         ("name", 3, r"expected text"),
@@ -129,7 +129,7 @@ def test_unknown_setting_raises_with_the_nearest_name(name, message):
     [
         ([1], r"file.yaml: expected groups of settings \(env, ppo, network, run\), found list"),
         ({"pppo": {}}, r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
-        ({"gamma": 0.9}, r"gamma stands at the top level; it belongs under `ppo:`"),
+        ({"gamma": 0.9}, r"gamma is at the top level; it belongs under `ppo:`"),
         ({"ppo": 3}, r"under 'ppo' expected settings as name: value, found 3"),
         ({"ppo": {"gama": 0.9}}, r"Unknown setting 'gama' under 'ppo' in file.yaml \(did you mean 'gamma'\?\)"),
         ({"env": {"gamma": 0.9}}, r"Unknown setting 'gamma' under 'env'"),
@@ -181,9 +181,12 @@ def valid(**settings):
         ({"kl_target": 0}, r"^kl_target = 0 needs objective = kl_penalty, not clip\.$"),
         (
             {"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1},
-            r"^kl_target = 0.01 follows the divergence .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
+            r"^kl_target = 0.01 needs two gradient steps in each update, .* raise num_epochs or num_minibatches above 1, or set kl_target to 0\.$",
         ),
-        ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 follows .* or set desired_kl to 0\.$"),
+        (
+            {"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1},
+            r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl to 0\.$",
+        ),
         ({"privileged": "a", "towers": "shared"}, r"^privileged needs towers = separate: a shared tower"),
         (
             {"distribution": "beta", "action_mapping": "tanh"},

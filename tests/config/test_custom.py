@@ -70,7 +70,7 @@ def test_run_with_custom_networks_resumes_to_the_same_bits(by_object, tmp_path):
 
 
 def test_object_without_a_name_must_be_given_again(lost, tmp_path):
-    with pytest.raises(ConfigError, match=r"^encoder = <test_custom.somewhere.local_encoder> was an object.*give it again"):
+    with pytest.raises(ConfigError, match=r"^encoder = <test_custom.somewhere.local_encoder> was an object.*pass it again"):
         proximo.load_policy(lost)
     policy = proximo.load_policy(lost, encoder=local_encoder)
     assert policy.actor_critic.custom_part("encoder").layers
@@ -132,7 +132,7 @@ def test_preset_drops_settings_that_custom_networks_replace():
     with pytest.raises(ConfigError, match=r"^memory_size = 64 needs memory = gru or .*, not custom_networks:Memory"):
         proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory, "memory_size": 64})
     with pytest.raises(
-        ConfigError, match=r"^hidden_sizes = 32 has no meaning with encoder = custom_networks:Encoder: leave one of them out"
+        ConfigError, match=r"^hidden_sizes = 32 has no effect with encoder = custom_networks:Encoder: leave one of them out"
     ):
         proximo.make_config("gymnax:CartPole-v1", {"encoder": networks.Encoder, "hidden_sizes": (32,)})
 

@@ -56,7 +56,7 @@ def test_every_preset_is_valid_and_has_provenance(env_id):
         ("ppo: 3", "under 'ppo' expected settings as name: value, found 3"),
         ("ppo: {gama: 1}", r"Unknown setting 'gama' under 'ppo' in .*did you mean 'gamma'"),
         ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
-        ("gamma: 1", "gamma stands at the top level; it belongs under `ppo:`"),
+        ("gamma: 1", "gamma is at the top level; it belongs under `ppo:`"),
         ("env: {gamma: 1}", "Unknown setting 'gamma' under 'env'"),
         ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
         ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),

@@ -1,4 +1,4 @@
-"""Law: what a mask forbids is never sampled, never the mode, and has no gradient; the rest is the distribution over the rest."""
+"""Property: what a mask forbids is never sampled, never the mode, and has no gradient; the rest is the distribution over the rest."""
 
 import jax
 import jax.numpy as jnp

@@ -224,11 +224,11 @@ ALL = {"env_settings": "levels=all"}
 @pytest.mark.parametrize(
     ("trained", "evaluated", "warning"),
     [
-        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all new"),
+        ({"env_settings": "levels=all"}, {"env_settings": {"levels": "held_out"}}, "not all levels of levels=held_out are new"),
         ({"env_settings": "levels=train"}, {"env_settings": {"levels": "held_out"}}, None),
         ({"env_settings": "levels=held_out"}, {"env_settings": {"levels": "train"}}, None),
         ({"env_settings": {"levels": [1, 2]}}, {"env_settings": {"levels": 3}}, None),  # another environment's own parameter
-        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "env_settings levels=held_out plays the others"),
+        ({"env_settings": "levels=train"}, {"levels": "100:150"}, "set env_settings levels=held_out to play new levels"),
         ({"env_settings": "levels=train"}, {}, None),
         ({**ALL, "levels": "0:100"}, {"levels": "50:150"}, "trained on 50 of the 100 levels 50:150"),
         ({**ALL, "levels": "0:100"}, {"levels": "100:150"}, None),

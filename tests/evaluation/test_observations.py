@@ -51,10 +51,10 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             PICTURE,
             np.full((2, 2), 0.5),
-            r"^The observation has 0\.5, which is not of Box\(2, 2\) uint8: give it as the environment does\.$",
+            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass it as the environment returns it\.$",
         ),
         (PICTURE, np.full((2, 2), 256), r"^The observation has 256, which"),
-        (Discrete(16), 16, r"^The observation has 16, which is not of Discrete\(16\)"),
+        (Discrete(16), 16, r"^The observation has 16, which is not in Discrete\(16\)"),
         (Discrete(16), [3, -1], r"^The observation has -1, which"),
         (Discrete(4, start=-2), 2, r"^The observation has 2, which"),
         (Discrete(16), np.nan, r"^The observation has nan, which"),
@@ -74,7 +74,7 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             Box((3,)),
             (np.zeros(3), {}),
-            r"^The observation is a tuple of 2: expected an array .*; Gymnasium's reset gives two, observation, info",
+            r"^The observation is a tuple of 2: expected an array .*; Gymnasium's reset returns a pair: observation, info",
         ),
         (Discrete(3), (1, {}), r"^The observation is a tuple of 2: .* Gymnasium's reset"),
         (PARTS, ({}, {}), r"^The observation is a tuple of 2: expected a dict of a, b; Gymnasium's reset"),
@@ -84,7 +84,7 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             PARTS,
             {"a": [0, 0, 0], "b": (9, [0, 0])},
-            r"^The observation's b's part 0 has 9, which is not of Discrete\(4, start=1\)",
+            r"^The observation's b's part 0 has 9, which is not in Discrete\(4, start=1\)",
         ),
     ],
 )

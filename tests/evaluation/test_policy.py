@@ -96,7 +96,7 @@ def test_a_key_samples_actions_within_the_space():
 def test_sampling_needs_a_key_and_a_key_needs_sampling():
     policy = made(space=Box((2,)))
     for key in (None, 0, jax.random.split(jax.random.key(0)), np.zeros(3, np.uint32)):
-        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, as jax"):
+        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, such as jax"):
             policy.predict(np.zeros(2), deterministic=False, key=key)
     with pytest.raises(ConfigError, match="key was given with deterministic = True, which ignores it: pass deterministic=False"):
         policy.predict(np.zeros(2), key=jax.random.key(0))
@@ -199,7 +199,7 @@ def test_arguments_that_do_not_match_raise():
         observing.predict([[0, 0]], memory, reward="much")
     with pytest.raises(ConfigError, match=r"reward is \[nan\]: expected finite numbers"):
         observing.predict([[0, 0]], memory, reward=[np.nan])
-    with pytest.raises(ConfigError, match=r"memory is of 1 environments, and the observation of 3"):
+    with pytest.raises(ConfigError, match=r"memory is for 1 environments, but the observation is for 3"):
         observing.predict(np.zeros((3, 2)), memory, reward=np.zeros(3))
     with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
         observing.predict([[0, 0]], observing.actor_critic.init_memory(1))

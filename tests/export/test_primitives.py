@@ -263,7 +263,7 @@ def test_a_long_loop_raises():
     def function(x, *_):
         return {"y": jax.lax.fori_loop(0, 100, lambda i, c: c * 0.9, x)}
 
-    with pytest.raises(sizes.NotExportedError, match="a loop of 100 turns, and at most 64 are unrolled"):
+    with pytest.raises(sizes.NotExportedError, match="a loop of 100 iterations, and at most 64 are unrolled"):
         program(function)
 
 

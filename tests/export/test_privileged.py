@@ -107,9 +107,13 @@ def test_export_acts_without_privileged_observations_and_has_no_value(tmp_path):
 @pytest.mark.parametrize(
     ("space", "names", "sentence"),
     [
-        (SPACE, "hiden", r"^privileged names 'hiden', and the observation is Dict.* \(did you mean 'hidden'\?\)\.$"),
-        (SPACE, "hidden,seen", r"^privileged = hidden,seen leaves the policy nothing of Dict.* to act by\.$"),
-        (Box((3,)), "hidden", r"^privileged = hidden names entries of a Dict observation, and this one is Box"),
+        (SPACE, "hiden", r"^privileged: the observation space Dict.* has no entry 'hiden' \(did you mean 'hidden'\?\)\.$"),
+        (
+            SPACE,
+            "hidden,seen",
+            r"^privileged = hidden,seen has every entry of Dict.*: leave at least one entry for the policy\.$",
+        ),
+        (Box((3,)), "hidden", r"^privileged = hidden: expected entries of a Dict observation, but the observation space is Box"),
     ],
 )
 def test_unknown_privileged_name_raises_one_sentence(space, names, sentence):

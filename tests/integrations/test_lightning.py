@@ -199,7 +199,7 @@ def test_an_environment_may_be_an_object(tmp_path):
     learner, first = module(RandomEnds()), trainer(tmp_path, max_steps=2, enable_checkpointing=False)
     first.fit(learner)
     first.save_checkpoint(tmp_path / "c.ckpt")
-    with pytest.raises(EnvError, match="was given as an object, and no id can find it again: pass it from Python"):
+    with pytest.raises(EnvError, match="was given as an object, so it has no id by which it can be found again"):
         PPOModule.load_from_checkpoint(tmp_path / "c.ckpt")
     loaded = PPOModule.load_from_checkpoint(tmp_path / "c.ckpt", env=RandomEnds())
     assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")

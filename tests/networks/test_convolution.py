@@ -1,4 +1,4 @@
-"""Law: the convolution as products of matrices is XLA's convolution, and so are its gradients."""
+"""Property: the convolution as products of matrices is XLA's convolution, and so are its gradients."""
 
 from functools import partial
 

@@ -391,7 +391,7 @@ def test_custom_network_is_saved_by_name_or_as_lost():
     again = config_for({"encoder": named})
     policy = make_policy(jax.random.key(0), VECTOR, Discrete(2), again.network, False)
     assert isinstance(policy.custom_part("encoder"), custom.Encoder)
-    with pytest.raises(ConfigError, match=r"was an object in the program that trained the run: give it again"):
+    with pytest.raises(ConfigError, match=r"was an object in the program that trained the run: pass it again"):
         make_policy(jax.random.key(0), VECTOR, Discrete(2), config_for({"encoder": lost}).network, False)
 
 

@@ -145,6 +145,6 @@ def test_invalid_loss_raises_before_training(settings, message):
 def test_an_object_with_call_is_an_objective_as_well():
     given = NoFunction()
     policy, metrics = learned(objective=given)
-    assert small_collector(toys.RandomEnds(), objective=given).init(jax.random.key(0)).learner.static.objective_function is given
+    assert small_collector(toys.RandomEnds(), objective=given).init(jax.random.key(0)).learner.static.objective is given
     assert (metrics["train/policy_loss"] == 0).all()
     assert difference(policy, learned()[0]) > 1e-4

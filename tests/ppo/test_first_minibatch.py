@@ -1,4 +1,4 @@
-"""Law: in the first minibatch of the first epoch the probability ratio is 1 and the value is the stored one."""
+"""Property: in the first minibatch of the first epoch the probability ratio is 1 and the value is the stored one."""
 
 import dataclasses
 import functools

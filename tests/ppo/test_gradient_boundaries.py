@@ -1,4 +1,4 @@
-"""Law: no gradient crosses the border of a sequence, nor a reset."""
+"""Property: no gradient crosses the boundary of a sequence, or a reset."""
 
 import equinox as eqx
 import jax

@@ -163,7 +163,7 @@ def test_environment_may_be_an_object(tmp_path, env):
     learner = agent(env).learn(BATCH)
     assert learner.config.env.id.startswith("<")
     saved = learner.save(tmp_path / "saved")
-    with pytest.raises(EnvError, match="was given as an object, and no id can find it again: pass it from Python"):
+    with pytest.raises(EnvError, match="was given as an object, so it has no id by which it can be found again"):
         proximo.load(saved)
     again = proximo.load(saved, env=env)
     assert leaves(again) == leaves(learner)
@@ -403,7 +403,7 @@ def test_mistake_raises_one_sentence(make, error, message):
 
 def test_save_does_not_overwrite_other_folders(tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match="contains something else"):
+    with pytest.raises(ConfigError, match="contains other files"):
         agent().save(tmp_path)
     run_dir = trained(tmp_path / "runs", "r", total_steps=64)
     with pytest.raises(ConfigError, match="is the run of a training, which saving would replace"):
@@ -427,7 +427,7 @@ def test_settings_that_do_not_fit_the_spaces_raise_at_once():
         agent(distribution="beta")
     with pytest.raises(proximo.EnvError, match=r"^action_mapping = tanh is for continuous actions"):
         agent(action_mapping="tanh")
-    with pytest.raises(proximo.EnvError, match=r"^privileged = goal names entries of a Dict observation"):
+    with pytest.raises(proximo.EnvError, match=r"^privileged = goal: expected entries of a Dict observation"):
         agent(privileged="goal", towers="separate")
 
 

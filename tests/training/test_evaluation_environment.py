@@ -55,7 +55,12 @@ def test_evaluations_of_learn_play_the_other_environment(given):
 
 def test_agent_evaluates_on_any_environment_with_the_same_spaces():
     learner = agent()
-    for env, settings, reached in ((Long, {}, 7), (Long, {"length": 2}, 2), (Long(4), {}, 4), ("gym_toys:Countdown", {"length": 6}, 6)):
+    for env, settings, reached in (
+        (Long, {}, 7),
+        (Long, {"length": 2}, 2),
+        (Long(4), {}, 4),
+        ("gym_toys:Countdown", {"length": 6}, 6),
+    ):
         assert learner.evaluate(2, env=env, env_settings=settings).summary()["return_mean"] == reached
     assert learner.evaluate(2, env_settings={"length": 8}).summary()["return_mean"] == 8
 

@@ -333,7 +333,7 @@ def test_resuming_one_vmapped_seed_alone_warns(tmp_path, capsys):
     settings = {**SMALL, "seeds": 2, "keep_checkpoints": 50, "runs_dir": str(tmp_path), "name": "g"}
     proximo.train("toys:RandomEnds", **settings)
     assert main(["train", "--resume", f"{tmp_path}/toys-RandomEnds/g/seed-1@{TOTAL // 2}"]) == 0
-    assert "2 seeds were trained in one program, now it is 1: the last bits may differ" in capsys.readouterr().out
+    assert "2 seeds were trained in one program before, and 1 now: the last bits may differ" in capsys.readouterr().out
 
 
 def test_config_for_another_environment_raises(tmp_path):

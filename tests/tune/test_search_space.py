@@ -25,7 +25,7 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
         ({"seed": [1, 2]}, "s.yaml: seed cannot be searched: it is about runs and how they are evaluated."),
         ({"env_settings": ["a=1"]}, "s.yaml: env_settings cannot be searched: it changes the task"),
         ({"frame_stack": [1, 4]}, "s.yaml: frame_stack is for Gymnasium environments: it has no effect on toys:RandomEnds, a JAX environment"),
-        ({"gamma": 0.9}, "s.yaml: gamma: 0.9 is neither a list of values, as [64, 128], nor a range"),
+        ({"gamma": 0.9}, "s.yaml: gamma: 0.9 is neither a list of values, such as [64, 128], nor a range"),
         ({"gamma": [0.9, 1.5]}, "s.yaml: gamma = 1.5: expected at most 1."),
         ({"gamma": {"low": 0.9, "high": 1.5}}, "s.yaml: gamma = 1.5: expected at most 1."),
         ({"gamma": {"low": 0.9, "hihg": 1}}, "s.yaml: gamma: unknown word 'hihg' (did you mean 'high'?)"),

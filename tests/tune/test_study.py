@@ -263,9 +263,9 @@ def test_skipped_final_round_is_reported(tmp_path, monkeypatch):
         return reporter.found
 
     assert said("whole", 1000, trials=6, finalists=2) == said("unasked", 1000, trials=1) == []
-    none = ["there was no final round: no trial beside the base was trained to its end."]
+    none = ["there was no final round: no trial besides the base was trained to its end."]
     assert said("base", 1000, trials=1, finalists=2) == said("base", -1, trials=6, finalists=2) == none
-    late = "the time did not suffice for the final round of"
+    late = "time ran out before the final round of"
     monkeypatch.setattr(Scripted, "full_seconds", 10**6)
     assert said("late", 1000, trials=1) == []
     assert said("s", math.inf, trials=3) == []

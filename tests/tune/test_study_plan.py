@@ -37,7 +37,7 @@ def test_invalid_number_raises_one_sentence(tmp_path, changes, sentence):
         (SPACE, {"eval_episodes": 0}, (), "eval_episodes = 0: trials are compared by evaluations"),
         (SPACE, {}, ("gamma",), "There is nothing to search: the space is empty, or every setting of it was given as a flag."),
         ("", {}, (), "There is nothing to search"),
-        ("- gamma", {}, (), "expected settings with their values, as `num_steps: [64, 128]`, found list."),
+        ("- gamma", {}, (), "expected settings with their values, such as `num_steps: [64, 128]`, found list."),
         ("gamma: [0.9, 0.99]\ngamma: [1]", {}, (), "is not valid YAML: gamma is given 2 times"),
         ("num_minibatches: [3, 7]", {}, (), "can be trained; the last one: num_minibatches = "),
         ("weight_decay: [0.1]", {}, (), "can be trained; the last one: weight_decay = 0.1 needs optimizer = adamw"),

@@ -1,4 +1,4 @@
-"""What trains on environments: `Backend`, with a subclass for JAX and one for Gymnasium environments."""
+"""`Backend` trains policies on environments. One subclass is for JAX environments, one for Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: Evaluation | None = None) -> Backend:
-    """The backend that trains on ``env``: with ``stacked`` several seeds together, if it is able to (``backend.stacked``).
-    ``evaluation`` is the environment of its evaluations, with its settings; None: the one that ``config`` describes. Raises
-    ``EnvError`` if a JAX environment breaks its protocol."""
+    """The backend that trains on ``env``. With ``stacked`` it trains several seeds together if it supports this; ``backend.stacked`` is
+    then True. ``evaluation`` is the environment of its evaluations with its settings; None: the one that ``config`` describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
     return _backend_of(env)(config, env, stacked, evaluation)  # pyright: ignore[reportArgumentType]
 
 

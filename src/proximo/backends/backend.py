@@ -32,7 +32,7 @@ Evaluation = tuple[Environment, Config]
 
 
 class Backend(abc.ABC):
-    """Trains the policies of one setting on one kind of environments. ``make_backend`` makes the right one.
+    """Trains policies with the settings of one ``Config`` on one kind of environment. ``make_backend`` makes the right one.
 
     A training calls ``start`` or ``join`` for a state, then ``compile`` once, then ``advance`` until it ends, and ``close``. The
     state belongs to the training. It has a leading axis of seeds if the backend is ``stacked``; ``seed_state`` returns the state
@@ -42,14 +42,15 @@ class Backend(abc.ABC):
     can_stack: bool
     """Whether it can train several seeds together."""
     donates: bool
-    """Whether ``advance`` uses up the state that it is given. A caller that still needs the state makes a copy."""
+    """Whether ``advance`` donates the arrays of its state to the result, so that they can no longer be read. A caller that still needs them
+    makes a copy."""
 
     def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: Evaluation | None):
         self.config, self.env, self.collector = config, env, collector
         self.stacked = stacked
         """Whether several seeds are trained together. Otherwise they are trained one after the other."""
         self.capacity = config.updates_per_call
-        """The most updates of one call of ``advance``."""
+        """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
         """Seconds that ``start`` and ``compile`` have taken so far."""
         run = config.run
@@ -86,7 +87,8 @@ class Backend(abc.ABC):
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Context manager: add the seconds of the block to ``compile_seconds``, and free what it no longer needs."""
+        """Context manager: add the seconds of the block to ``compile_seconds``, and return memory that compiling has freed to the
+        system."""
         started = time.monotonic()
         yield
         return_freed_memory()
@@ -105,7 +107,7 @@ class Backend(abc.ABC):
             environment failed; the next call raises its error.
 
         Raises:
-            EnvError: an environment failed in the first update.
+            EnvError, EnvironmentFault: an environment failed in the first update.
         """
 
     @abc.abstractmethod
@@ -151,5 +153,5 @@ class Backend(abc.ABC):
 
 
 def copy_of(state: State) -> State:
-    """A copy of the arrays in ``state``, which stays valid when a backend uses up ``state``."""
+    """A copy of the arrays in ``state``, which stays valid when a backend donates ``state``."""
     return jax.tree.map(jnp.copy, state)

@@ -24,11 +24,11 @@ from proximo.types import Metrics, TrainState
 
 
 class JaxPrograms:
-    """The compiled functions of all trainings that differ in traced numbers only. ``advance`` has a program for each number of
-    seeds."""
+    """The compiled functions that trainings share if their settings differ only in traced numbers. ``advance`` is compiled once for each
+    number of seeds."""
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
-        # It keeps env alive: the key of the cache has its id, which must not go to another object.
+        # A reference to env: the cache key contains id(env), which Python would reuse if env were freed.
         self.collector = collector = JaxCollector(config, env, seeds_axis=stacked)
         trainer, capacity = JaxTrainer(collector), config.updates_per_call
 

@@ -18,7 +18,7 @@ MIN_UPDATES = 10
 MAX_CLIP_FRACTION = 0.5
 """From this clip fraction on, most transitions have no gradient."""
 MAX_CLIPPED_UPDATES = 5
-"""The training stops after so many updates in a row with ``MAX_CLIP_FRACTION`` or more."""
+"""The training stops after this many updates in a row with ``MAX_CLIP_FRACTION`` or more."""
 MIN_KL = 1e-8
 INK, ACCENT, FAINT = "#222222", "#1f6fb4", "#9db7cc"
 
@@ -98,18 +98,20 @@ class LearningRateFinder:
         """The suggested learning rate, rounded to two digits.
 
         Raises:
-            ConfigError: fewer than ten updates were recorded, or no rate of the range exceeds a limit, or the first one does already.
+            ConfigError: fewer than ten updates were recorded, no rate of the range reaches a limit, or the first rate already exceeds one.
         """
         found = [self._rate_at_limit(name) for name in self.limits]
         limits = " or ".join(f"{limit:g}" for limit in self.limits.values())
         if not any(found):
             reached = " and ".join(f"the {name.replace('_', ' ')} {self._fit(name)[1][-1]:.2g}" for name in self.limits)
             raise ConfigError(
-                f"LearningRateFinder: at the last learning rate, {self.rows[-1]['learning_rate']:.2g}, {reached} did not exceed {limits}: raise high."
+                f"LearningRateFinder: at the last learning rate, {self.rows[-1]['learning_rate']:.2g}, {reached} did not exceed {limits}: choose a larger high."
             )
         rate = min(rate for rate in found if rate)
         if rate <= self.rows[0]["learning_rate"]:
-            raise ConfigError(f"LearningRateFinder: the first learning rate, {rate:.2g}, exceeds {limits} already: lower low.")
+            raise ConfigError(
+                f"LearningRateFinder: the first learning rate, {rate:.2g}, already exceeds {limits}: choose a smaller low."
+            )
         return float(f"{rate:.1e}")
 
     def _column(self, name: str) -> tuple[np.ndarray, np.ndarray]:

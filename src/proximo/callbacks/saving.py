@@ -64,7 +64,7 @@ class Video:
     Args:
         folder: where to write; not the working folder.
         every: updates between two videos, 1 or more.
-        max_steps: the most steps of a video.
+        max_steps: maximum number of steps of a video.
 
     Raises:
         ConfigError: ``folder`` is the working folder.

@@ -19,7 +19,7 @@ _MASK_NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{_KINDS}_
 
 
 def is_acted_on(ended: np.ndarray) -> np.ndarray:
-    """Which observations of a reset and of ``T`` steps an action follows. An action never follows the last one of an episode.
+    """Whether an action follows each observation of a reset and of ``T`` steps. No action follows the last one of an episode.
 
     Args:
         ended: Whether each step ended an episode, of shape ``[T, N]``.

@@ -11,7 +11,7 @@ LIMIT_FIX = "Set --max-episode-steps 1000, or another limit that suits the task.
 MIN_LIMIT = 20
 """Episodes that all terminate after the same number of steps look like a time limit if they have at least this many steps."""
 MIN_EPISODES = 3
-TRUNCATE = "return terminated = False, truncated = True there. A time limit is not a failure, so the value of the next state still counts."
+TRUNCATE = "return terminated = False, truncated = True there. A time limit is not a termination, so the value of the next state still counts."
 
 
 def check_ends(

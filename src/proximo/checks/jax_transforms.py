@@ -93,7 +93,7 @@ def check_side_effects(env: JaxEnvironment, env_id: str) -> Finding | str:
     if _differ(one, other):
         return error(
             "side effects",
-            f"The same key gives another result the second time: {env_id} uses something besides its arguments (NumPy's or Python's "
+            f"The same key gives a different result the second time: {env_id} uses something besides its arguments (NumPy's or Python's "
             "generator, a global), which jit would freeze. Draw from the key with jax.random.",
         )
     return "reset and step depend only on their arguments: the same key gives the same result."
@@ -117,7 +117,7 @@ def check_jit(env: JaxEnvironment, env_id: str, compiled: Episodic) -> Finding |
     if differ:
         return error(
             "jit",
-            f"{env_id} gives other results under jit than without: it reads something while it is traced instead of when it runs. "
+            f"{env_id} gives different results with and without jit: it reads something while it is traced instead of when it runs. "
             "Compute everything from the arguments, with jax.numpy.",
         )
     return f"A reset and {EAGER_STEPS} steps give the same results with and without jit."
@@ -132,7 +132,7 @@ def check_vmap(env: JaxEnvironment, env_id: str, compiled: Episodic) -> Finding 
     if any(_differ(jax.tree.map(lambda x, i=i: x[i], together), one) for i, one in enumerate(apart)):
         return error(
             "vmap",
-            f"{env_id} gives other results under vmap than one by one: look for a callback, or for a random number that is not "
+            f"{env_id} gives different results under vmap and one by one: look for a callback, or for a random number that is not "
             "drawn from the key.",
         )
     return "Environments under vmap give the same results as one by one."
@@ -148,4 +148,4 @@ def check_keys(env: JaxEnvironment, env_id: str, compiled: Episodic) -> Finding:
             f"Six keys give the same first {EAGER_STEPS} steps: either nothing is random there, which is fine if it is intended (all "
             "environments then start alike), or reset and step ignore their key. Draw from the key with jax.random.",
         )
-    return ok("keys", "Other keys give other episodes.")
+    return ok("keys", "Different keys give different episodes.")

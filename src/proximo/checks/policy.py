@@ -17,6 +17,6 @@ def check_policy(env: Any, config: Config) -> Finding:
     def make() -> str:
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-        return f"A policy fits these spaces; it has {count:,} numbers."
+        return f"A policy can be made for these spaces; its arrays have {count:,} entries."
 
     return run_check("policy", make)

@@ -112,7 +112,7 @@ def episodes_in(terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray
     Args:
         terminated: ``[T, N]``, whether a step terminated its episode.
         truncated: ``[T, N]``, whether a step truncated its episode.
-        valid: ``[T, N]``, False where a row is not a step of an episode. None if all are.
+        valid: ``[T, N]``, False where an entry is not a step of an episode (padding). None if all are.
     """
     ended = []
     steps = np.cumsum(np.ones_like(terminated) if valid is None else valid, axis=0)

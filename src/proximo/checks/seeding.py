@@ -40,7 +40,7 @@ def check_seeds_differ(difference: int | None, steps: int) -> Finding:
             f"Seeds 0 and 1 give the same {steps} transitions: {NOTHING_RANDOM} (all environments then start alike), or reset "
             f"ignores its seed. {SEED_FIX}",
         )
-    return ok("seeds differ", "Another seed gives other episodes.")
+    return ok("seeds differ", "A different seed gives different episodes.")
 
 
 def check_vector_seeding(first: Streams, again: Streams, other: Streams) -> Finding:
@@ -48,19 +48,19 @@ def check_vector_seeding(first: Streams, again: Streams, other: Streams) -> Find
     if not first.equals(again):
         return warning(
             "seeding",
-            "The same seed and the same actions gave other steps, so no run can be repeated: the environment ignores the seed, or "
+            "The same seed and the same actions gave different steps, so no run can be repeated: the environment ignores the seed, or "
             "draws some random numbers from elsewhere. Draw all of them from a generator that reset(seed=...) makes.",
         )
     pair = first.equal_pair()
     if pair is not None and not first.equals(other):
         return error(
             "seeding",
-            f"Environments {pair[0]} and {pair[1]} gave the same {len(first.reward)} steps, but another seed gives other ones: give "
-            "each environment its own generator, with its own seed that is derived from reset's.",
+            f"Environments {pair[0]} and {pair[1]} gave the same {len(first.reward)} steps, but a different seed gives different steps: "
+            "give each environment its own generator, with a seed that is derived from the seed of reset.",
         )
     if first.equals(other):
         return warning(
             "seeding",
             f"Seeds 0 and 1 give the same {len(first.reward)} steps: {NOTHING_RANDOM}, or reset ignores its seed.",
         )
-    return ok("seeding", "The same seed gives the same steps; other seeds and other environments give other ones.")
+    return ok("seeding", "The same seed gives the same steps; different seeds and different environments give different steps.")

@@ -26,8 +26,8 @@ def check_side_by_side(env: GymnasiumEnvironment) -> Finding:
     if not several.equals(alone, column=0):
         return error(
             "side by side",
-            "With the same seed and actions, an environment gives other steps alone than beside others in the same process: they "
-            "share a global, a class attribute or NumPy's global generator. Keep all state in self.",
+            "With the same seed and actions, an environment gives different steps if other environments run in the same process: "
+            "they share a global, a class attribute or NumPy's global generator. Keep all state in self.",
         )
     return ok("side by side", f"{NUM_ENVS} environments in one process are independent of each other.")
 

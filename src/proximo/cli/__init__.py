@@ -1,4 +1,4 @@
-"""The command line; each verb has one file."""
+"""The command line; each command has one file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERBS = {
     "completion": "print a script for completion by the Tab key",
 }
 COMPLETE = "__complete"
-"""The completion script calls this verb. It is not shown to users."""
+"""The completion script calls this command. It is not shown to users."""
 
 
 RUN_HELP = "a path, a name or last; append @best, @last or @STEP for a checkpoint"
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_episode_flags(self) -> None:
         """Add the flags that choose the episodes of a trained policy."""
-        seed_help = "seed of the environments, distinct from training's (default 0)"
+        seed_help = "seed of the episodes, independent of the training's seed (default 0)"
         self.add_argument("--seed", type=int, default=0, metavar="N", help=seed_help)
         self.add_argument(
             "--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)"
@@ -97,7 +97,7 @@ class _Help(argparse.Action):
 
 
 def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
-    """Add ``--help``, which prints the help of ``short()``, and ``--help-all``, for verbs that accept every setting."""
+    """Add ``--help``, which prints the help of ``short()``, and ``--help-all``, for commands that accept every setting."""
     parser.add_argument("-h", "--help", action=_Help, short=short, help=text)
     parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
 
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
-    """Exit at once on Ctrl-C, until a verb handles it otherwise.
+    """Exit at once on Ctrl-C, until a command installs its own handler.
 
     JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save yet. With
     ``as_json``, a JSON object is first written to the current standard output.

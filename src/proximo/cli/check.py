@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo check",
         description="Check whether an environment can be trained, with Gymnasium's checker and proximo's checks.",

@@ -1,6 +1,6 @@
 """``proximo completion``: prints a completion script for a shell.
 
-``shtab`` writes verbs, flags and choices into the script. The script asks ``proximo __complete`` for the names of
+``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of
 environments, runs and studies.
 """
 
@@ -16,8 +16,8 @@ from proximo.cli import COMPLETE, VERBS, Parser, first_clause
 
 SHELLS = ("bash", "zsh", "fish")
 KINDS = {"ENV": "environments", "RUN": "runs", "STUDY": "studies"}
-# bash also splits words at ":", "=" and "@", which are parts of our names. Words are joined again for shtab's function, and the
-# replies lose what bash leaves on the line before the last of these characters.
+# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins the words again before it calls shtab's
+# function. It then removes from each reply the prefix that bash keeps on the line, up to the last of these characters.
 BASH = r"""
 _proximo() {
     local line="${COMP_LINE:0:COMP_POINT}" last="${COMP_WORDS[COMP_CWORD]}" COMP_CWORD word
@@ -41,7 +41,7 @@ _proximo_names() { compadd -- ${(f)"$(proximo __complete $1 "$PREFIX" 2>/dev/nul
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo completion",
         description="Print a script that lets a shell complete commands, flags, settings, environments and runs.",
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
 
 
 def print_names(arguments: list[str]) -> int:
-    """``KIND [WORD]``: print the names that may complete ``WORD``, one on each line; none that a shell would have to quote."""
+    """``KIND [WORD]``: print the names that may complete ``WORD``, one on each line. Names that a shell would have to quote are omitted."""
     from proximo.cli.known_names import known_names
 
     print("\n".join(name for name in known_names(*arguments) if re.fullmatch(r"[\w@%+=:,./-]+", name)))
@@ -70,7 +70,7 @@ def print_names(arguments: list[str]) -> int:
 
 
 def _all_verbs() -> argparse.ArgumentParser:
-    """One parser with every verb as a subcommand, and for each argument what completes it."""
+    """One parser with every command as a subparser, and for each argument what completes it."""
     parser = argparse.ArgumentParser(prog="proximo")
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers()

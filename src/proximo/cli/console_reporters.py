@@ -28,7 +28,8 @@ def open_reporter(
     """Make the reporter for ``stream``: one of ``live_kind`` on a terminal, else one of ``line_kind``; if ``quiet``, one of
     ``quiet_kind``, which prints only warnings, to stderr.
 
-    With ``as_json``, if the process must exit during a call, a JSON object with the error is written to the current standard output.
+    With ``as_json``, the reporter writes a JSON object with the error to the current standard output if the process ends while a compiled
+    call still runs.
     """
     live = not quiet and draws_in_place(stream)
     console = Console(
@@ -63,8 +64,8 @@ def duration(seconds: float) -> str:
 
 
 class ConsoleReporter:
-    """Prints warnings and an early stop. ``answer`` is the file descriptor that gets a JSON object with the error if the process must
-    exit during a call."""
+    """Prints warnings and an early stop. ``answer`` is a file descriptor, or None. If the process ends while a compiled call still runs, a
+    JSON object with the error is written to it."""
 
     def __init__(self, console: Console, answer: int | None = None):
         self.console, self.answer = console, answer
@@ -91,7 +92,7 @@ class ConsoleReporter:
 
 
 class LiveDisplay(ConsoleReporter, abc.ABC):
-    """Redraws ``display()`` in place. A subclass starts ``_live``; it ends with this context."""
+    """Context manager that redraws ``display()`` in place. A subclass starts ``_live``; leaving the context stops it."""
 
     def __init__(self, console: Console, answer: int | None = None):
         super().__init__(console, answer)

@@ -14,7 +14,7 @@ TRIAL_UPDATES = 20
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -86,7 +86,7 @@ def _cache() -> dict[str, Any]:
 
 
 def _training() -> dict[str, Any]:
-    """Train one of our tasks for a moment, without a run directory."""
+    """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 
     from proximo.backends import make_backend

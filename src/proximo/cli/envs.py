@@ -14,7 +14,7 @@ LONG = tuple(library for library in LIBRARIES if library not in DESCRIBED)
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(prog="proximo envs", description="List the environments.")
     parser.add_argument(
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",

@@ -12,7 +12,7 @@ from proximo.errors import command
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo eval",
         description="Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",

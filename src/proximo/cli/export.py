@@ -9,7 +9,7 @@ from proximo.cli import RUN_HELP, Parser, print_warnings
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(prog="proximo export", description="Write a policy as files that run without proximo and JAX.")
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(

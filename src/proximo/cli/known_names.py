@@ -40,7 +40,7 @@ def remember_environments(ids: Iterable[str]) -> None:
 
 
 def runs(runs_dir: Path, word: str) -> list[str]:
-    """Runs by the names that verbs take; after an ``@``, the checkpoints of the run before it."""
+    """Runs by the names that commands take; after an ``@``, the checkpoints of the run before it."""
     found = known_folders(runs_dir, is_run)
     name, at, _ = word.rpartition("@")
     if not at:

@@ -88,7 +88,7 @@ class Playback:
             print(f"{path} ({self.frames:,} frames, {self.fps:g} per second)", flush=True)
 
     def report(self) -> dict[str, Any]:
-        """The JSON object of the verb."""
+        """The JSON object of the command."""
         subject = self.subject
         return {
             "run": None if subject.run_dir is None else str(subject.run_dir),

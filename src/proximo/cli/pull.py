@@ -7,7 +7,7 @@ from proximo.errors import command, printable
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo pull",
         description="Download a published policy. It becomes a run that every command accepts.",

@@ -11,7 +11,7 @@ from proximo.errors import command
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo push",
         description="Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",

@@ -43,7 +43,7 @@ def closed_by_user() -> bool:
 
 
 def _asked(pygame: Any) -> tuple[bool, bool]:
-    """Whether the user has closed the window since the last call, and whether he has toggled the pause."""
+    """Whether the window was closed since the last call, and whether the pause was toggled."""
     closed = toggled = False
     for event in pygame.event.get((pygame.QUIT, pygame.KEYDOWN)):
         key = event.key if event.type == pygame.KEYDOWN else None

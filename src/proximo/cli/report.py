@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo report",
         description="Write a page, a picture and a table of runs: learning curves with intervals, results, settings.",

@@ -69,16 +69,16 @@ def summary(results: list[Any]) -> dict[str, Any]:
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
+    """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     return parse_settings(make_parser(), arguments, "--num-envs 16")
 
 
 def parse_settings(
     parser: Parser, arguments: list[str], example: str, why_not: str = ""
 ) -> tuple[argparse.Namespace, dict[str, str]]:
-    """The options of a verb that accepts settings, and the settings that the user gave.
+    """The options of a command that accepts settings, and the settings that the user gave.
 
-    For messages, ``example`` is a flag of the verb, and ``why_not`` is why it does not accept every setting.
+    For messages, ``example`` is a flag of the command, and ``why_not`` is why it does not accept every setting.
     """
     options, unread = parser.parse_known_args(arguments)
     for word in unread:
@@ -99,7 +99,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
-    """The flags of the verb, with flags for the settings in ``shown``."""
+    """The flags of the command, with flags for the settings in ``shown``."""
     short = len(shown) < len(LEAVES)
     parser = Parser(
         prog="proximo train",
@@ -135,7 +135,7 @@ _KINDS = {int: "INT", float: "FLOAT", str: "TEXT", ScheduleText: "FLOAT|SCHEDULE
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
-    """Add the flag of a setting to a verb's parser. ``brief`` shows only the first clause of its help."""
+    """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag = "--" + leaf.name.replace("_", "-")
     default = ",".join(map(str, leaf.default)) if isinstance(leaf.default, tuple) else leaf.default
     shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"

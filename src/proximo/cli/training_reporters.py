@@ -66,7 +66,7 @@ class LineReporter(QuietReporter):
             "run": str(self.where),
         }
         if summary.get("twin"):
-            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times as fast"
+            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times faster"
         self.banner(rows)
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:

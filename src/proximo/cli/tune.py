@@ -63,7 +63,7 @@ def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) 
     config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
     if "seed" in settings and config.run.seed < REPORTED_SEEDS:
         reporter.warned(
-            f"seed = {config.run.seed}: report settings that were chosen on seeds 0 … {REPORTED_SEEDS - 1} on other seeds."
+            f"seed = {config.run.seed}: the search uses seeds that are meant for reports (0 … {REPORTED_SEEDS - 1}): report its result on other seeds."
         )
     search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
     return make_plan(config, settings, options.space, **search)
@@ -78,7 +78,7 @@ def _names_env(file: Path | None) -> bool:
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """Parse into options of the verb and settings. Raises ``ConfigError`` for an unknown setting."""
+    """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
     if options.seconds is not None and not options.seconds > 0:
@@ -98,7 +98,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
 
 
 def make_parser(settings: bool = True) -> Parser:
-    """The flags of the verb, by default with a flag for each setting."""
+    """The flags of the command, by default with a flag for each setting."""
     parser = Parser(
         prog="proximo tune",
         description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
@@ -110,7 +110,7 @@ def make_parser(settings: bool = True) -> Parser:
     add = parser.add_argument
     add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
     add("--trials", type=int, metavar="N", help="number of trials, including that of the initial settings (default 64)")
-    add("--seconds", type=float, metavar="S", help="end after S seconds, with the final round (default: no limit)")
+    add("--seconds", type=float, metavar="S", help="time limit in seconds, final round included (default: no limit)")
     add("--seeds", type=int, metavar="K", help="seeds of each trial; its score is their mean (default 2)")
     add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")
     add("--space", type=Path, metavar="FILE", help="YAML of the search space, such as `num_steps: [64, 128]`")

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The flags of the verb."""
+    """The flags of the command."""
     parser = Parser(
         prog="proximo watch",
         description="Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",

@@ -13,8 +13,8 @@ from proximo.jax_setup import compile_lowered
 class CompiledFunction:
     """A function that is compiled at its first call with each size of its arguments.
 
-    A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than a
-    small network. It uses up the arguments with the indices ``donate``.
+    A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than running a
+    small network. It donates the arguments with the indices ``donate``.
     """
 
     def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()):

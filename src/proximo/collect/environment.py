@@ -22,7 +22,7 @@ from proximo.spaces import Box, Space, from_any, tree
 
 def environment(config: Config) -> Environment:
     """The environment of ``config``. A JAX environment is the same object for the same settings and class, so that compiled
-    functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another one.
+    functions are found again. A class that was defined again (a reloaded module, a notebook's cell) is another class.
 
     Raises ``ConfigError`` for a setting that has no effect on this environment, and ``EnvError`` if it cannot be made.
     """

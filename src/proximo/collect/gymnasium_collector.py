@@ -1,4 +1,4 @@
-"""Collects rollouts of Gymnasium environments, one after the other."""
+"""Collects rollouts of Gymnasium environments. The next rollout starts where the last one ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proximo.types import GymnasiumCollectorState, TrainState
 
 
 class GymnasiumCollector:
-    """Steps Gymnasium environments by a policy.
+    """Steps Gymnasium environments with a policy.
 
     Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of the given state, so
     that two runs from one state are equal.
@@ -60,11 +60,11 @@ class GymnasiumCollector:
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
     ) -> tuple[GymnasiumCollectorState, GymnasiumRollout, dict[str, float]]:
-        """``num_steps`` steps of all environments. ``timing`` adds the seconds of environments and policy.
+        """``num_steps`` steps of all environments. The seconds of environments and policy are added to ``timing``.
 
         Returns:
-            The next state, the rollout, and metrics of the episodes that finished in it. The rollout lies in a rollout buffer,
-            which is filled again by the next call (with ``learner_lag`` by the one after it).
+            The next state, the rollout, and metrics of the episodes that finished in it. The arrays of the rollout belong to a rollout
+            buffer, which the next call overwrites (with ``learner_lag`` the call after it).
         """
         vector_env = self.environments.open()
         if self._end is None:

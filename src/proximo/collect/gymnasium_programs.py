@@ -1,5 +1,5 @@
-"""The compiled functions for Gymnasium environments: acting, final values, learning. They are pure and compiled once for a
-setting."""
+"""The compiled functions for Gymnasium environments: acting, final values, learning. They are pure, and compiled once for each
+``Config``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MAX_EXACT = 2**24
 
 
 class GymnasiumPrograms:
-    """The functions of one setting. Each is compiled when it is first called, and again for other shapes.
+    """The functions for one ``Config``. Each is compiled when it is first called, and again for other shapes.
 
-    The policy travels as one flat vector and its large arrays, and a step returns one array: each argument and each result
+    The policy is passed as one flat vector and its large arrays, and a step returns one array: each argument and each result
     of a compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-gymnasium-collector.md).
     """
 
@@ -45,7 +45,7 @@ class GymnasiumPrograms:
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         leaves, self._tree = jax.tree.flatten(policy)
-        # Only floating-point numbers can travel in the vector: others, in a custom network, would be rounded.
+        # Only floating-point arrays are part of the vector: integers, which a custom network may have, would be rounded.
         self._is_large = [leaf.size > LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
         vector, self._unravel = ravel_pytree(self._small(leaves))
         self.dtype = vector.dtype
@@ -64,7 +64,7 @@ class GymnasiumPrograms:
         _check_starts(space, env.id)
         self.action_bounds = space.bounds() if isinstance(space, Box) else None
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
-        """``fresh_learner`` in one program: operation by operation it takes three times as long, and 70 MB."""
+        """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
 
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
@@ -120,7 +120,7 @@ class GymnasiumPrograms:
         return BurnIn(observed, steps.episode_start, steps.valid)
 
     def _run_burn_in(self, packed: PackedPolicy, memory: Memory, steps: BurnInSteps) -> Memory:
-        """The memory of a group after its burn-in steps, by the policy that acts next."""
+        """The memory of a group after its burn-in steps, computed with the policy that acts next."""
         policy = self._unpack(packed)
         return run_burn_in(policy, memory, self._burn_in_steps(policy, steps))
 
@@ -154,7 +154,7 @@ class GymnasiumPrograms:
     def _learn(
         self, state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: GymnasiumRollout
     ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
-        """Learn from a rollout. From the first NaN or infinity on the state stays as it was before it."""
+        """Learn from a rollout. An update with NaN or infinity, and all later ones, leave the learner unchanged."""
         return learn(state, healthy, self._rollout(rollout))
 
     def _inspect(self, before: ppo.LearnerState, learned: ActorCritic, rollout: GymnasiumRollout) -> dict[str, Any]:
@@ -192,4 +192,6 @@ def _check_starts(space: Any, env_id: str) -> None:
     if isinstance(space, Discrete | MultiDiscrete):
         reached = np.abs(np.add(space.start, space.n if isinstance(space, Discrete) else space.nvec)).max()
         if max(reached, np.abs(space.start).max()) > MAX_EXACT:
-            raise EnvError(f"The action space {space} of {env_id} reaches beyond ±2²⁴: begin it at 0 and add the start in step.")
+            raise EnvError(
+                f"The action space {space} of {env_id} reaches beyond ±2²⁴, where float32 rounds integers: declare a space that starts at 0, and add the offset in step."
+            )

@@ -1,5 +1,4 @@
-"""A rollout of Gymnasium environments between collecting, which fills NumPy arrays, and learning, a compiled function that reads
-them.
+"""A rollout of Gymnasium environments. Collecting fills its NumPy arrays, and the compiled functions of the learner read them.
 
 Inside the compiled functions the same fields are JAX arrays: hence ``Any``.
 """
@@ -44,13 +43,13 @@ class StepColumns(NamedTuple):
 
 
 class PreviousSteps(NamedTuple):
-    """The last valid step before each of some steps, for policies that observe the previous action or reward.
+    """For each of several steps, the last valid step before it. Policies that observe the previous action or reward read it.
 
     A named tuple, because it is an argument of acting, and JAX flattens it faster than a module.
     """
 
     packed: Any
-    """``... columns``: the packed step; NaN before the first step of all."""
+    """``... columns``: the packed step; NaN before an environment's first step."""
     reward: Any
     """``...``: its raw reward."""
 

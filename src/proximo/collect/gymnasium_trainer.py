@@ -1,4 +1,4 @@
-"""Collects and learns on Gymnasium environments: one after the other, or with ``learner_lag`` at the same time."""
+"""Collects and learns on Gymnasium environments: alternately, or at the same time with ``learner_lag``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from proximo.types import GymnasiumCollectorState, TrainState
 
 
 class GymnasiumTrainer:
-    """Trains on Gymnasium environments. With ``learner_lag`` the next rollout is collected, by the policy before the update,
-    while an update learns."""
+    """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each update, with the policy from before
+    the update."""
 
     def __init__(self, collector: GymnasiumCollector):
         self.config, self.collector = collector.config, collector
@@ -47,8 +47,8 @@ class GymnasiumTrainer:
         return TrainState(without_running_return(state.learner), state.collector, state.healthy)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-        """Collect and learn once. From the first NaN or infinity on the learner stays as it was before it. Raises ``EnvError`` if an
-        environment failed in the rollout of this update."""
+        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner unchanged. Raises ``EnvError`` or
+        ``EnvironmentFault`` if an environment failed in the rollout of this update."""
         if self._failure is not None:
             raise self._failure
         self.last_rollout = None
@@ -74,8 +74,8 @@ class GymnasiumTrainer:
         return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **shares, **restarted}
 
     def inspect(self, before: LearnerState, after: LearnerState) -> dict[str, Any] | None:
-        """The quantities of the last update for histograms, T N ...; None if it failed. Before the next update, which fills its
-        rollout buffer again."""
+        """The quantities of the last update for histograms, T N ...; None if it failed. Call it before the next update, which overwrites
+        the rollout buffer."""
         if self.last_rollout is None:
             return None
         return jax.device_get(self.collector.programs.inspect(0, before, after.policy, self.last_rollout))

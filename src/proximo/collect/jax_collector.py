@@ -24,7 +24,7 @@ NO_LIMIT = 2**32 - 1
 
 
 class JaxCollector:
-    """Steps a JAX environment by a policy. Its methods are pure functions of the training state, which you can jit and vmap.
+    """Steps a JAX environment with a policy. Its methods are pure functions of the training state, which you can jit and vmap.
 
     Args:
         config: the settings.
@@ -125,7 +125,8 @@ class JaxCollector:
 
         before = state.burn_in_memory if burn_in else state.memory
         burn_in_steps = state.burn_in_steps
-        # By the parameters that act now, so that sequences with burn-in are read as they were acted on.
+        # With the parameters that act in this rollout: the learner recomputes the memory of the first sequence from its burn-in in the same
+        # way.
         state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
         last = jax.tree.map(lambda m: m[-1], memory)
@@ -169,7 +170,7 @@ class JaxCollector:
         )
         flags = {"episode_start": state.episode_start, "truncated": truncated}
         fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
-        # In a staggered start first episodes are not counted: the ones that finish would be the short ones.
+        # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
         finished = episode_return, length, success, done & ~state.episode.partial
         env_state, observation = jax_vector.where_any(
             done,

@@ -31,7 +31,9 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
     try:
         return jax.lax.pmax(answer.astype(jnp.int32), SEEDS_AXIS).astype(bool)
     except NameError as error:
-        raise ConfigError(f"seeds_axis = True needs the axis: jax.vmap(…, axis_name={SEEDS_AXIS!r}).") from error
+        raise ConfigError(
+            f"seeds_axis = True, but there is no such axis: call the function under jax.vmap(…, axis_name={SEEDS_AXIS!r})."
+        ) from error
 
 
 def where_any(condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool) -> PyTree:
@@ -112,7 +114,9 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
     new, seen, reward, terminated, truncated, info = result
     _check_observation(seen, space, env_id, "step", observation)
     if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
-        raise EnvError(f"{env_id}.step returns {info!r} as info: expected a dict, in it a single number where it has success.")
+        raise EnvError(
+            f"{env_id}.step returns {info!r} as info: expected a dict, whose entry success, if any, is a single number."
+        )
     for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
         if not hasattr(value, "dtype") or np.shape(value) != ():
             got = f"shape {np.shape(value)}" if hasattr(value, "dtype") else f"type {type(value).__name__}"

@@ -14,7 +14,7 @@ from proximo.envs.gymnasium.waiting_messages import reports_waiting
 class LazyVectorEnvironment:
     """A vector environment that is made when it is first needed, and kept until ``close``.
 
-    Its warnings go to ``warn``, which may be set at any time. ``purpose`` says in error messages what it is made for.
+    Its warnings go to ``warn``, which may be set at any time. ``purpose`` names its use in error messages.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
 def learn(
     state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout, seeds_axis: bool = False
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
-    """``ppo.update``. From the first NaN or infinity on, the learner stays as it was before it.
+    """``ppo.update``. An update with NaN or infinity, and all later ones, leave the learner unchanged.
 
     Returns:
         The learner after the update, whether every number was finite so far, and the metrics with a flag ``bad/…`` for each
@@ -71,5 +71,5 @@ def learn(
 
 
 def kept(healthy: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """``new``; from the first NaN or infinity on ``old``."""
+    """``new`` if all numbers were finite so far, else ``old``."""
     return jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)

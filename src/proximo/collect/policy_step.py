@@ -1,4 +1,4 @@
-"""One step of ``N`` JAX environments by a policy: act, step, remember. Training and evaluation both step by it."""
+"""One step of ``N`` JAX environments with a policy: act, step, remember. Training and evaluation both use it."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ _kept: OrderedDict[Hashable, Any] = OrderedDict()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
-    """What ``make()`` returned for ``key`` in JAX's present precision. It is called if that is not among the last ``MAX_KEPT``
-    objects."""
+    """The object that ``make()`` has returned for ``key`` in JAX's current precision. ``make`` is called only if the object is not among
+    the ``MAX_KEPT`` that were used last."""
     key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
     if key not in _kept:
         _kept[key] = make()
@@ -31,20 +31,20 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
-    """A key that is equal for trainings with the same compiled functions. Such trainings differ in traced numbers and in ``run``
-    only."""
+    """A key that is equal for trainings with the same compiled functions. Such trainings differ only in traced numbers and in settings of
+    ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
     return "jax program", id(env), stacked, config.updates_per_call, _static(config)
 
 
 def gymnasium_key(config: Config, env: GymnasiumEnvironment) -> Hashable:
-    """The same for Gymnasium environments, whose compiled functions depend on their spaces only."""
+    """``program_key`` for Gymnasium environments, whose compiled functions depend only on the spaces and the settings."""
     return "gymnasium programs", env.observation_space, env.action_space, _static(config)
 
 
 def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
-    # Objects, not their names: a class that was defined again is another one.
+    # The objects and not their names: a class that was defined again, for example in a notebook, has the same name but is another one.
     custom = tuple(Custom(resolve(name, value, ())) for name, value in custom_settings(config).items())
     return (
         custom,

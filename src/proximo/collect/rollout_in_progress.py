@@ -86,7 +86,7 @@ class _Group:
 class RolloutInProgress:
     """Collects one rollout into the rollout buffer ``index`` of the vector environment, whose groups step at their own pace.
 
-    ``noise`` has the random numbers of all actions, T N .... ``timing`` adds the seconds of environments and policy.
+    ``noise`` has the random numbers of all actions, T N .... The seconds of environments and policy are added to ``timing``.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class RolloutInProgress:
         vector_env, timing = self.vector_env, self.timing
         for group in self.groups:
             if self.programs.burn_in:
-                # By the policy that acts now, so that sequences with burn-in are read as they were acted on.
+                # With the policy that acts in this rollout: the learner recomputes the memory of the first sequence from its burn-in in the
+                # same way.
                 group.memory = self.programs.run_burn_in(group.size, *self._burn_in(group))
             self._act(group, 0)
         running = [group.index for group in self.groups]
@@ -162,7 +163,7 @@ class RolloutInProgress:
         return RolloutEnd(memory, last_step, burn_in_steps, [group.stored[-1] for group in self.groups])
 
     def compile(self) -> GymnasiumRollout:
-        """Compile all functions that collecting calls. Returns a rollout with the shapes of any other and without meaning."""
+        """Compile all functions that collecting calls. Returns a rollout whose shapes are right and whose numbers are arbitrary."""
         for group in self.groups:
             self.programs.act.program(group.size, *self._acting(group, 0))
             self.programs.final_value.program(group.size, *self._final(group, 0))

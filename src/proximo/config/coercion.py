@@ -103,8 +103,8 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("true or false", _boolean),
     str: ("text", _text),
     ScheduleText: (EXPECTED, _schedule),
-    tuple[int, ...]: ("whole numbers as 64,64", _integers),
-    tuple[str, ...]: ("names as one,two", _names),
+    tuple[int, ...]: ("whole numbers such as 64,64", _integers),
+    tuple[str, ...]: ("names such as one,two", _names),
     dict[str, Any]: ("key=value pairs", _pairs),
 }
 """What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""

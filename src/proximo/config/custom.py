@@ -1,4 +1,4 @@
-"""Settings that accept custom code: an object in Python, or its name, such as ``my_package.module:MyEncoder``, everywhere."""
+"""Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or in Python the object itself."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
         return value.value
     if is_lost(value):
         raise ConfigError(
-            f"{setting} = {value} was an object in the program that trained the run: give it again from Python, as {setting}=… of the call."
+            f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument {setting}=…."
         )
     module_name, _, name = value.rpartition(":")
     module = imported(module_name, f"{setting} = {value!r}")

@@ -46,7 +46,8 @@ def custom_settings(config: Config) -> dict[str, str | Custom]:
 def may_replace(config: Config, name: str, value: Any) -> bool:
     """Whether ``value`` may replace the custom code of the setting ``name``.
 
-    Code of the same name may; any code may if the old code has no name by which it can be found.
+    Custom code may be replaced by code of the same name. If the old code has no name by which it can be found, any custom code may replace
+    it.
     """
     was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
     return str(now) == was or (is_lost(was) and is_custom(now))
@@ -57,7 +58,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
     name = shown(name, "text")
     plain = name.replace("-", "_")
     if plain in ("id", "env", "env_id", "environment"):
-        hint = ": the environment stands without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+        hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
     else:
@@ -100,7 +101,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
     for group, content in mapping.items():
         if group not in GROUPS:
             if group in LEAVES:
-                raise ConfigError(f"{source}: {group} stands at the top level; it belongs under `{LEAVES[group].group}:`.")
+                raise ConfigError(f"{source}: {group} is at the top level; it belongs under `{LEAVES[group].group}:`.")
             raise ConfigError(
                 f"{source}: unknown group {shown(group)}{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
             )

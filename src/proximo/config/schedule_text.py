@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-EXPECTED = "a number, linear(from, to), polynomial(from, to, power) or exponential(from, to) between numbers above 0"
+EXPECTED = "a number, linear(from, to), polynomial(from, to, power), or exponential(from, to) with both above 0"
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
 _CALL = re.compile(r"^(linear|polynomial|exponential)\((.*)\)$")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
-MAX_SEED = 2**32 - 1  # keys are made of 32 bits: seeds beyond would be those from 0 again
+MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
 def _setting(
@@ -106,7 +106,7 @@ class PPOConfig:
     )
     target_kl: float = _setting(
         0.0,
-        "skip the remaining minibatches of an update once the approximate KL divergence exceeds this; 0: off",
+        "discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off",
         low=0,
         traced=True,
         zero_is_off=True,
@@ -197,7 +197,7 @@ class NetworkConfig:
     memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
     memory_horizon: int = _setting(
         0,
-        "gru and lstm: before training, each unit remembers for between 2 and this many steps, 3 or more; 0: for 2 (gru) or 4 (lstm) steps",
+        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)",
         low=0,
     )
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)

@@ -26,7 +26,7 @@ ONLY_WITH = {
 }
 """Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
-"""Settings that apply to every memory, also to custom ones."""
+"""Settings that apply to every memory, including custom ones."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes",),
     "memory": (),
@@ -124,7 +124,7 @@ def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
     network, custom = config.network, custom_settings(config)
     for name in sorted(replaced_by(custom) & changed.keys()):
         by = next(setting for setting in custom if name in replaced_by({setting}) or name == "head_sizes")
-        raise ConfigError(f"{name} = {changed[name]} has no meaning with {by} = {custom[by]}: leave one of them out.")
+        raise ConfigError(f"{name} = {changed[name]} has no effect with {by} = {custom[by]}: leave one of them out.")
     if network.privileged and network.towers == "shared":
         raise ConfigError("privileged needs towers = separate: a shared tower reads the same observation for policy and value.")
     for name in OF_NETWORKS["distribution"] if network.distribution == "beta" else ():
@@ -146,8 +146,8 @@ def _validate_objective(config: Config) -> None:
     adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
     if adapting and ppo.num_epochs * ppo.num_minibatches == 1:
         raise ConfigError(
-            f"{adapting} = {getattr(ppo, adapting)} follows the divergence that the gradient steps of an update measure, and the first one "
-            f"measures none: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
+            f"{adapting} = {getattr(ppo, adapting)} needs two gradient steps in each update, because the first one measures a KL "
+            f"divergence of 0: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
     if config.network.actor_critic != "none" and ppo.critic_learning_rate != LEAVES["critic_learning_rate"].default:
         raise ConfigError(

@@ -29,7 +29,7 @@ def _stirling_error(x: Float[Array, "..."]) -> Float[Array, "..."]:
 class Beta(Distribution):
     """Independent ``Beta(alpha, beta)`` components on 0 … 1, both parameters above 1, for bounded Box actions.
 
-    All weight lies within the bounds, while a Gaussian that is clipped to them is biased.
+    All probability lies within the bounds, while a Gaussian that is clipped to them is biased.
 
     Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning using
     the Beta distribution".

@@ -11,7 +11,7 @@ FORBIDDEN = -1e9
 
 
 def allowed(mask: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
-    """The mask, with everything allowed where it allows nothing: padding steps have masks of zeros, and need an action too."""
+    """The mask; where it allows nothing, everything is allowed. Padding steps have masks of zeros, and still need an action."""
     return mask | ~jnp.any(mask, axis=-1, keepdims=True)
 
 

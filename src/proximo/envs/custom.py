@@ -52,10 +52,11 @@ def find(module_name: str, class_name: str) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
-    """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
-    that makes one. A function that makes a ``VectorEnv`` has an argument ``num_envs``. ``settings`` are keyword arguments.
+    """Make an environment from a class, or from a function that makes one. It may be a JAX environment, a Gymnasium environment or a
+    Gymnasium ``VectorEnv``. ``settings`` are the keyword arguments of the class or function. A function that makes
+    a ``VectorEnv`` has an argument ``num_envs``.
 
-    Raises ``EnvError`` if it is none of them, and ``ConfigError`` if it does not accept one of the settings.
+    Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
     takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in _parameters(cls, env_id))
     _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
@@ -148,8 +149,8 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
         An id in angle brackets, which no command can find again, and the environment.
 
     Raises:
-        EnvError: ``env`` is not an environment, or a Gymnasium environment that cannot be copied: several are needed.
-        ConfigError: ``settings`` were given with an environment that exists already, or do not fit.
+        EnvError: ``env`` is not an environment, or is a Gymnasium environment that cannot be copied. A training needs several.
+        ConfigError: ``settings`` were given for an environment that exists already, or the class does not accept them.
     """
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")

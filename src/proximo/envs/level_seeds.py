@@ -28,7 +28,9 @@ class LevelRange:
         """Parse ``"FROM:TO"``, the seeds FROM … TO - 1. Raises ``ConfigError`` for other text."""
         low, separator, high = text.partition(":")
         if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) < 2**31):
-            raise ConfigError(f"levels = {text!r}: expected FROM:TO with FROM < TO, as 0:99 for the seeds 0 … 98, below 2³¹.")
+            raise ConfigError(
+                f"levels = {text!r}: expected FROM:TO with FROM < TO, such as 0:99 for the seeds 0 … 98, all below 2³¹."
+            )
         return cls(int(low), int(high))
 
     def common(self, other: LevelRange) -> int:

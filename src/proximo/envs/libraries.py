@@ -30,10 +30,13 @@ LIBRARIES = {
     "ale": Library("proximo.envs.gymnasium.ale", False, "'proximo[atari]'"),
     "envpool": Library("proximo.envs.gymnasium.envpool", False, "'proximo[envpool]'"),
     "minigrid": Library("proximo.envs.gymnasium.minigrid", False, "'proximo[minigrid]'"),
-    # It requires an older Gymnasium, so no extra can install it.
-    "memory-gym": Library("proximo.envs.gymnasium.memory_gym", False, "--no-deps memory-gym && pip install pygame-ce"),
+    "memory-gym": Library(
+        "proximo.envs.gymnasium.memory_gym",
+        False,
+        "--no-deps memory-gym   # without its dependencies, which require an older Gymnasium",
+    ),
 }
-"""What may precede the colon of an id, beside modules of the user."""
+"""What may precede the colon of an id, besides modules of the user."""
 ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in LIBRARIES), "or my_package.module:MyEnv"))
 
 

@@ -66,8 +66,8 @@ class JaxEnvironment(Protocol):
             params: parameters, of the structure of ``default_params``.
 
         Returns:
-            ``(state, observation, reward, terminated, truncated, info)``. The observation is that of this step, also if the episode
-            ends with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was reached.
+            ``(state, observation, reward, terminated, truncated, info)``. The observation is that of this step, even if the episode ends
+            with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was reached.
             ``info["success"]`` (bool, optional) is read in the last step of an episode.
         """
         ...

@@ -58,8 +58,8 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
     """
     if env_id.startswith("<"):
         raise EnvError(
-            f"{env_id} was given as an object, and no id can find it again: pass it from Python as proximo.load(run, env=…), or train it "
-            "by its name, as my_package.module:MyEnv, which every command can find."
+            f"{env_id} was given as an object, so it has no id by which it can be found again. Load the run from Python with "
+            "proximo.load(run, env=…), or train with its name, such as my_package.module:MyEnv."
         )
     preprocessing = preprocessing or Preprocessing()
     levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None

@@ -101,8 +101,8 @@ def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
 
 def stratified_interval(strata: Sequence[np.ndarray], resamples: int = 2000) -> list[float]:
     """``[low, high]``: the 95 % interval of the mean over ``strata`` of their means, by the stratified percentile bootstrap
-    (Agarwal et al. 2021, arXiv:2108.13264, section 4). Each stratum is resampled by itself: if it is the episodes of one policy,
-    the interval is about these policies."""
+    (Agarwal et al. 2021, arXiv:2108.13264, section 4). Each stratum is resampled separately. If the strata are the episodes of several
+    policies, the interval applies to these policies, not to new trainings."""
     rng = np.random.default_rng(0)
     means = np.mean([_resampled_means(x, rng, resamples) for x in strata], axis=0)
     return [float(v) for v in np.percentile(means, [2.5, 97.5])]

@@ -77,8 +77,8 @@ def evaluate(
 
     Raises:
         ConfigError: a number is out of range, or the spaces of the environment are not those of the policy.
-        EnvError: ``env`` is unknown, or is no environment.
         CheckpointError: there is no such run, or it has no valid checkpoint.
+        EnvError, TrainingError: the environment is unknown, cannot be made, or fails during an episode.
     """
     _check_numbers(episodes, seed, num_envs)
     policy = run if isinstance(run, Policy) else load_policy(run, runs_dir)
@@ -134,11 +134,11 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[s
     found = []
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     if before != part and before in PARTS and part in PARTS and "all" in (before, part):
-        found.append(f"the policy was trained on levels={before}: those of levels={part} are not all new to it.")
+        found.append(f"the policy was trained on levels={before}: not all levels of levels={part} are new to it.")
     if levels and before == part and part in PARTS and part != "all":
         other = "held_out" if part == "train" else "train"
         found.append(
-            f"all seeds give levels={part}, which the policy was trained on; env_settings levels={other} plays the others."
+            f"every seed plays a level of levels={part}, on which the policy was trained: set env_settings levels={other} to play new levels."
         )
     if levels and trained.env.levels:
         past, now = (LevelRange.parse(config.env.levels) for config in (trained, evaluated))

@@ -31,11 +31,11 @@ class Evaluator(Protocol):
 
 
 def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: int | None = None) -> Evaluator:
-    """The evaluator for policies of ``config``. For JAX environments it is one that this process has compiled already, if it
-    fits.
+    """The evaluator for policies of ``config``. For JAX environments, an evaluator that this process has already compiled is used again if
+    it fits.
 
-    ``num_envs`` environments play at a time. None: as many as in the training. 0: as many as are fast, if the memory is reset between
-    episodes. JAX environments take None as 0.
+    ``num_envs`` environments play at a time. None: as many as in the training. 0: a number that runs fast, or as many as in the training if
+    the memory is kept across episodes. For JAX environments, None means 0.
     """
     if isinstance(env, GymnasiumEnvironment):
         if num_envs == 0 and config.network.reset_memory:

@@ -80,8 +80,8 @@ class GymnasiumEvaluator:
         key: Key[Array, ""] | None,
         t: int,
     ) -> tuple[Carried, Array, Array]:
-        """Act in step ``t``. ``last_step``: the sampled action, the reward and the validity of the last step, which becomes the
-        previous one here. Returns what is carried, the sampled action, and the action as the environment takes it."""
+        """Act in step ``t``. ``last_step`` has the sampled action, the reward and ``valid`` of step ``t - 1``, from which the previous step
+        in the observation is made. Returns what is carried, the sampled action, and the action as the environment takes it."""
         key = None if key is None else jax.random.fold_in(key, t)
         memory, previous = carried
         if last_step is not None:

@@ -35,19 +35,19 @@ class _RunningEpisodes(NamedTuple):
 
 class JaxEvaluator:
     """Plays one episode after each reset of an environment, so that short episodes are not favored (see ``Evaluator``). A memory
-    that is not reset is carried to the next episodes. Of ``config``, time limits and precision are used."""
+    that is not reset is carried to the next episodes. It uses only the time limits and the precision of ``config``."""
 
     def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER):
         self.env, self.episodes, self.num_envs = env, episodes, min(episodes, num_envs)
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps
-        """No episode is longer than ``limit``: at ``limit`` the training truncates it too."""
+        """Whether the training truncates episodes at ``limit`` too. Otherwise, an episode that reaches ``limit`` is unfinished."""
         with_precision = jax.default_matmul_precision(config.run.matmul_precision)
         self._play = jax.jit(with_precision(self._play_chunk), static_argnums=3)
 
     def close(self) -> None:
-        """Nothing has to end."""
+        """Do nothing: a JAX environment has no process to end."""
 
     def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
         key = evaluation_key(seed, stream)

@@ -25,7 +25,7 @@ def convert_observation(given: Any, space: Space) -> Observation:
             divided by 255, a choice that does not exist, NaN or infinity.
     """
     pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
-    hint = "; Gymnasium's reset gives two, observation, info = env.reset()" if pair else ""
+    hint = "; Gymnasium's reset returns a pair: observation, info = env.reset()" if pair else ""
 
     def part(given: Any, space: Space, where: str) -> Any:
         if isinstance(space, Dict):
@@ -81,7 +81,7 @@ def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
         start, n = (np.reshape(of, kept.shape) for of in ((space.start, space.n if isinstance(space, Discrete) else space.nvec)))
         wrong = wrong | (cast < start) | (cast >= start + n)
     if wrong.any():
-        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not of {space}: give it as the environment does.")
+        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not in {space}: pass it as the environment returns it.")
     return cast
 
 

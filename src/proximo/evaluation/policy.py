@@ -199,7 +199,9 @@ class Policy:
             )
         sizes = {len(leaf) for leaf in jax.tree.leaves(memory)} - {count}
         if sizes:
-            raise ConfigError(f"memory is of {sizes.pop()} environments, and the observation of {count}: expected as many.")
+            raise ConfigError(
+                f"memory is for {sizes.pop()} environments, but the observation is for {count}: pass the same number."
+            )
         return memory
 
     def _with_reward(self, memory: Carried, episode_start: np.ndarray, reward: Any, stacked: int | None) -> Carried:
@@ -239,7 +241,7 @@ def _check_key(key: Any, deterministic: bool) -> Key[Array, ""] | None:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
         return key
     raise ConfigError(
-        f"key = {key!r} with deterministic = False: expected a single key, as jax.random.key(0), another one each time."
+        f"key = {key!r} with deterministic = False: expected a single key, such as jax.random.key(0), and a new one for each call."
     )
 
 
@@ -284,6 +286,8 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
 
     Raises:
         CheckpointError: If there is no such run or checkpoint, or if it cannot be read.
+        ConfigError: If custom code of the run is not found, or ``custom`` has an object that the policy was not trained with.
+        EnvError: If the environment of the run cannot be made.
     """
     prepare_jax()  # before JAX starts: later it cannot be made to run small programs in the thread that calls them
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))

@@ -50,7 +50,7 @@ def output_meaning(name: str, policy_function: PolicyFunction) -> str:
     bits = isinstance(from_any(policy_function.policy.env.action_space, "action"), MultiBinary)
     logits = "of each choice; -1e9 for actions that are not allowed, and for choices that a component lacks"
     return {
-        ACTION: "as the environment takes it: clipped or squashed, scaled, counted from the start of the space",
+        ACTION: "as the environment takes it: clipped or squashed, scaled, with the start of a Discrete space added",
         VALUE: "the value of the observation, in units of the scaled reward",
         LOG_PROB: "log-probability (density) of the action as it was sampled, before it was mapped to the space",
         "logits": "of each bit being 1" if bits else logits,

@@ -159,7 +159,7 @@ class _Flattener:
         """Unroll a scan."""
         length, body = params["length"], params["jaxpr"]
         if length > MAX_TURNS:
-            raise NotExportedError(f"it has a loop of {length} turns, and at most {MAX_TURNS} are unrolled")
+            raise NotExportedError(f"it has a loop of {length} iterations, and at most {MAX_TURNS} are unrolled")
         constants, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
         carry, rows = inputs[constants:carried], inputs[carried:]
         row_avals = body.in_avals[carried:]

@@ -1,7 +1,7 @@
-"""Translations of primitives that read and write at computed places.
+"""Translations of primitives that read and write at computed indices.
 
 ``gather`` and ``scatter`` in full generality (XLA's operation semantics) become one ``take`` or ``scatter`` on the flattened array. The
-place of every entry is a sum over the axes of a start (computed) and an offset within the slice (known).
+index of every entry is a sum over the axes: a start (computed) plus an offset within the slice (known).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _within(b: Builder, x: Value, last: Size) -> Value:
 def _starts(
     b: Builder, indices: Value, mapped: tuple[int, ...], batching: tuple[int, ...], of_indices: tuple[int, ...]
 ) -> dict[int, Value]:
-    """The starts of the slices along each axis of the operand that has any, as arrays over all axes of the indices but the last."""
+    """The starts of the slices, by axis of the operand. Each is an array over all axes of ``indices`` except the last. Axes that are read
+    whole are missing."""
     rows = indices.shape[:-1]
     starts = {}
     for k, axis in enumerate(mapped):
@@ -49,7 +50,7 @@ def _starts(
 def _places(
     b: Builder, shape: Shape, starts: dict[int, Value], row_axes: list[int], windows: dict[int, int], out: Shape
 ) -> Value:
-    """The place in the flattened array of ``shape`` for every entry of ``out``. The axes of ``starts`` are the axes ``row_axes`` of
+    """The index into the flattened array of ``shape``, for every entry of ``out``. The axes of ``starts`` are the axes ``row_axes`` of
     ``out``; the offset along axis ``a`` of the array is axis ``windows[a]``."""
     total = b.broadcast(_integer(b, 0), out)
     for axis in range(len(shape)):
@@ -125,7 +126,7 @@ def _scatter(b: Builder, e: Equation, operand: Value, indices: Value, updates: V
             valid = b.elementwise("logical_and", valid, _within(b, starts[axis], last))
     total = product(shape)
     places = _places(b, shape, starts, row_axes, windows, out)
-    if valid.uniform is None:  # invalid places become one after the end, which is removed below
+    if valid.uniform is None:  # invalid indices become one past the end, which is removed below
         places = b.where(b.placed(valid, row_axes, out), places, _integer(b, total))
     spare = b.constant(np.zeros(1, e.dtype))
     flat = b.concatenate([b.reshape(operand, (total,)), spare], 0)
@@ -148,7 +149,7 @@ def _dynamic_slice(b: Builder, e: Equation, x: Value, *starts: Value) -> Value:
 
 
 def _dynamic_update_slice(b: Builder, e: Equation, x: Value, update: Value, *starts: Value) -> Value:
-    """Compute for each entry the place of its update, and select where it has one."""
+    """Compute for each entry the index of its update, and select the update where there is one."""
     inside = b.constant(np.True_)
     for axis, start in enumerate(starts):
         size, whole = update.shape[axis], x.shape[axis]

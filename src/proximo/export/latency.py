@@ -12,7 +12,7 @@ from proximo.export.policy_function import EPISODE_START, NEXT, REWARD, Arrays, 
 
 SIZES = (1, 64)
 BUDGET, MAX_CALLS = 0.12, 300
-"""Most seconds and most calls for each figure."""
+"""Maximum seconds and maximum number of calls of each measurement."""
 
 
 def median_microseconds(call: Callable[[], object], budget: float = BUDGET, max_calls: int = MAX_CALLS) -> float:
@@ -31,7 +31,8 @@ def median_microseconds(call: Callable[[], object], budget: float = BUDGET, max_
 def measure(
     policy_function: PolicyFunction, runners: Mapping[str, Runner], sizes: tuple[int, ...] = SIZES
 ) -> dict[str, dict[str, float]]:
-    """Microseconds per step by number of environments and runner. ``jax`` is ``Policy.predict``, if nothing is sampled."""
+    """Microseconds per step by number of environments and runner. The runner ``jax`` is ``Policy.predict``; it is omitted if actions are
+    sampled."""
     found: dict[str, dict[str, float]] = {}
     for n in sizes:
         inputs = random_inputs(policy_function, np.random.default_rng(0), n, begins=False)

@@ -1,6 +1,6 @@
 """Each operation of ``runtime.OPERATIONS`` in ONNX's operators (opset 18).
 
-ONNX Runtime lacks many operators for small integers and truth values: these are computed as int32 and cast back.
+ONNX Runtime lacks many operators for small integers and booleans: these are computed as int32 and cast back.
 """
 
 from __future__ import annotations

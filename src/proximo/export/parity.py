@@ -48,7 +48,7 @@ def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch:
     """Run episodes of random observations with JAX and with ``runners``, each with its own memory. ``batch`` is the number of
     environments; None for an export that takes any number.
 
-    Returns the largest error of each runner over ``STEPS`` steps, relative to numbers greater than 1. Integers must be equal; actions
+    Returns the largest error of each runner over ``STEPS`` steps, relative for numbers greater than 1. Integers must be equal; actions
     may differ between choices that are equally probable. Raises ``ParityError`` if an error is above ``TOLERANCE``.
     """
     rng, n = np.random.default_rng(0), batch or ENVIRONMENTS
@@ -71,7 +71,8 @@ def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch:
 
 
 def predict_runner(policy_function: PolicyFunction) -> Runner:
-    """``Policy.predict``, because users call it and not the function that was traced. It returns only the action and the memory."""
+    """A runner that calls ``Policy.predict``, as users do, so that the check also covers the code around the traced function. It returns only
+    the action and the memory."""
 
     def run(arrays: Arrays) -> Arrays:
         arrays = {name: jnp.asarray(x) for name, x in arrays.items()}

@@ -41,7 +41,7 @@ class PolicyFunction:
 
     policy: Policy
     deterministic: bool = True
-    """Whether the action is the most probable one. If not, it is sampled by the input ``noise``."""
+    """Whether the action is the most probable one. If not, it is sampled with the input ``noise``."""
 
     @functools.cached_property
     def actor_critic(self) -> ActorCritic:
@@ -97,7 +97,8 @@ class PolicyFunction:
         return {name: jnp.zeros(x.shape, x.dtype) for name, x in arrays.items()}
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
-        """All outputs in order. ``actor_critic`` is that of ``self``, as an argument so that it can be one of a compiled function."""
+        """All outputs in order. ``actor_critic`` is that of ``self``; it is an argument so that its arrays are arguments of a compiled
+        function."""
         arrays = {name: jnp.asarray(x) for name, x in arrays.items()}
         episode_start = arrays[EPISODE_START]
         n = episode_start.shape[0]
@@ -162,7 +163,7 @@ class PolicyFunction:
             if isinstance(actor, head):
                 return family
         raise ConfigError(
-            f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without it, and sample by its parameters."
+            f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without --stochastic, and sample from the parameters of the distribution."
         )
 
 

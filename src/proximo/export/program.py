@@ -16,7 +16,7 @@ from proximo.export import runtime
 from proximo.export.sizes import Affine, BatchDependentError, NotExportedError, Shape, Size, is_static, product
 
 SMALL = 64
-"""Equal constants of at most so many entries are merged."""
+"""Equal constants of at most this many entries are merged."""
 # Operations that return their other input if one input is this constant.
 NEUTRAL = {"add": 0, "multiply": 1, "logical_and": True, "logical_or": False}
 
@@ -127,7 +127,7 @@ class Builder:
         return made
 
     def whole(self, x: Value) -> Value:
-        """``x`` with all its entries."""
+        """``x`` with its delayed broadcast applied."""
         return x if x.base is None else self.emit("broadcast", [x.base], x.shape, x.dtype, sizes=x.shape)
 
     def broadcast(self, x: Value, shape: Shape) -> Value:

@@ -413,7 +413,7 @@ class ExportedPolicy:
                 masks, unless the observation has them as its entry ``action_mask``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
                 exported with ``--stochastic``.
-            key: Required to sample: an integer seed, another one for each call, or a ``numpy.random.Generator``.
+            key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
             reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards, and
                 ignored by others. If the memory is kept across episodes, it is also required at their start.
 
@@ -516,7 +516,7 @@ class ExportedPolicy:
             rng = np.random.default_rng(key if isinstance(key, np.random.Generator) else operator.index(key))
         except (TypeError, ValueError):
             raise PolicyError(
-                f"key = {key!r} with deterministic = False: expected an integer seed, another one each time, or a Generator of NumPy."
+                f"key = {key!r} with deterministic = False: expected an integer seed, a new one for each call, or a numpy.random.Generator."
             ) from None
         return {name: getattr(rng, family)(size=shape) for name, (family, shape) in noise.items()}
 

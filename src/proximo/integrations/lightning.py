@@ -1,4 +1,5 @@
-"""``PPOModule``: training under Lightning's ``Trainer``. The algorithm is proximo's, and PyTorch has no parameters."""
+"""``PPOModule``: training under Lightning's ``Trainer``. The algorithm and the parameters are proximo's: the module has no PyTorch
+parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class _Warner(Reporter):
 
 
 class _UpdatesUntilEvaluation:
-    """One item for each update until the next evaluation, or the end: an epoch. The agent knows where to continue after a resume."""
+    """The data of one epoch: one item for each update until the next evaluation or the end of training. It starts at the agent's current
+    step, also after a resume."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -53,7 +55,7 @@ class _UpdatesUntilEvaluation:
         return iter(range(update, min((update // every + 1) * every, self._config.total_updates)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing. Lightning resumes within an epoch only if this method exists."""
+        """Return an empty state. Lightning resumes within an epoch only if this method exists."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -137,7 +139,8 @@ class PPOModule(lightning.LightningModule):
             self.trainer.should_stop = True
 
     def _log_row(self, row: dict[str, Any]) -> None:
-        """Log to loggers with the environment step, which Lightning would round to float32, then to callbacks."""
+        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32. Callbacks and the progress bar
+        get it from ``self.log``."""
         step = row.pop("step")
         for logger in self.loggers:
             logger.log_metrics(row, step=step)

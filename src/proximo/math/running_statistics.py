@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 WORD = 2.0**23
-"""A low word below it and as many new samples add up to at most 2^24: exactly, in float32."""
+"""The low word is below ``WORD``. With at most ``WORD`` new samples it stays below 2^24, so that float32 counts exactly."""
 
 
 class RunningStatistics(eqx.Module):

@@ -20,7 +20,8 @@ def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
 
     A Feistel network is a bijection of ``0 … m - 1``, where ``m`` is the next power of four. An index that leaves ``0 … n - 1`` is
     encrypted again until it returns, which keeps the bijection. ``jax.random.permutation`` sorts twice: 4 ms for 8,192 entries on a
-    CPU, compared with microseconds here. A network of few bits reaches only few orders, so that short lists are sorted.
+    CPU, compared with microseconds here. A network with few bits reaches only few permutations, so short lists use
+    ``jax.random.permutation``.
 
     Source: Mitchell et al. 2021, arXiv:2106.06161.
     """

@@ -61,13 +61,13 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
         return space
     given = ",".join(names)
     if not isinstance(space, Dict):
-        raise EnvError(f"privileged = {given} names entries of a Dict observation, and this one is {space}.")
+        raise EnvError(f"privileged = {given}: expected entries of a Dict observation, but the observation space is {space}.")
     known = dict(space.spaces)
     for name in names:
         if name not in known:
-            raise EnvError(f"privileged names {name!r}, and the observation is {space}{nearest(name, known)}.")
+            raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
     if len(known) == len(set(names)):
-        raise EnvError(f"privileged = {given} leaves the policy nothing of {space} to act by.")
+        raise EnvError(f"privileged = {given} has every entry of {space}: leave at least one entry for the policy.")
     return without(space, names)
 
 

@@ -213,7 +213,7 @@ class BetaHead(ActorHead[Box]):
 
 
 class StateDependentHead(GaussianHead):
-    """Generalized state-dependent exploration (gSDE): the noise is a function of the features, drawn anew every ``every`` steps.
+    """Generalized state-dependent exploration (gSDE): the noise is a function of the features, drawn again every ``every`` steps.
 
     ``log_std`` has a row for each feature. No gradient of the noise flows into the features. Source: Raffin et al. 2021, arXiv:2005.05719,
     section 3 (``distributions.StateDependentGaussian``).

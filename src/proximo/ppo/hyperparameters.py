@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from proximo.config import LEAVES, PPOConfig
 from proximo.config.schedule_text import ScheduleText
@@ -20,10 +20,10 @@ class Hyperparameters(eqx.Module):
     """The traced settings, such as ``gamma``, ``clip_eps`` or ``learning_rate``; ``TRACED`` has all names.
 
     Each is a float32 array or a ``Schedule``. ``proximo.ppo.make_hyperparameters`` fills them. Those in ``OPTIONAL`` are switched off by
-    the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and their code is not compiled.
+    the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not compiled.
     """
 
-    __annotations__ = dict.fromkeys(TRACED, Float[Array, "..."] | Schedule | None)
+    __annotations__ = dict.fromkeys(TRACED, Any)
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
@@ -36,7 +36,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars. Stack several along a leading axis to train with ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with ``jax.vmap`` over them.
     """
 
     def array(x: float) -> Array:

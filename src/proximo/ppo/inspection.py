@@ -35,7 +35,7 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability ratio of each action: by ``policy`` after an update, divided by the policy that acted.
+    """Probability ratio of each action: its probability under ``policy``, after an update, divided by that under the policy that acted.
 
     Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
     """

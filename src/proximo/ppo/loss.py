@@ -34,20 +34,20 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
         The loss, and metrics of the gradient step (scalars).
 
     Raises:
-        ConfigError: if a custom loss returns something else than ``(loss, metrics)``, or a metric whose name is taken.
+        ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
     minibatch = make_minibatch(policy, state, sequences)
     h, static = minibatch.hyperparameters, state.static
-    policy_loss, objective_metrics = call_objective("objective", static.objective_function, policy, minibatch)
+    policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
     value_loss = minibatch.mean(value_loss_per_step(minibatch))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
     metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **ratio_metrics(minibatch)}
     extra_metrics: Metrics = {}
-    if static.extra_loss_function is not None:
-        extra_loss, extra_metrics = call_objective("extra_loss", static.extra_loss_function, policy, minibatch)
+    if static.extra_loss is not None:
+        extra_loss, extra_metrics = call_objective("extra_loss", static.extra_loss, policy, minibatch)
         total = total + extra_loss
         metrics["extra_loss"] = extra_loss
     metrics["loss"] = total

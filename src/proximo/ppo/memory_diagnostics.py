@@ -28,8 +28,8 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
     """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from and its sequence length.
 
     Returns:
-        ``staleness``: distance of the stored memories from those by the parameters of ``policy``, relative to the size of the latter.
-        With burn-in, the memories after it are compared.
+        ``staleness``: distance of the stored memories from those that ``policy`` computes, relative to the norm of the latter. With
+        burn-in, the memories after the burn-in are compared.
         ``use``: approximate Kullback-Leibler divergence of the policy's actions from those with an empty memory at every step; 0 if
         the memory changes nothing.
     """
@@ -42,7 +42,7 @@ def diagnose(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
     action, valid = split_sequences(rollout.action, length), split_sequences(rollout.valid, length)
     log_ratio = forgetting.log_prob(action) - remembering.log_prob(action)
     if rollout.burn_in_steps is None:
-        # The last one too: the next rollout begins with it, while the first one is never recomputed.
+        # Includes last_memory, with which the next rollout begins. The first memory of a rollout is never recomputed and adds 0.
         memories = [(r.memory, r.last_memory) for r in (rollout, fresh)]
     else:
         memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]

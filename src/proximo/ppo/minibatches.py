@@ -37,7 +37,7 @@ class Sequences(eqx.Module):
 
 
 class Batch(Sequences):
-    """Sequences with what the loss reads besides.
+    """Sequences with the other fields that the loss reads.
 
     Attributes:
         action: L S ...: as the distribution sampled it.

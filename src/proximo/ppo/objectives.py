@@ -76,7 +76,7 @@ def call_objective(
     """Call an objective and check what it returns.
 
     Raises:
-        ConfigError: if it raises, or returns anything else than one number and a dictionary of numbers. One loss for each step is an
+        ConfigError: if it raises, or returns anything other than one number and a dictionary of numbers. One loss for each step is an
             error too, because broadcasting would sum it.
     """
     with custom_code_errors(f"The function of {setting}", ConfigError):

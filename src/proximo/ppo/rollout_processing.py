@@ -80,9 +80,9 @@ def normalize_advantage(batch: Batch) -> Batch:
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``value`` and ``last_value`` by the parameters of ``policy``.
+    """``rollout`` with ``value`` and ``last_value`` computed with ``policy``.
 
-    ``bootstrap_value`` stays as it was collected, because the rollout does not hold the final observations of truncated episodes.
+    ``bootstrap_value`` stays as it was collected, because the rollout does not contain the final observations of truncated episodes.
     """
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
@@ -90,7 +90,7 @@ def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Roll
 
 
 def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``memory`` and ``last_memory`` by the parameters of ``policy``, from the first sequence's memory on."""
+    """``rollout`` with ``memory`` and ``last_memory`` computed with ``policy``, from the first sequence's memory on."""
     pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), with_burn_in(rollout))
 
     def unroll_piece(memory: Memory, steps: tuple) -> tuple[Memory, Memory]:

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key, PyTree, UInt32
 
-from proximo.config import LEAVES, Config, PPOConfig
+from proximo.config import LEAVES, Config
 from proximo.config.custom import is_custom
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.hyperparameters import OPTIONAL, TRACED, Hyperparameters
-from proximo.ppo.objectives import Objective, clip, resolve_objective
+from proximo.ppo.hyperparameters import OPTIONAL, Hyperparameters
+from proximo.ppo.objectives import resolve_objective
 from proximo.types import steps_to_float
 
 
 @dataclass(frozen=True)
-class StaticSettings(PPOConfig):
-    """The settings that shape the compiled update: another value of one compiles another program.
+class StaticSettings:
+    """Settings that are constants of the compiled update: a different value of any of them needs another compilation.
 
-    These are all settings of ``PPOConfig`` that are not traced. A traced one is None here; ``LearnerState.hyperparameters`` has it.
-    ``sequence_length`` is resolved: at least 1, and 1 without a memory.
+    These are all settings of ``PPOConfig`` that are not traced, by their names. ``sequence_length`` is resolved (1 without a memory), and
+    ``objective`` and ``extra_loss`` are functions.
     """
 
-    diagnose_every: int = 0
+    __annotations__ = {name: Any for name, leaf in LEAVES.items() if leaf.group == "ppo" and not leaf.traced}
+    diagnose_every: int
     """Updates between two diagnoses of the memory; 0: never."""
-    objective_function: Objective = clip
-    extra_loss_function: Objective | None = None
-    off: frozenset[str] = frozenset()
-    """Names of the traced settings that are off."""
+    off: frozenset[str]
+    """Names of the ``OPTIONAL`` hyperparameters that are off."""
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
@@ -41,19 +43,19 @@ class StaticSettings(PPOConfig):
             ConfigError: if a custom objective or extra loss cannot be found, or is not a function.
         """
         ppo = config.ppo
-        settings: dict[str, Any] = {name: getattr(ppo, name) for name, leaf in LEAVES.items() if leaf.group == "ppo"}
-        settings |= dict.fromkeys(TRACED) | {"sequence_length": config.sequence_length}
-        return cls(
-            **settings,
-            diagnose_every=config.diagnose_every,
-            objective_function=resolve_objective("objective", ppo.objective),
-            extra_loss_function=resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
-            off=frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
-        )
+        copied = {field.name: getattr(ppo, field.name) for field in dataclasses.fields(cls) if hasattr(ppo, field.name)}
+        derived: dict[str, Any] = {
+            "sequence_length": config.sequence_length,
+            "diagnose_every": config.diagnose_every,
+            "objective": resolve_objective("objective", ppo.objective),
+            "extra_loss": resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
+            "off": frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
+        }
+        return cls(**{**copied, **derived})
 
 
 class RewardScale(eqx.Module):
-    """What rewards are scaled by.
+    """Statistics by which rewards are scaled (``normalize_reward``).
 
     Attributes:
         statistics: mean and variance of the discounted return, over all environments.
@@ -65,7 +67,7 @@ class RewardScale(eqx.Module):
 
 
 class AdaptiveState(eqx.Module):
-    """Numbers that follow the divergence of the updates.
+    """Coefficients that each update adapts to the KL divergence that it has measured.
 
     Attributes:
         kl_coef: weight β of the KL penalty; None with another objective.
@@ -82,7 +84,7 @@ class LearnerState(eqx.Module):
     Attributes:
         policy: the networks and the statistics of the normalizer.
         optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors.
-        hyperparameters: all of them, also those that are off; see ``enabled_hyperparameters``.
+        hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
         reward_scale: statistics that scale rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
         key: random key of the next shuffle.

@@ -1,4 +1,4 @@
-"""Fetches a published policy as a run in ``runs/``, which every verb accepts."""
+"""Fetches a published policy as a run in ``runs/``, which every command accepts."""
 
 from __future__ import annotations
 

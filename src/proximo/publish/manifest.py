@@ -31,7 +31,7 @@ _LISTED = re.compile(
 )
 """The only names that a folder may list. The card is not listed, because people edit it after it is published."""
 MAX_TEXT = 10_000_000
-"""Most bytes of ``proximo.json``, and of a card."""
+"""Maximum size of ``proximo.json`` and of a card, in bytes."""
 _NEEDED = (CONFIG, SYSTEM, EVALUATION)
 _SCHEMA = {"name": str, "environment": str, "step": int, "files": dict}
 

@@ -29,7 +29,7 @@ from proximo.tracking.json_lines import truncate_after
 
 EPISODES = 100
 CLIP_STEPS = 1000
-"""Most steps of the clip: half a minute at the usual frame rate."""
+"""Maximum number of steps of the clip: half a minute at the usual frame rate."""
 WORKPLACE = ".proximo-push"
 """Subfolder in which the new content is prepared. The next push removes what an interrupted one left there."""
 
@@ -85,8 +85,9 @@ def push(
 
     Raises:
         CheckpointError: The run is unknown or damaged.
-        ConfigError: The folder contains other files than a published policy.
-        EnvError: The library of the Hub is not installed.
+        ConfigError: An argument is invalid, or the folder contains anything other than a published policy.
+        EnvError: The library of the Hub is not installed, or the environment cannot be made.
+        RunDirectoryError: The folder cannot be written.
         HubError: The Hub cannot be reached or refuses.
     """
     path, which = run_lookup.find_run(str(run), Path(runs_dir))
@@ -169,7 +170,7 @@ def _fill(
 
 
 def _name(run_dir: Path) -> str:
-    """The name of the run after it is pulled. A seed of several also has the name of their parent."""
+    """The name that the run has after it is pulled. For one of several seeds, it is the name of the parent folder and that of the seed."""
     path = run_dir.resolve()
     name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
@@ -191,7 +192,7 @@ def _shareable_system(run_dir: Path) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path, given: str) -> None:
-    """Raise ``ConfigError`` if ``folder`` contains something else than a published policy, or links."""
+    """Raise ``ConfigError`` if ``folder`` contains links, or anything other than a published policy."""
     if given == "":
         raise ConfigError("No folder given: expected an empty folder, or hf:OWNER/NAME.")
     with _write_errors(folder):

@@ -32,7 +32,7 @@ class Gif(Recorder):
 
 
 def _with_palette(frame: np.ndarray) -> Any:
-    # One byte a pixel while the frames wait, and a smaller file than Pillow's default palette gives (decision 0014).
+    # With a palette, a waiting frame takes one byte per pixel. This palette gives smaller files than Pillow's default (decision 0014).
     from PIL import Image
 
     return Image.fromarray(frame).quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

@@ -105,16 +105,16 @@ class GymnasiumPlayer:
 
 
 def _disable_sound_and_screen() -> None:
-    """Stop pygame, by which many environments draw, from looking for a sound card, and for a screen if there is none: it reports
-    on standard error what it does not find."""
+    """Stop pygame, with which many environments draw, from looking for a sound card, and for a screen if there is none. Otherwise it
+    reports missing devices on standard error."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 class OnlyEnvironment:
-    """The only environment of a vectorized environment, as a single one: its last observation of an episode is the true final
-    one."""
+    """A vector environment with one environment, as a single environment. The last observation of an episode is the true final one,
+    whatever the autoreset mode."""
 
     def __init__(self, env: Any, env_id: str):
         from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
@@ -143,8 +143,8 @@ class OnlyEnvironment:
         return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]) and not terminated[0], of_step
 
     def render(self) -> np.ndarray | None:
-        """Its picture, if the vectorized environment draws its environments. After a reset in the same step it cannot draw the
-        end of the episode: the picture before it stays."""
+        """The picture of the environment; None if the vector environment cannot draw. With same-step autoreset, the last state of an
+        episode cannot be drawn, so the picture before it is returned."""
         if not self._was_reset:
             frames = self.env.render() if hasattr(self.env, "render") else None
             self._frame = None if frames is None else frames[0]

@@ -72,15 +72,15 @@ class JaxPlayer:
         return draw
 
     def close(self) -> None:
-        """Nothing has to end."""
+        """Do nothing: a JAX environment has no process to end."""
 
 
 class _PlayerPrograms:
-    """Compiled reset and step of one environment, with the keys of the episode at ``index`` of the chunk that an evaluation plays
-    (keys that are split do not depend on their number)."""
+    """Compiled reset and step of one environment, with the keys of episode ``index`` in a chunk of an evaluation. (Key ``i`` of
+    ``jax.random.split(key, n)`` does not depend on ``n``.)"""
 
     def __init__(self, env: JaxEnvironment, matmul_precision: str):
-        self.env = env  # the key of the cache holds its id, which must not go to another object
+        self.env = env  # a reference: the cache key contains id(env), which Python would reuse if env were freed
         with_precision = jax.default_matmul_precision(matmul_precision)
         self.reset, self.step = jax.jit(with_precision(self._reset)), jax.jit(with_precision(self._step))
         self.action_key = jax.jit(lambda chunk, time: jax.random.split(jax.random.fold_in(chunk, time))[0])

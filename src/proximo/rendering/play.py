@@ -35,11 +35,11 @@ class PlayedStep:
 
 Agent = Callable[[Observed, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
 """Acts in one environment, step by step: ``agent(observation, episode_start, reward, key) -> action``. Observation and action have a
-leading axis of 1, the reward is that of the last action, and ``key()`` returns the key to sample by."""
+leading axis of 1, the reward is that of the last action, and ``key()`` returns the random key that samples the action."""
 
 
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
-    """Acts by a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
+    """Acts with a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
     ``reset_memory: false``."""
     memory = policy.init_memory()
 

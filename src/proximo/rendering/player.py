@@ -1,4 +1,4 @@
-"""The player: one environment whose episodes are drawn; and what a picture is."""
+"""The protocol of players, which play and draw the episodes of one environment, and helpers for pictures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Player(Protocol):
     """One environment that plays the episodes of an evaluation, with the same random keys."""
 
     draws_at_once: bool
-    """``picture`` draws when it is called, so that a picture which waits takes the memory of its pixels. Otherwise it keeps a
+    """Whether ``picture`` draws when it is called. A waiting picture then takes the memory of its pixels; otherwise it takes that of a
     state."""
 
     def reset(self, episode: int) -> Observed:
@@ -63,7 +63,8 @@ class Player(Protocol):
 
 
 def can_draw(env: Environment) -> bool:
-    """Whether an environment can be drawn. True for a single Gymnasium environment, of which it is known only when it draws."""
+    """Whether an environment can be drawn. True for single Gymnasium environments: whether they can draw is known only after the first
+    attempt."""
     if isinstance(env, GymnasiumEnvironment) and env.make is not None:
         return True
     return hasattr(env, "render") or image_of(from_any(env.observation_space, "observation")) is not None
@@ -84,8 +85,8 @@ def no_renderer(env_id: str) -> EnvError:
 
 
 def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
-    """The first image in an observation [1, ...], or a black one without an observation: uint8 [height, width, 3], of a frame stack
-    the newest frame. None if observations have no image."""
+    """The first image in an observation [1, ...], as uint8 [height, width, 3]; the newest frame of a stack. Without an observation the
+    image is black. None if observations contain no image."""
     for leaf in leaves(space):
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:

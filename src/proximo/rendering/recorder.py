@@ -12,7 +12,7 @@ import numpy as np
 from proximo.errors import ProximoError
 
 MIN_PIXELS = 400
-"""A frame with a shorter longer side is enlarged by a whole factor, up to this many pixels."""
+"""Small frames are enlarged by the largest whole factor with which the longer side has at most this many pixels."""
 
 
 class VideoError(ProximoError):

@@ -22,8 +22,8 @@ FORMATS = (".mp4", ".gif")
 class Mp4(Recorder):
     """H.264 in yuv420p, which every browser and phone plays. A process of ffmpeg encodes the frames as they come.
 
-    imageio would write the same file, but ignores it if ffmpeg fails, and forks this process in a way that can hang beside the threads of
-    JAX (decision 0014).
+    imageio would write the same file, but ignores it if ffmpeg fails, and forks this process, which can hang because of JAX's threads
+    (decision 0014).
     """
 
     def __init__(self, path: Path, fps: float, threads: int = 0):

@@ -66,8 +66,8 @@ class Subject:
         """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
         ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000).
 
-        That holds for environments that are evaluated one by one; with sampled actions it holds for the first episode. With
-        ``window`` an environment that is able to shows itself.
+        With sampled actions, only the first episode is the one of `proximo eval`. Environments that are evaluated as a vector environment
+        may play other episodes. With ``window``, an environment that has its own window shows itself.
         """
         limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
         player = make_player(self.env, self.config, seed, EVALUATION_STREAM, window)

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts of a report: every figure.chart holds an empty svg, and the numbers stand as JSON in #data.
+// Draws the charts of a report. Every figure.chart contains an empty svg; #data contains the numbers as JSON.
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { axis: "step", hidden: new Set(), zoom: {} };
 const views = [];
@@ -13,7 +13,8 @@ function add(parent, name, attributes, text) {
   return parent.appendChild(element);
 }
 
-// What stands at the ticks of an axis: as few digits as tell them apart and keep each within a hundredth of a step of its value.
+// Labels of the ticks of an axis, with as few digits as possible: each label differs from its value by at most a hundredth of a tick
+// distance.
 function labels(found) {
   const largest = Math.max(0, ...found.map(Math.abs)), step = found.length > 1 ? found[1] - found[0] : largest;
   let digits = 1;
@@ -50,7 +51,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-// Wall time in the unit that fits its span: [seconds in it, its name].
+// The unit of time that fits a span: [its seconds, its name].
 function unit(span) {
   return span < 180 ? [1, "s"] : span < 3 * 3600 ? [60, "min"] : [3600, "h"];
 }
@@ -64,7 +65,7 @@ function nearest(xs, x) {
   return x - xs[low] < xs[high] - x ? low : high;
 }
 
-// What is drawn of a chart on the present axis: groups that are not hidden, with their arrays in place.
+// The groups of a chart that are drawn on the current axis: those that are not hidden, with indices of axes replaced by arrays.
 function shown(view) {
   return view.chart.groups.flatMap((group, index) => {
     if (state.hidden.has(view.section + ":" + index)) return [];
@@ -95,7 +96,7 @@ function extent(groups, view) {
   if (!(low <= high)) [low, high] = [0, 1];
   const pad = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
   const left = Number.isFinite(from) ? from : 0;
-  // A little beyond the end, so that a training of 999,424 steps has its tick at a million.
+  // The axis ends a little after the data, so that a training of 999,424 steps has a tick at one million.
   const most = view.chart.most !== null && high <= view.chart.most ? view.chart.most : Infinity;
   return { left, right: Number.isFinite(to) ? to : Math.max(right * 1.01, left + 1e-9), low: low - pad, high: Math.min(high + pad, most) };
 }

@@ -11,7 +11,7 @@ from proximo.rendering.recorder import videos
 from proximo.report.grouping import Group, Section
 
 MAX_BYTES = 2_800_000
-"""Most bytes of all clips of a page. Encoded as text they take a third more, and the page should stay below 5 MB."""
+"""Maximum size of all clips of a page, in bytes. Encoded as text they take a third more, and the page should stay below 5 MB."""
 
 
 @dataclass(frozen=True)

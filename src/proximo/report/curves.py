@@ -15,7 +15,7 @@ from proximo.report.statistics import interquartile_band
 TRAINING = "rollout/return_mean"
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 300, 40, 8000
 MAX_IN_SMALL = 150
-"""Most points of a band, and of the smaller curve of a diagnostic."""
+"""Maximum number of points of a band, and of the smaller curve of a diagnostic."""
 AXES = ("step", "seconds")
 
 
@@ -89,7 +89,7 @@ class Curves:
 
 
 def max_points(runs: int) -> int:
-    """Most points of a curve if ``runs`` are drawn. Many runs get fewer points, so that the page stays small."""
+    """Maximum number of points of a curve if ``runs`` runs are drawn. Many runs get fewer points, so that the page stays small."""
     return max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // max(1, runs)))
 
 
@@ -106,7 +106,7 @@ def all_curves(section: Section, most: int) -> dict[Metric, list[Curves]]:
 
 
 def curves(group: Group, metric: str, most: int = MAX_POINTS) -> Curves:
-    """The curves of ``metric`` in a group, each of about ``most`` points at most."""
+    """The curves of ``metric`` in a group, each with at most about ``most`` points."""
     lines = [_line(run, metric, most) for run in group.runs if metric in run.series]
     middles = {}
     for axis in AXES:
@@ -139,7 +139,8 @@ def _line(run: RunRecord, metric: str, most: int) -> Line:
 
 
 def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """Points at which curves are aggregated: all of theirs if these are few, else ``most`` equidistant ones and each curve's end."""
+    """Points at which curves are aggregated: the points of all curves if there are at most ``most``, else ``most`` equidistant points and
+    the end of each curve."""
     union = np.unique(np.concatenate(x))
     if len(union) <= most:
         return union

@@ -1,4 +1,4 @@
-// What answers to pointer and keys: the tooltip, the legend, the choice of the axis, zoom by dragging.
+// Handles pointer and keyboard: the tooltip, the legend, the choice of the axis, zooming by dragging.
 function hide(view) {
   view.tip.hidden = true;
   if (view.cursor) view.cursor.replaceChildren();
@@ -16,7 +16,7 @@ function lineUnder(view, px, py) {
   return best;
 }
 
-// Beside the cursor, in the half of the chart where the curves are not.
+// The tooltip is next to the cursor, in the half of the chart with fewer curves.
 function tooltip(view, x, rows, px, py) {
   view.tip.replaceChildren();
   const head = document.createElement("b");
@@ -77,7 +77,7 @@ function redraw(section) {
   for (const view of views) if (section === undefined || view.section === section) { hide(view); draw(view); }
 }
 
-// A mouse drags over the span to look at; a finger scrolls the page and reads values instead.
+// Dragging with a mouse selects the span to zoom to. A finger scrolls the page and reads values instead.
 function listen(view) {
   const { svg } = view;
   let from = null;
@@ -136,7 +136,8 @@ for (const chip of document.querySelectorAll("button.chip")) {
 }
 const chosen = document.querySelector("input[name=axis]:checked");
 if (chosen) state.axis = chosen.value;
-// Draws each chart that has got another size: now, not with the first frame, and when the window or a phone's side changes it.
+// Draws each chart whose width has changed: at once, without waiting for the first frame, and again when the window or a phone's
+// orientation changes.
 function fit() {
   for (const view of views.filter((view) => view.figure.clientWidth && view.width !== view.figure.clientWidth)) {
     hide(view);

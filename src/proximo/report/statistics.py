@@ -29,7 +29,7 @@ class Band(NamedTuple):
 def rank_weights(counts: np.ndarray) -> np.ndarray:
     """Weight of each rank in the interquartile mean of a resample that draws the ranks ``counts [..., runs]`` times.
 
-    The sorted draws take the places ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
+    The sorted draws occupy the interval ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
     scipy's ``trim_mean``.
     """
     runs = counts.shape[-1]
@@ -79,7 +79,7 @@ def _limits(present: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def interquartile_interval(values: Sequence[float] | np.ndarray) -> tuple[float | None, list[float] | None]:
-    """Interquartile mean of ``values`` and its 95 % interval. Both are None without values, the interval also for a single value."""
+    """Interquartile mean of ``values`` and its 95 % interval. Both are None without values. The interval is also None for a single value."""
     finite = np.array([v for v in values if np.isfinite(v)], np.float64)
     if not len(finite):
         return None, None

@@ -174,7 +174,7 @@ def improvements(section: Section) -> list[Improvement]:
 
 
 def overall_improvements(sections: Sequence[Section]) -> list[Improvement]:
-    """Comparisons over all environments in which both groups have at least two runs, if these are two or more."""
+    """Comparisons over several environments: of each pair of groups that both have at least two runs in two or more environments."""
     scores = [{label: found for label, found in _final_scores(section).items() if len(found) > 1} for section in sections]
     labels = list(dict.fromkeys(label for found in scores for label in found))
     result = []

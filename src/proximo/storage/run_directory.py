@@ -23,7 +23,8 @@ FAILURE = "failure.txt"
 """File with the reason, if NaN or infinity stopped the run."""
 
 PUBLISHED = "proximo.json"
-"""File that marks a folder as a published policy. It may be a stranger's, so only `proximo pull` reads it, which checks what it would import."""
+"""File that marks a folder as a published policy. The folder may come from a stranger. Therefore only `proximo pull` reads it; it checks
+which code the settings would import."""
 
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
@@ -74,7 +75,7 @@ def parent_of(runs_dir: Path, env_id: str) -> Path:
 
 
 def _claim(hidden: Path, run_dir: Path) -> bool:
-    """Rename ``hidden`` to ``run_dir``. False if there is already something else than an empty folder."""
+    """Rename ``hidden`` to ``run_dir``. Returns False if ``run_dir`` already exists and is not an empty folder."""
     if run_dir.exists() and not (run_dir.is_dir() and not any(run_dir.iterdir())):
         return False
     try:

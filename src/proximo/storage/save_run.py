@@ -31,13 +31,13 @@ def save_run(
     """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
 
     ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
-    contains something else, and ``CheckpointError`` if it cannot be written.
+    contains other files, and ``CheckpointError`` if it cannot be written.
     """
     saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
     if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
         raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
     if folder.exists() and not saved_before and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{folder} contains something else: choose an empty folder, or one that was saved before.")
+        raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with RunLock(folder):

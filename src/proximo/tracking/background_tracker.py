@@ -19,7 +19,7 @@ from proximo.tracking.json_lines import read_rows
 from proximo.tracking.tracker import TrackedRun, Tracker
 
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
-"""How long the end of a training waits for a tracker in the background; and if the user interrupted twice."""
+"""How long the end of a training waits for a tracker: normally, and after a second interruption by the user."""
 
 
 def failure(name: str, error: BaseException) -> str:
@@ -63,7 +63,8 @@ class BackgroundTracker(Tracker):
         self._put("flush")
 
     def end(self, hurry: bool = False) -> None:
-        """Let the thread finish. Its time, ``patience``, runs from the first call on, beside that of all other trackers."""
+        """Let the thread finish. Its time limit, ``patience``, starts with the first call, so that the limits of all trackers run at the
+        same time."""
         if hurry:
             self.patience = HURRY_SECONDS
         if self._ended_at is None:

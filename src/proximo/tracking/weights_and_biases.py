@@ -23,7 +23,7 @@ AXIS = "environment_steps"
 START_SECONDS = 30
 FILE = "wandb.json"
 _REPORTED: dict[Path, object] = {}
-"""Groups of seeds whose offline tracking was reported, each by the run that reports it."""
+"""Groups of seeds whose offline tracking was reported, with the run that reported it."""
 KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 

@@ -144,9 +144,9 @@ class PPO:
     def learn(self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None) -> PPO:
         """Learn from further environment steps.
 
-        Schedules run from the first to the last step of this call. A second call stretches them over the sum of the steps. JAX environments
-        continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it has
-        learned. Other threads may call ``predict`` at the same time.
+        Schedules run from the agent's first step to the last step of this call. A second call therefore stretches them over the sum of the
+        steps. JAX environments continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the
+        agent keeps what it has learned. Other threads may call ``predict`` at the same time.
 
         Args:
             total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
@@ -158,7 +158,7 @@ class PPO:
 
         Raises:
             ConfigError: ``total_steps`` or a callback is invalid, or another call is learning with this agent.
-            TrainingError: NaN or infinity ends the training.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
         """
         reporter = reporter or _WarningList(self.warnings)
         with (
@@ -196,7 +196,7 @@ class PPO:
 
         Raises:
             ConfigError: as in ``learn``, or the agent has learned in another call since the iterator yielded.
-            TrainingError: NaN or infinity ends the training.
+            EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
         """
         learning = self._calls(total_steps, interrupts, callbacks, reporter or _WarningList(self.warnings), max_updates)
         with ExclusiveUse(self) as use, contextlib.closing(learning) as calls:

@@ -167,7 +167,7 @@ def resume(
         One result for each seed that was resumed.
 
     Raises:
-        CheckpointError: no checkpoint is valid.
+        CheckpointError: there is no such run, or none of its checkpoints is valid.
         ConfigError: the run is complete, or a setting cannot change when a run is resumed.
         RunDirectoryError: another process writes into the run directory, or it cannot be written.
         TrainingError: as in ``train``.
@@ -206,7 +206,7 @@ def _resume(
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent))
     if stacks_seeds(config, env) and together > len(left):
         reporter.warned(
-            f"{together} seeds were trained in one program, now it is {len(left)}: the last bits may differ from the uninterrupted run's."
+            f"{together} seeds were trained in one program before, and {len(left)} now: the last bits may differ from the uninterrupted run's."
         )
     backend = make_backend(config, env, stacked)
     resumed_at = min(start.step for start in left)

@@ -22,9 +22,10 @@ from proximo.rendering.video import Mp4
 from proximo.training.seed_run import SeedRun
 
 MAX_STEPS = 600
-"""The most steps of a clip."""
+"""Maximum number of steps of a clip."""
 MAX_WAITING_PICTURES = 32
-"""The most drawn pictures that wait to be encoded, about 1 MB each. Environments that draw later wait as states, without a limit."""
+"""Maximum number of drawn pictures that wait to be encoded, about 1 MB each. JAX environments are drawn later; the number of their waiting
+states is not limited."""
 GIF_FRAMES, GIF_PIXELS = 100, 200
 """TensorBoard shows at most this many frames, with at most this many pixels along the longer side."""
 
@@ -82,7 +83,7 @@ class Clips:
 
 
 class _Encoder:
-    """A thread that draws and encodes clips. ``error`` has ended it."""
+    """A thread that draws and encodes clips. After an ``error`` it does no more work."""
 
     def __init__(self, max_waiting: int) -> None:
         self.error: BaseException | None = None

@@ -20,7 +20,7 @@ GRACE_SECONDS = 7.0
 EXIT_SECONDS = 60.0
 """The longest that Python waits at its exit for a call that was abandoned."""
 STILL_SECONDS = 90.0
-"""The runtime hangs if it computes and uses no CPU time for so long."""
+"""The runtime is considered hung if it computes and uses no CPU time for this long."""
 # A closed terminal sends SIGHUP, which Windows does not have.
 STOPS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 SHOW_CURSOR = "\x1b[?25h"

@@ -38,7 +38,7 @@ class Training:
         interrupts: carries the request to stop.
         reporter: receives progress and warnings.
         path: what the user resumes; None if no file is written.
-        max_updates: the most updates in one call; None: about one second of them.
+        max_updates: maximum number of updates in one call; None: those of about one second.
     """
 
     def __init__(

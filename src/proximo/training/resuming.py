@@ -60,7 +60,7 @@ def _checkpoint_to_resume(run_dir: Path, which: Which, reporter: Reporter) -> Ch
 def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoint | None:
     """The checkpoint of ``step``, the earliest one that a seed continues from."""
     steps = checkpoint.steps(run_dir / "checkpoints")
-    # They begin again only if the very first save was cut short.
+    # All seeds start again from step 0 only if their first save was interrupted.
     if step not in steps and (step > 0 or len(steps) > 1):
         raise CheckpointError(
             f"{run_dir} has no checkpoint of step {step}, from which another seed continues: resume each seed alone."
@@ -105,6 +105,6 @@ def rewind(seed_run: StoredSeedRun, reporter: Reporter) -> None:
     if best in checkpoint.steps(seed_run.checkpoints):
         retention.mark_best(seed_run.run_dir, best)
     else:
-        # The best checkpoint was removed just now, or pruned after a better one: the next evaluation is the best again.
+        # The checkpoint was just removed, or was pruned after a better one was found. The next evaluation then counts as the best.
         seed_run.best = None
         retention.unmark_best(seed_run.run_dir)

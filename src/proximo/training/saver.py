@@ -36,7 +36,7 @@ class Saver:
         """Write the rows that a resumed run could not write, then save each active seed. Does nothing if this state is saved already.
 
         Raises ``CheckpointError`` if a checkpoint cannot be written, and ``RunDirectoryError`` if a run directory was renamed or
-        removed. The other seeds are saved before.
+        removed. The other seeds are saved first.
         """
         if self._is_saved(snapshot):
             return

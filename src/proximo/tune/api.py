@@ -71,7 +71,7 @@ def tune(
         plan: the plan, from ``make_plan``.
         name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
-        seconds: time limit in seconds, with the final round; None: no limit.
+        seconds: time limit in seconds, final round included; None: no limit.
         reporter: receives the progress.
 
     Returns:

@@ -47,7 +47,7 @@ class Batch:
         self.configs, self.seeds, self.width, self.watch = configs, seeds, width, watch
         self.backend = make_backend(configs[0], environment(configs[0]), stacked=True)
         self.timed = TimedCalls(self.backend, self._call)
-        """Its pace is that of the slots that are trained now."""
+        """Its speed is measured for the slots that are trained now."""
         if self.backend.stacked:
             filled = [*range(len(configs)), *[0] * (width - len(configs))]
             self.groups = [[(trial, seed) for trial in filled for seed in seeds]]
@@ -56,7 +56,7 @@ class Batch:
         self.slots: list[Slot] = self.groups[0]
         """The slots that are trained now."""
         self._returns: dict[int, tuple[float, ...]] = {trial: () for trial in range(len(configs))}
-        """The returns of each trial on the seeds of earlier groups."""
+        """The returns of each trial on the seeds that were trained before."""
         self._failures: dict[int, str] = {}
 
     @property

@@ -30,7 +30,7 @@ class Choices:
 
     name: str
     values: tuple[Any, ...]
-    """In types that Optuna stores: numbers in order, flags and text (``hidden_sizes`` as the text ``64,64``)."""
+    """In types that Optuna stores: sorted numbers, booleans and text (``hidden_sizes`` as the text ``64,64``)."""
 
     @property
     def _ranked(self) -> bool:
@@ -183,12 +183,12 @@ Dimension = Choices | Range
 
 
 def are_numbers(values: Any) -> bool:
-    """Whether all are numbers, and none a flag."""
+    """Whether all are numbers, and none is a boolean."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def plain(value: Any) -> Any:
-    """The value of a setting in types that Optuna, CSV and YAML store: a number, a flag or text."""
+    """The value of a setting in types that Optuna, CSV and YAML store: a number, a boolean or text."""
     if isinstance(value, ScheduleText):
         return value.plain()
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else value

@@ -56,7 +56,7 @@ def make_plan(
     if space_file is None:
         space = default_space(base, env)
     else:
-        expected = "settings with their values, as `num_steps: [64, 128]`"
+        expected = "settings with their values, such as `num_steps: [64, 128]`"
         space = read_space(read_file(space_file, "--space", expected), base, str(space_file), in_jax=stacked)
     space = space.without(fixed)
     if not space.dimensions:

@@ -36,7 +36,7 @@ class Record:
     state: str
     """done, pruned, failed or running."""
     settings: dict[str, Any]
-    """The searched settings, as text, numbers and flags."""
+    """The searched settings, as text, numbers and booleans."""
     score: float | None
     """Mean over the seeds at the last evaluation before the trial ended or was pruned."""
     seed_scores: list[float] = field(default_factory=list)
@@ -149,9 +149,9 @@ def best_of(trials: list[Record]) -> Record | None:
 
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
-    """The trials of the final round: the ``count`` best trials, then the base. The base is left out if its best seed is below the
-    best of their mean scores (those of the final round, if they took part already). A trial that failed in the final round is
-    replaced by the next best."""
+    """The trials of the final round: the ``count`` best trials, then the base. The base takes part only if its best seed reaches the
+    highest mean score of these trials (in the final round, for those that have finished it). The next best trial replaces one that failed
+    in the final round."""
     done = [t for t in trials if t.state == "done" and t.number and t.final != []]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":

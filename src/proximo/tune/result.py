@@ -18,7 +18,7 @@ from proximo.tune.space import setting_values
 PRESET, TABLE = "preset.yaml", "trials.csv"
 _VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
 _KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
-"""Settings of the group ``run`` that a preset has, because they change numbers. Seeds, names and folders are left to the user."""
+"""Settings of the group ``run`` that a preset contains, because they change results. Seeds, names and folders are left to the user."""
 
 
 def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:

@@ -16,7 +16,7 @@ from proximo.tune.dimension import Parameters
 from proximo.tune.space import Space
 
 EXPLORING_BATCHES = 3
-"""So many batches after that of the base draw the compiled settings at random; later every fourth batch does."""
+"""This many batches, after the one of the base, draw the settings that need a compilation at random. Later, every fourth batch does."""
 EXPLORE_EVERY = 4
 STARTUP_TRIALS = 10
 DRAWS = 200
@@ -29,8 +29,8 @@ def make_sampler(seed: int, number: int, fixed: Parameters) -> BaseSampler:
     """TPE for trial ``number``, with some parameters ``fixed``. Each trial has a sampler of its own, so that its draws depend on
     the earlier trials and the seed alone, whether the study was interrupted or not.
 
-    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) with running trials as bad ones, so that a batch spreads. Groups of
-    conditional parameters are not needed: every trial has every parameter.
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) that counts running trials as bad ones (constant liar), so that the trials of a
+    batch differ. Groups of conditional parameters are not needed: every trial has every parameter.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -61,7 +61,7 @@ def draw(trial: Trial, space: Space) -> Parameters:
 
 
 def explores(batch: int) -> bool:
-    """Whether a batch draws the compiled settings at random."""
+    """Whether a batch draws the settings that need a compilation at random."""
     return batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
 
 

@@ -69,7 +69,7 @@ class Space:
 
 
 def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """The settings ``names`` of ``config`` as text, numbers and flags."""
+    """The settings ``names`` of ``config`` as text, numbers and booleans."""
     return {name: plain(LEAVES[name].value_in(config)) for name in names}
 
 
@@ -81,7 +81,7 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
 
 def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -> Dimension:
     if name in GROUPS:
-        raise ConfigError(f"{source}: {name} is a group: name its settings without it, as `gamma: [0.9, 0.99]`.")
+        raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
     if name not in LEAVES:
         raise unknown(name, f" in {source}")
     if name in NOT_SEARCHED:
@@ -99,7 +99,7 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     raise ConfigError(
-        f"{source}: {name}: {shown(given)} is neither a list of values, as [64, 128], nor a range, as {{low: 0.9, high: 0.99}}. "
+        f"{source}: {name}: {shown(given)} is neither a list of values, such as [64, 128], nor a range, such as {{low: 0.9, high: 0.99}}. "
         "To fix a value, give it as a flag or in --config."
     )
 
@@ -133,11 +133,11 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         raise ConfigError(f"{leaf.name}: a logarithmic scale needs low above 0, not {low:g} (zero: true adds 0 to it).")
     if one_minus and (high >= 1 or log or leaf.type is int):
         raise ConfigError(
-            f"{leaf.name}: one_minus is a logarithmic scale of 1 - value: expected high below 1, numbers that need not be whole, and no log."
+            f"{leaf.name}: one_minus is a logarithmic scale of 1 - value: expected high below 1, a setting that is not a whole number, and no log."
         )
     if zero and (not log or leaf.type is int or one_minus):
         raise ConfigError(
-            f"{leaf.name}: zero: true adds 0 to a logarithmic scale of numbers that need not be whole: give log: true."
+            f"{leaf.name}: zero: true adds 0 to a logarithmic scale: expected log: true, and a setting that is not a whole number."
         )
     if zero:
         coerce(leaf, 0)

@@ -29,7 +29,7 @@ BATCH = "batch"
 """Attribute of a trial: the first trial of its batch."""
 NO_MEMORY = "there was not enough memory"
 MIN_SHARE = 0.03
-"""Share of a batch after which its speed is used."""
+"""After this share of a batch, its measured speed is used to predict its end."""
 
 
 class OutOfTimeError(Exception):
@@ -95,9 +95,9 @@ class Study:
                 self.study.set_user_attr(f"{TEST}{best.number}", self._returns_on(self.plan.test_seeds, best))
         if late:
             way = command("proximo", "tune", "--resume", self.folder)
-            self.reporter.warned(f"the time did not suffice for the final round of {', '.join(late)}. Go on with: {way}")
+            self.reporter.warned(f"time ran out before the final round of {', '.join(late)}. Go on with: {way}")
         elif self.plan.finalists and not tried:
-            self.reporter.warned("there was no final round: no trial beside the base was trained to its end.")
+            self.reporter.warned("there was no final round: no trial besides the base was trained to its end.")
 
     def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
         """The scores of the trial by seed; an empty list if a seed ended with NaN."""

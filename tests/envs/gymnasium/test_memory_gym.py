@@ -16,7 +16,9 @@ def test_a_missing_memory_gym_raises_with_its_installation(monkeypatch):
         raise ImportError("memory_gym")
 
     monkeypatch.setattr(memory_gym, "_registered", missing)
-    with pytest.raises(EnvError, match="pip install --no-deps memory-gym"):
+    with pytest.raises(
+        EnvError, match="pip install --no-deps memory-gym   # without its dependencies, which require an older Gymnasium"
+    ):
         make_env("memory-gym:MysteryPath-Grid")
 
 

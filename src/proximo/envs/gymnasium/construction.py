@@ -167,7 +167,8 @@ def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any)
 
 
 def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
-    """Only CartPole has a vector environment, and its observation space does not change."""
+    """Make a vector environment with hidden velocities. The observation space is not adapted: CartPole, the only such vector environment,
+    keeps its space."""
     return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
 
 
@@ -256,7 +257,7 @@ def from_factory(
     try:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
-                raise EnvError(f"{env_id} has no {name}: define it, as gymnasium.spaces.Box or Discrete.")
+                raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
         _, info = _reset(env, env_id)
         mask = find_mask(env, info, env_id)
         if preprocessing.life_loss:

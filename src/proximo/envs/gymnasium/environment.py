@@ -1,4 +1,4 @@
-"""``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how several of it are made and stepped."""
+"""``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how copies of it are made and stepped."""
 
 from __future__ import annotations
 

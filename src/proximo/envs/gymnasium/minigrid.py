@@ -25,7 +25,7 @@ HELD_OUT_OF = 4
 MAX_DRAWS = 1000
 """Maximum number of draws until a level belongs to the requested part."""
 MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
-"""Maximum numbers of cached views and pictures in a process. A key has some hundred bytes, a picture 21 kB or more."""
+"""Maximum numbers of cached views and pictures in a process. A key takes a few hundred bytes, a picture 21 kB or more."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
 
 
 def layout(env: Any) -> bytes:
-    """Encode all cells as a key. ``env.hash()`` takes longer than to compute a view."""
+    """Encode all cells as a key. ``env.hash()`` takes longer than computing a view."""
     return bytes(chain.from_iterable(EMPTY_CELL if cell is None else cell.encode() for cell in env.grid.grid))
 
 

@@ -28,7 +28,7 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """The path as Python indices, as ``['camera']``; empty if the observation is a single array."""
+        """The path as Python indices, for example ``['camera']``; empty if the observation is a single array."""
         return "".join(f"[{key!r}]" for key in self.path)
 
 

@@ -21,7 +21,7 @@ class Preprocessing:
     max_episode_steps: int = 0
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
     levels: str = ""
-    """Range of level seeds, as ``"0:100"``; empty: any level."""
+    """Range of level seeds, such as ``"0:100"``; empty: any level."""
     life_loss: bool = False
     """Treat a lost life as a termination during training."""
 

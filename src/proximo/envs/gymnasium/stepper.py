@@ -46,7 +46,7 @@ class EnvironmentSpec:
 
 
 def reported_success(info: dict[str, Any]) -> int:
-    """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` says of an episode in its last step."""
+    """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
     for key in SUCCESS_KEYS:
         if key in info:
             return SUCCESS if bool(np.all(np.asarray(info[key]) != 0)) else FAILURE

@@ -158,7 +158,8 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
 
 
 def located(error: BaseException, env_id: str, where: str) -> BaseException:
-    """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless it has ``env_id``."""
+    """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless the message already contains
+    ``env_id``."""
     if isinstance(error, ProximoError):
         return error if env_id in str(error) else EnvError(f"{where} {error}")
     text = "".join(traceback.format_exception(error)).rstrip()

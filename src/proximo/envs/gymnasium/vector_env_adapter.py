@@ -55,7 +55,7 @@ class VectorEnvAdapter:
         self.fits_one = make_quick_check(self.leaves)
         self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
         self.all_valid = True
-        """Whether no environment is reset by the next step."""
+        """Whether all environments will act in the next step; False if the next step resets one of them."""
         self.lives = np.zeros(layout.num_envs, np.int64)
         self.seed = self.steps = 0
 

@@ -34,7 +34,7 @@ class VectorOptions:
     num_groups: int = 1
     """Groups of environments that step independently; 2 for ``overlap``."""
     stagger_steps: int = 0
-    """Truncate first episodes after 1 … this many steps; 0: not."""
+    """Truncate first episodes after 1 … this many steps; 0: off."""
     step_timeout: float = 60.0
     """Seconds that a step of a worker may take."""
     reset_timeout: float = 600.0

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 FIRST_SECONDS = 10.0
-"""When the first message comes; each later one after twice the time."""
+"""Seconds until the first message. The time doubles with each further message."""
 
 
 @contextlib.contextmanager

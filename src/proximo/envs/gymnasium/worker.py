@@ -85,7 +85,7 @@ def _serve(setup: Setup, commands: int, replies: int) -> None:
 def _poll_for_command(commands: int) -> None:
     """Poll for the next command for a short time, and yield the core to other processes meanwhile.
 
-    To sleep and wake up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md).
+    Sleeping and waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md).
     """
     if not hasattr(os, "sched_yield"):
         return
@@ -118,7 +118,8 @@ def _die_with_parent(lifeline: int) -> None:
     """End this process group when the pipe ``lifeline`` ends, which it does with the parent.
 
     On Linux the kernel then kills the process group, with all processes that an environment started. This works even if an
-    environment hangs in native code that holds the GIL. On other systems a thread does it, which such a hang blocks.
+    environment hangs in native code that holds the GIL. On other systems a thread kills the group; an environment that hangs in this way
+    blocks the thread.
     """
     if lifeline < 0:  # Windows
         return

@@ -16,7 +16,7 @@ from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.worker import Setup
 
 POSIX = os.name == "posix"
-# A new interpreter instead of a fork: it is safe beside JAX's threads, and does not run the user's script again.
+# A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker; "
@@ -48,7 +48,7 @@ class WorkerProcess:
         assert self.popen.stdout is not None
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
         self.waited_since: float | None = None
-        """When the command was sent that has no reply yet; None if there is none."""
+        """When the last command was sent; None if it has been answered."""
         self.task = (worker_messages.RESET, 0, 0)
         """The last command, its buffer and its step."""
         self.progress: tuple[Any, ...] = ()

@@ -84,7 +84,7 @@ class WorkerVectorEnvironment:
                 self._restart(g, w, buffer, 0)
 
     def _workers(self) -> list[tuple[int, int, WorkerProcess, Setup]]:
-        """Group and place in the group of each worker, its process and its setup."""
+        """For each worker: its group, its index in the group, its process and its setup."""
         return [(g, w, self._processes[g][w], setup) for g, setups in enumerate(self._setups) for w, setup in enumerate(setups)]
 
     def send(self, buffer: int, t: int, group: int) -> None:

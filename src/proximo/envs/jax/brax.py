@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
-    """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, as ``backend``."""
+    """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
     known = library_import.load("brax.envs", env_id)._envs
     check_known(env_id, known)

@@ -39,7 +39,7 @@ def names() -> list[str]:
 
 
 class JumanjiEnvironment:
-    """An environment of jumanji as a ``JaxEnvironment``; ``settings`` are arguments of its class, as ``time_limit``.
+    """An environment of jumanji as a ``JaxEnvironment``; ``settings`` are arguments of its class, such as ``time_limit``.
 
     Most environments report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class
     truncates. If a mask has an entry for every combination of the action's components, the action becomes one Discrete action.
@@ -68,7 +68,7 @@ class JumanjiEnvironment:
         self.default_params = ()
         assert isinstance(seen, Dict)  # jumanji's observations are named tuples
         self.parts: dict[str, Space] = dict(seen.spaces)
-        if "step_count" in self.parts:  # two environments declare thousands of categories, and miss the last
+        if "step_count" in self.parts:  # two environments declare it as Discrete with thousands of values, one too few
             self.parts["step_count"] = Box((), 0, self.limit, "int32")
         self.nvec: tuple[int, ...] = ()
         mask = self.parts.pop(ACTION_MASK, None)
@@ -89,7 +89,8 @@ class JumanjiEnvironment:
         return (state, jnp.int32(0)), self._seen(timestep.observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. A step that terminates is not truncated, even at the limit. A last step with a discount is truncated."""
+        """Take one step. A step that terminates is not truncated, even at the limit. If the last step has a discount above 0, the episode
+        is truncated."""
         parts = jnp.stack(jnp.unravel_index(action, self.nvec)) if self.nvec else action
         inner, timestep = self.env.step(state[0], parts)
         steps, last = state[1] + 1, timestep.last()

@@ -31,7 +31,7 @@ class CustomDistribution(Distribution):
     family: CustomModule
 
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Shaped[Array, "..."]:
-        """An action for each distribution; ``noise`` holds the data of one random key for each."""
+        """An action for each distribution; ``noise`` contains the data of one random key for each."""
 
         def sample_one(parameters: Array, data: Array) -> Array:
             return self.family.module.sample(parameters, jax.random.wrap_key_data(data, impl="threefry2x32"))
@@ -89,7 +89,7 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
     count = getattr(family.module, "num_parameters", None)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ConfigError(
-            f"distribution = {value}: num_parameters is {count!r}: expected how many numbers the actor has to give, 1 or more."
+            f"distribution = {value}: num_parameters is {count!r}: expected the number of outputs of the actor, 1 or more."
         )
     count = int(count)
     parameters = jax.ShapeDtypeStruct((count,), jnp.float32)

@@ -25,7 +25,7 @@ class PassThrough(eqx.Module):
     """Passes the observation on to a memory that reads observations itself."""
 
     space: Space = eqx.field(static=True)
-    """Space of what is passed on. Other entries of a Dict observation are not."""
+    """Space of the observation that is passed on. Other entries of a Dict observation are dropped."""
 
     def __call__(self, x: Observation) -> Observation:
         return {name: x[name] for name, _ in self.space.spaces} if isinstance(self.space, Dict) else x
@@ -85,7 +85,7 @@ class CustomCell(MemoryCell):
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.custom.module.init())
 
     def step(self, state: PyTree, x: PyTree, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
-        # With another compute_dtype the state is cast, and what the module makes anew is not.
+        # With another compute_dtype, the given state has that type, but arrays that the module creates may be float32.
         state = select(episode_start, _cast_like(self.init(episode_start.shape[0]), state), state)
         new_state, out = jax.vmap(self._step_one)(state, x)
         return select(valid, _cast_like(new_state, state), state), out
@@ -157,7 +157,7 @@ def make_actor_critic(
     custom = make_module("actor_critic", config.actor_critic, ("init", "step") if config.remembers else (), key, space, count)
     if not config.remembers and hasattr(custom.module, "step"):
         raise ConfigError(
-            "actor_critic: the function returned a network with a memory, which must be known beforehand. Give the class or the object itself."
+            "actor_critic: the function returned a network with a memory, which proximo must know before it calls the function: pass the class or the object itself."
         )
     if config.remembers:
         encoder, cell = PassThrough(space), CustomCell(custom)

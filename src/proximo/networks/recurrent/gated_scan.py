@@ -39,7 +39,7 @@ def _zeros_like(state: State) -> State:
 def _unroll(state: State) -> int:
     """Number of steps in one iteration of the scan.
 
-    XLA recomputes the chain of states within an iteration for each of its steps, so fewer pay off for the two states of an LSTM
+    Within an iteration, XLA recomputes the earlier states for each step. An LSTM, which has two states, therefore unrolls fewer steps
     (docs/decisions/0003-speed-on-the-cpu.md).
     """
     return 4 // len(jax.tree.leaves(state))

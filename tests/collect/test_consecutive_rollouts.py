@@ -1,4 +1,4 @@
-"""Law: between two rollouts nothing is lost and nothing comes twice."""
+"""Between two consecutive rollouts, no transition is lost and none is repeated."""
 
 import dataclasses
 import functools
@@ -23,9 +23,9 @@ def two_rollouts(burn_in=0):
     collector = small_collector(Counting(), num_steps=STEPS, **settings)
     policy, collect = drawn_policy(collector.env, collector.config), jax.jit(collector.collect)
     state = jax.jit(lambda key: collector.init(key).collector)(jax.random.key(0))
-    between, episode_start, metrics_1 = collect(policy, state)
+    between, first, metrics_1 = collect(policy, state)
     end, second, metrics_2 = collect(policy, between)
-    return policy, (episode_start, second), end, (metrics_1, metrics_2)
+    return policy, (first, second), end, (metrics_1, metrics_2)
 
 
 def joined(rollouts, name):
@@ -33,7 +33,7 @@ def joined(rollouts, name):
 
 
 def broken_steps(rollouts):
-    """How many rows do not continue the one before: time counts up within an episode and starts at 0 after an end."""
+    """Number of steps that do not follow the previous one: time counts up within an episode, and restarts at 0 after its end."""
     observation, reward, episode_start = (joined(rollouts, name) for name in ("observation", "reward", "episode_start"))
     done = joined(rollouts, "terminated") | joined(rollouts, "truncated")
     time = observation[..., 0]
@@ -50,22 +50,21 @@ def test_every_transition_appears_exactly_once():
 
 
 def test_check_detects_lost_and_repeated_steps_at_the_boundary():
-    _, (episode_start, second), _, _ = two_rollouts()
-    rows = jax.tree.map(lambda x: x[:-1], dataclasses.replace(episode_start, memory=(), last_memory=()))
-    assert broken_steps((rows, second)) > 0
-    assert broken_steps((episode_start, episode_start)) > 0
+    _, (first, second), _, _ = two_rollouts()
+    shortened = jax.tree.map(lambda x: x[:-1], dataclasses.replace(first, memory=(), last_memory=()))
+    assert broken_steps((shortened, second)) > 0
+    assert broken_steps((first, first)) > 0
     shifted = dataclasses.replace(second, episode_start=jnp.roll(second.episode_start, 1, 0))
-    assert broken_steps((episode_start, shifted)) > 0
+    assert broken_steps((first, shifted)) > 0
 
 
 def test_next_rollout_begins_where_the_previous_one_ended():
-    _, (episode_start, second), end, _ = two_rollouts()
-    assert jnp.array_equal(episode_start.last_observation, second.observation[0])
-    assert jnp.array_equal(episode_start.last_episode_start, second.episode_start[0])
-    assert difference(episode_start.last_value, second.value[0]) < 1e-6
+    _, (first, second), end, _ = two_rollouts()
+    assert jnp.array_equal(first.last_observation, second.observation[0])
+    assert jnp.array_equal(first.last_episode_start, second.episode_start[0])
+    assert difference(first.last_value, second.value[0]) < 1e-6
     assert all(
-        jnp.array_equal(a, b[0])
-        for a, b in zip(jax.tree.leaves(episode_start.last_memory), jax.tree.leaves(second.memory), strict=True)
+        jnp.array_equal(a, b[0]) for a, b in zip(jax.tree.leaves(first.last_memory), jax.tree.leaves(second.memory), strict=True)
     )
     assert jnp.array_equal(second.last_observation, end.observation)
 
@@ -100,16 +99,16 @@ def test_statistics_count_only_complete_episodes():
 
 
 def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
-    """By one policy: warmed from where the rows begin it is the memory that acting ended with; from nothing, from elsewhere or
-    over other rows it is not."""
-    policy, (episode_start, second), _, _ = two_rollouts(3)
+    """Burn-in from the stored memory over the stored steps gives the last memory of acting. An empty memory, an older one, or
+    other steps give a different memory."""
+    policy, (first, second), _, _ = two_rollouts(3)
     before = jax.tree.map(lambda m: m[0], second.memory)
     burnt_in = jax.jit(run_burn_in)
-    assert difference(burnt_in(policy, before, second.burn_in_steps), episode_start.last_memory) < 1e-6
-    empty, older = policy.init_memory(ENVS), jax.tree.map(lambda m: m[0], episode_start.memory)
-    late = jax.tree.map(lambda x: x[-4:-1], (episode_start.observation, episode_start.episode_start, episode_start.valid))
-    for memory, rows in ((empty, second.burn_in_steps), (older, second.burn_in_steps), (before, BurnIn(*late))):
-        assert difference(burnt_in(policy, memory, rows), episode_start.last_memory) > 1e-3
+    assert difference(burnt_in(policy, before, second.burn_in_steps), first.last_memory) < 1e-6
+    empty, older = policy.init_memory(ENVS), jax.tree.map(lambda m: m[0], first.memory)
+    late = jax.tree.map(lambda x: x[-4:-1], (first.observation, first.episode_start, first.valid))
+    for memory, steps in ((empty, second.burn_in_steps), (older, second.burn_in_steps), (before, BurnIn(*late))):
+        assert difference(burnt_in(policy, memory, steps), first.last_memory) > 1e-3
 
 
 def test_carried_memory_observes_every_reward_across_episodes_and_rollouts():
