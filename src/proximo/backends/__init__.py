@@ -13,7 +13,8 @@ __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: Evaluation | None = None) -> Backend:
     """The backend that trains on ``env``. With ``stacked`` it trains several seeds together if it supports this; ``backend.stacked`` is
-    then True. ``evaluation`` is the environment of its evaluations with its settings; None: the one that ``config`` describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
+    then True. ``evaluation`` is the environment of its evaluations with its settings; None: the one that ``config``
+    describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
     return _backend_of(env)(config, env, stacked, evaluation)  # pyright: ignore[reportArgumentType]
 
 
