@@ -33,6 +33,12 @@ class Selfish(gym_toys.Walk):
         return self
 
 
+class Shown(gym_toys.Walk):
+    """Shows itself in a window."""
+
+    render_mode = "human"
+
+
 gym.register("Locked-v0", Locked)
 REGISTERED, ONE = gym.spec("Locked-v0"), gym_toys.Countdown(5)
 VECTOR = SyncVectorEnv([gym_toys.Walk] * 2)
@@ -107,6 +113,7 @@ def test_registered_vector_environment_is_made_again_in_any_number():
 REFUSED = {
     "lock": (Locked(), r"<.*Locked> is an instance that cannot be copied \(TypeError: cannot pickle .*\), and training and evaluation need"),
     "selfish": (Selfish(), r"cannot be copied \(its copy is the same object\).*pass its id, its class, or a function that makes one"),
+    "window": (Shown(), r"has render_mode = 'human', so every environment of the training would open a window"),
     "same object": (lambda: ONE, r"returned the same environment twice.*create it inside the function"),
     "wrapped same object": (lambda: gym.wrappers.TimeLimit(ONE, 3), r"returned the same environment twice"),
     "same objects": (SyncVectorEnv([lambda: ONE] * 2), r"returned the same environment twice"),
