@@ -29,8 +29,12 @@ def agent(env=Countdown, **settings):
     return proximo.PPO(env, preset=False, num_workers=0, **{**SETTINGS, **settings})
 
 
+def last(learner, name):
+    return [row[name] for row in learner.history if name in row][-1]
+
+
 def last_evaluation(learner):
-    return [row["eval/return_mean"] for row in learner.history if "eval/return_mean" in row][-1]
+    return last(learner, "eval/return_mean")
 
 
 EVALUATED = {
@@ -44,12 +48,12 @@ EVALUATED = {
 @pytest.mark.parametrize("given", EVALUATED)
 def test_evaluations_of_learn_play_the_other_environment(given):
     learner = agent(**EVALUATED[given]).learn(BATCH)
-    assert learner.history[-1]["rollout/return_mean"] == 5
+    assert last(learner, "rollout/return_mean") == 5
     assert last_evaluation(learner) == 3
     assert learner.evaluate(2).summary()["return_mean"] == 5, "that of the training"
     learner.set_env(Long)
     learner.learn(BATCH)
-    assert learner.history[-1]["rollout/return_mean"] == 7
+    assert last(learner, "rollout/return_mean") == 7
     assert last_evaluation(learner) == 3
 
 
@@ -74,7 +78,7 @@ def test_evaluation_environment_of_another_kind_is_not_limited_by_settings_of_wo
         def _observation(self, action=-1):
             return super()._observation()[:3]
 
-    learner = agent(Same, eval_env=toys.RandomEnds(), num_workers=0, overlap=True)
+    learner = agent(Same, eval_env=toys.RandomEnds(), overlap=True)
     made, config = learner._evaluated_on
     assert isinstance(made, toys.RandomEnds)
     assert (config.env.overlap, config.env.num_workers) == (False, -1)
@@ -82,7 +86,7 @@ def test_evaluation_environment_of_another_kind_is_not_limited_by_settings_of_wo
 
 def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
     saved = agent("gym_toys:Countdown", eval_env=lambda: Countdown(3)).save(tmp_path / "saved")
-    message = r"eval_env = <.*lambda> was an object in the program .*: pass it again, as proximo.load\(run, eval_env=…\)"
+    message = r"eval_env = <.*lambda>> was an object in the program .*: pass it again, as proximo.load\(run, eval_env=…\)"
     with pytest.raises(EnvError, match=message):
         proximo.load(saved)
     assert main(["train", "--resume", str(saved), "--total-steps", "99999"]) == 2
