@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from proximo.collect.environment import evaluation_environment
 from proximo.config import Config, override
 from proximo.errors import ConfigError, ProximoError, RunDirectoryError
 from proximo.evaluation.evaluate import evaluate_policy
