@@ -155,3 +155,38 @@ def test_str_of_a_space_is_short():
     assert str(MultiDiscrete((11, 6, 4) * 25, shape=(5, 5, 3))) == "MultiDiscrete of shape (5, 5, 3), up to 11 choices"
     assert str(MultiDiscrete((3, 2), (0, 1), (1, 2))) == "MultiDiscrete([[3, 2]], start=[[0, 1]])"
     assert str(NESTED) == "Dict(a: Box(36, 36, 3) uint8, b: Tuple(Discrete(2, start=3), MultiBinary(4,)))"
+
+
+FLATTENED = {
+    "discrete": (gym.Dict(move=gym.Discrete(3, start=1), arm=gym.Discrete(2)), [3, 1], [["move", 3], ["arm", 1]]),
+    "continuous": (gym.Dict(arm=gym.Box(-1, 1, (2,)), leg=gym.Box(0, 2, (1,))), [0, 1, 2], [["arm", [0, 1]], ["leg", [2]]]),
+    "tuple": (gym.Tuple([gym.Discrete(3), gym.Discrete(2)]), [2, 1], [2, 1]),
+}
+
+
+@pytest.mark.parametrize("kind", FLATTENED)
+def test_error_for_actions_with_parts_has_the_code_that_flattens_them(kind):
+    space, values, expected = FLATTENED[kind]
+    with pytest.raises(EnvError, match=r"The action space .* is not supported: expected Discrete.*; flatten it: ") as caught:
+        from_any(space, "action")
+
+    class Env(gymnasium.Env):
+        observation_space, action_space = gym.Discrete(2), space
+
+        def step(self, action):
+            assert self.action_space.contains(action), action
+            return action, 0.0, False, False, {}
+
+    code = str(caught.value).split("flatten it: ")[1].removesuffix(".")
+    env = eval(code, {"gymnasium": gymnasium, "env": Env()})
+    from_any(env.action_space, "action")
+    action = np.array(values, env.action_space.dtype)
+    assert env.action_space.contains(action)
+    taken = env.step(action)[0]
+    parts = [[name, part.tolist()] for name, part in taken.items()] if isinstance(taken, dict) else [int(part) for part in taken]
+    assert parts == expected
+
+
+def test_mixed_parts_of_actions_are_answered_in_words():
+    with pytest.raises(EnvError, match=r"wrap it so that one space replaces all parts"):
+        from_any(gym.Dict(a=gym.Discrete(2), b=gym.Box(0, 1, (1,))), "action")

@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import hints, quick_check
-from proximo.collect.environment import environment
+from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
@@ -42,7 +42,7 @@ from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress_displays import showing_progress
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent_environment import check_same_spaces, make_environment, replace_environment
+from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
@@ -69,6 +69,11 @@ class _WarningList(Reporter):
             self._warnings.append(message)
 
 
+def _object(env: Any) -> Any:
+    """What the user gave as environment, if it is not an id."""
+    return None if isinstance(env, str) else env
+
+
 @lists_settings(AgentSettings)
 class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     """An agent that learns with Proximal Policy Optimization.
@@ -93,14 +98,17 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
     Args:
-        env: id of an environment, a JAX environment, or a class or function that makes a JAX or Gymnasium environment.
+        env: id of an environment; an environment, which is copied; a class, or a function that makes an environment, or with an argument
+            ``num_envs`` a Gymnasium ``VectorEnv``.
+        eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
+            ``eval_env_settings``. None: ``env``.
         preset: whether to start from the preset of the id, if it has one.
         verbose: 0: ``learn`` shows no progress; 1: it does so on a terminal and in a notebook.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
-        EnvError: ``env`` is unknown, or is no environment.
+        EnvError: an environment is unknown, is none, or cannot be copied.
     """
 
     config: Config
@@ -116,22 +124,34 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     """0: ``learn`` shows no progress by itself."""
 
     @answered
-    def __init__(self, env: Any, *, preset: bool = True, verbose: int = 1, **settings: Unpack[AgentSettings]):
+    def __init__(
+        self, env: Any, *, eval_env: Any = None, preset: bool = True, verbose: int = 1, **settings: Unpack[AgentSettings]
+    ):
         prepare_jax()
-        made, config = make_environment(env, settings, preset)
-        self._set_up(made, config, verbose)
-        self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
+        by_id = {"eval_env": eval_env} if isinstance(eval_env, str) else {}
+        made, config = make_environment(env, {**settings, **by_id}, preset)
+        self._set_up(made, config, env, None if by_id else eval_env, verbose)
+        self.warnings = self._quick_warnings()
 
-    def _set_up(self, env: Environment, config: Config, verbose: int) -> None:
-        """Initialize an agent that has learned nothing."""
+    def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
+        """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
         check_policy(env, config)
         check_number("verbose", verbose, 0, 1)
         self.verbose = verbose
-        self._env, self.config = env, config
+        self._env, self._given, self._given_eval_env = env, _object(given), eval_env
+        self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
+
+    def _quick_warnings(self) -> list[str]:
+        """Warnings about the environments."""
+        pairs = [(self._env, self.config), self._evaluated_on]
+        if self._evaluated_on[0] is self._env:
+            del pairs[1]
+        found = [[*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))] for made, config in pairs]
+        return [*dict.fromkeys(itertools.chain(*found))]
 
     @property
     def env(self) -> Environment:
@@ -192,7 +212,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     ) -> Generator[None]:
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
-        backend = make_backend(config, self._env)
+        backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         before = self._state, self.step, self.config
         try:
@@ -238,10 +258,13 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self._state, self.step, self.config = training.snapshot.state, training.snapshot.step, config
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
 
+    def _backend(self) -> Backend:
+        return make_backend(self.config, self._env, evaluation=self._evaluated_on)
+
     def _current_state(self) -> TrainState:
         """The state; an agent that has learned nothing makes its first one now."""
         if self._state is None:
-            with contextlib.closing(make_backend(self.config, self._env)) as backend:
+            with contextlib.closing(self._backend()) as backend:
                 self._state = backend.start([self.config.run.seed])
         return self._state
 
@@ -279,6 +302,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         levels: str | None = None,
         env_settings: dict[str, Any] | None = None,
         num_envs: int = 0,
+        env: Any = None,
     ) -> Episodes:
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
@@ -289,13 +313,17 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
             env_settings: parameters of the environment that differ from the training's.
             num_envs: environments that are played at the same time; 0: chosen automatically.
+            env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
 
         Raises:
-            ConfigError: an argument is out of range, or ``env_settings`` change the spaces.
+            ConfigError: an argument is out of range, or the spaces are not those of the policy.
+            EnvError: ``env`` is unknown, or is no environment.
         """
+        if env is None:
+            env, env_settings = same_object(self.config, self._given, env_settings or {})
         return evaluate(
             self.policy,
             episodes,
@@ -304,6 +332,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             levels=levels,
             env_settings=env_settings,
             num_envs=num_envs,
+            env=env,
         )
 
     def render(
@@ -462,11 +491,13 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
-            self.warnings = [*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))]
+            config, evaluated_on = set_evaluation(config, made, _object(env), self._given_eval_env)
             if self._state is not None:
-                with contextlib.closing(make_backend(config, made)) as backend:
+                with contextlib.closing(make_backend(config, made, evaluation=evaluated_on)) as backend:
                     self._state = backend.with_new_episodes(self._state)
-            self._env, self.config, self._evaluation = made, config, None  # the last evaluation was on the other environment
+            self._env, self._given, self.config, self._evaluated_on = made, _object(env), config, evaluated_on
+            self._evaluation = None  # the last evaluation was on the other environment
+            self.warnings = self._quick_warnings()
         return self
 
     def save(self, folder: str | Path) -> Path:
@@ -490,7 +521,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     def _restore(self, run_dir: Path, which: Which) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
         saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
-        with contextlib.closing(make_backend(self.config, self._env)) as backend:
+        with contextlib.closing(self._backend()) as backend:
             state = saved.restore(backend.template())
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
@@ -498,12 +529,15 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
 
 @answered
-def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", verbose: int = 1, **custom: Any) -> PPO:
+def load(
+    run: str | Path, *, env: Any = None, eval_env: Any = None, runs_dir: str = "runs", verbose: int = 1, **custom: Any
+) -> PPO:
     """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
 
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``.
         env: the environment, if the agent was trained on an object instead of an id.
+        eval_env: the environment of the evaluations, if it was an object; or another one.
         runs_dir: folder of the runs that are found by name.
         verbose: as in ``PPO``.
         custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
@@ -514,7 +548,7 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", verbose: i
     Raises:
         CheckpointError: ``run`` is not found, or has no valid checkpoint.
         ConfigError: an object in ``custom`` is not the one that the agent was trained with.
-        EnvError: the agent was trained on an object, and ``env`` is missing.
+        EnvError: the agent was trained or evaluated on an object, and ``env`` or ``eval_env`` is missing.
     """
     prepare_jax()
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
@@ -522,7 +556,9 @@ def load(run: str | Path, *, env: Any = None, runs_dir: str = "runs", verbose: i
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_DIRECTORY})
     made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)
     agent = PPO.__new__(PPO)
-    agent._set_up(made, config, verbose)
+    if isinstance(eval_env, str):
+        config, eval_env = override(config, {"eval_env": eval_env}), None
+    agent._set_up(made, config, env, eval_env, verbose)
     agent._restore(path, which)
     return agent
 

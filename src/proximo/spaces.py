@@ -208,16 +208,32 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if found and role == "observation":
             parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
             return Dict(parts) if type(part).__name__ == "Dict" else Tuple(tuple(inner for _, inner in parts))
-        leaf = _leaf(part)
+        leaf = None if found else _leaf(part)
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
             raise EnvError(
-                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; change the environment, "
-                "or wrap it so that it offers one."
+                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
+                + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
             )
         return leaf
 
     return translate(space, "")
+
+
+def _flattening(parts: list[tuple[Any, Any]]) -> str:
+    """How to flatten an action space with ``parts``, as the end of a sentence."""
+    leaves = [_leaf(part) for _, part in parts]
+    call = "gymnasium.wrappers.TransformAction(env, lambda action: {}, {})"
+    if all(isinstance(leaf, Box) for leaf in leaves):
+        space = "gymnasium.spaces.flatten_space(env.action_space)"
+        return "flatten it: " + call.format("gymnasium.spaces.unflatten(env.action_space, action)", space) + "."
+    if all(isinstance(leaf, Discrete) for leaf in leaves):
+        chosen = ", ".join((f"{key!r}: " if isinstance(key, str) else "") + f"action[{i}]" for i, (key, _) in enumerate(parts))
+        sizes, starts = ([getattr(leaf, name) for leaf in leaves] for name in ("n", "start"))
+        start = f", start={starts}" if any(starts) else ""
+        rebuilt = f"{{{chosen}}}" if isinstance(parts[0][0], str) else f"({chosen},)"
+        return "flatten it: " + call.format(rebuilt, f"gymnasium.spaces.MultiDiscrete({sizes}{start})") + "."
+    return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:

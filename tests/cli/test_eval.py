@@ -79,6 +79,13 @@ def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, seed 0, 4 episodes\n" in capsys.readouterr().out
 
 
+def test_policy_is_evaluated_on_another_environment(runs, capsys):
+    words = ["r", "--episodes", "4", "--greedy", "--env", "toys:RandomEnds"]
+    assert evaluated(capsys, runs, *words)["env"] == "toys:RandomEnds"
+    assert main(["eval", "r", "--env", "CartPole-v1", "--runs-dir", str(runs)]) == 2
+    assert "The observation space of CartPole-v1 is Box(4,) float32, but the policy is for Box" in capsys.readouterr().err
+
+
 def test_episodes_file_agrees_with_the_reported_means(runs, tmp_path, capsys):
     file = tmp_path / "episodes.jsonl"
     result = evaluated(capsys, runs, "r", "--episodes", "20", "--levels", "5:8", "--episodes-file", str(file))

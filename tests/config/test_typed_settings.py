@@ -7,14 +7,14 @@ from pathlib import Path
 
 import proximo.config
 from proximo.config import LEAVES
-from proximo.config.coercion import Leaf
+from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
-from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import RUN_DIRECTORY
 
 PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
 TYPES = {
-    int: "int", float: "float", bool: "bool", str: "str", ScheduleText: "float | str", tuple[int, ...]: "int | Sequence[int] | str",
+    int: "int", float: "float", bool: "bool", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
+    tuple[int, ...]: "int | Sequence[int] | str",
     tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
 HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
@@ -24,13 +24,15 @@ The file is generated from ``schema.py``: ``python tests/config/test_typed_setti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 '''
 
 
 def annotation(leaf: Leaf) -> str:
     """The values of a setting in Python; custom code is any object."""
+    if leaf.type in TYPES:
+        return TYPES[leaf.type]
     if words := choices(leaf.type):
         return f"Literal[{', '.join(map(repr, words))}]{' | object' if takes_custom(leaf.type) else ''}"
     return TYPES[leaf.type]
@@ -45,11 +47,12 @@ def typed_dict(name: str, base: str, about: str, leaves: list[Leaf]) -> str:
 
 def source() -> str:
     """The text of the generated file, formatted."""
-    of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *RUN_DIRECTORY)]
+    apart = (*RUN_DIRECTORY, "eval_env")  # an agent takes eval_env, which may be an object, as an argument of its own
+    of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *apart)]
     parts = [
         HEAD,
         typed_dict("AgentSettings", "TypedDict", "Settings of an agent: all but those of run directories.", of_agents),
-        typed_dict("Settings", "AgentSettings", "Settings of a training.", [LEAVES[name] for name in RUN_DIRECTORY]),
+        typed_dict("Settings", "AgentSettings", "Settings of a training.", [LEAVES[name] for name in apart]),
     ]
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
     return subprocess.run(command, input="\n\n".join(parts), capture_output=True, text=True, check=True).stdout

@@ -10,8 +10,9 @@ from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config.loading import make_config
 from proximo.errors import EnvError
+from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
-from proximo.rendering.play import policy_agent, random_agent
+from proximo.rendering.play import make_player, policy_agent, random_agent
 from proximo.rendering.watching import Subject
 
 from helpers import drawn_policy
@@ -205,3 +206,14 @@ def test_failing_renderer_is_reported_with_its_environment(env_id, sentence):
     played = steps(made(env_id), 3)
     with pytest.raises(EnvError, match=sentence):
         [step.draw() for step in played]
+
+
+@pytest.mark.parametrize("name", ["InfoMask", "MethodMaskParts", "MaskedCustomVector"])
+def test_player_gives_the_action_mask_to_the_agent(name):
+    config = make_config(f"gym_toys:{name}", {**SMALL, "num_workers": 0}, preset=False)
+    env = environment(config)
+    player, act = make_player(env, config, 0, EVALUATION_STREAM), random_agent(env, 0)
+    observation = player.reset(0)
+    for _ in range(4):
+        observation = player.step(act(observation, False, 0.0, player.key)).observation  # raises for a forbidden action
+    player.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proximo.backends.backend import Backend, copy_of
+from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
 from proximo.config import Config
@@ -11,10 +11,11 @@ from proximo.envs import Environment, GymnasiumEnvironment
 __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
-def make_backend(config: Config, env: Environment, stacked: bool = False) -> Backend:
+def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: Evaluation | None = None) -> Backend:
     """The backend that trains on ``env``. With ``stacked`` it trains several seeds together if it supports this; ``backend.stacked`` is
-    then True. Raises ``EnvError`` if a JAX environment breaks its protocol."""
-    return _backend_of(env)(config, env, stacked)  # pyright: ignore[reportArgumentType]
+    then True. ``evaluation`` is the environment of its evaluations with its settings; None: the one that ``config``
+    describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
+    return _backend_of(env)(config, env, stacked, evaluation)  # pyright: ignore[reportArgumentType]
 
 
 def stacks_seeds(config: Config, env: Environment) -> bool:

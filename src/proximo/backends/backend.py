@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from proximo.collect.environment import evaluation_environment
 from proximo.config import Config
 from proximo.envs import Environment
 from proximo.evaluation.episodes import Episodes
@@ -26,6 +27,8 @@ from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState
 
 State = TypeVar("State")
+Evaluation = tuple[Environment, Config]
+"""The environment of evaluations, and the settings that describe it."""
 
 
 class Backend(abc.ABC):
@@ -45,7 +48,7 @@ class Backend(abc.ABC):
     evaluates_at_cost: bool
     """Whether a step of an evaluation takes about as long as a step of the training."""
 
-    def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool):
+    def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: Evaluation | None):
         self.config, self.env, self.collector = config, env, collector
         self.stacked = stacked
         """Whether several seeds are trained together. Otherwise they are trained one after the other."""
@@ -53,7 +56,11 @@ class Backend(abc.ABC):
         """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
         """Seconds that ``start`` and ``compile`` have taken so far."""
-        self._evaluator = make_evaluator(env, config, config.run.eval_episodes) if config.run.eval_episodes else None
+        run = config.run
+        self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
+        self._evaluator = (
+            make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None) if run.eval_episodes else None
+        )
 
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
@@ -129,7 +136,7 @@ class Backend(abc.ABC):
     def player(self, seed: int, stream: int) -> Player:
         """One environment to draw: its episodes are the first ones of an evaluation with ``seed`` in ``stream``. The caller
         closes it. Raises ``EnvError`` if it cannot be drawn."""
-        return make_player(self.env, self.config, seed, stream)
+        return make_player(*self.evaluation, seed, stream)
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:  # noqa: B027 (JAX environments have no workers)
         """Have ``warn`` receive the warnings about environments, for example of lost workers."""

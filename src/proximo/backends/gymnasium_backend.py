@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends.backend import Backend
+from proximo.backends.backend import Backend, Evaluation
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
@@ -32,11 +32,10 @@ class GymnasiumBackend(Backend):
     can_stack = donates = False
     evaluates_at_cost = True
     collector: GymnasiumCollector
-    _evaluator: GymnasiumEvaluator | None
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False):
+    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
         programs = reuse(gymnasium_key(config, env), lambda: GymnasiumPrograms(config, env))
-        super().__init__(config, env, GymnasiumCollector(config, env, programs), stacked=False)
+        super().__init__(config, env, GymnasiumCollector(config, env, programs), stacked=False, evaluation=evaluation)
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:
@@ -85,7 +84,7 @@ class GymnasiumBackend(Backend):
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
         self.collector.environments.warn = warn
-        if self._evaluator is not None:
+        if isinstance(self._evaluator, GymnasiumEvaluator):
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends.backend import Backend, copy_of
+from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.jax_vector import SEEDS_AXIS
@@ -51,9 +51,9 @@ class JaxBackend(Backend):
     can_stack = donates = True
     evaluates_at_cost = False
 
-    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False):
+    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
         self._programs: JaxPrograms = reuse(program_key(config, env, stacked), lambda: JaxPrograms(config, env, stacked))
-        super().__init__(config, env, self._programs.collector, stacked)
+        super().__init__(config, env, self._programs.collector, stacked, evaluation=evaluation)
 
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():

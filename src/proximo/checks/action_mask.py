@@ -90,9 +90,7 @@ def check_unused_mask(layers: Sequence[Any], info: Any, expected: list[Leaf], ac
         for leaf in expected
         if leaf.path and _looks_like_mask(leaf.path[-1], math.prod(leaf.shape) == size)
     ]
-    members = dict.fromkeys(
-        name for layer in layers for name in (*vars(layer), *dir(type(layer))) if _looks_like_mask(name, False)
-    )
+    members = dict.fromkeys(name for layer in layers for name in dir(layer) if _looks_like_mask(name, False))
     return [
         warning(NAME, f"The environment has {what}, which looks like an action mask and is not used: {fix}")
         for what in [*entries, *parts, *members][:1]

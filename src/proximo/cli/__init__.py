@@ -78,6 +78,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--env-settings", type=_env_settings, default={}, metavar="KEY=VALUE,...", help=settings_help)
 
 
+def add_env_flag(parser: Parser) -> None:
+    """Add the flag that chooses another environment for a trained policy."""
+    text = "another environment with the same spaces (default: that of the training)"
+    parser.add_argument("--env", metavar="ENV", help=text)
+
+
 def _env_settings(text: str) -> dict[str, Any]:
     from proximo.config import LEAVES
     from proximo.config.coercion import coerce

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 
 
@@ -25,6 +25,7 @@ def make_parser() -> Parser:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
+    add_env_flag(parser)
     parser.add_episode_flags()
     parser.add_argument(
         "--num-envs", type=int, default=0, metavar="N", help="environments stepped together (default 0: chosen for speed)"
@@ -82,6 +83,7 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
             levels=options.levels,
             env_settings=options.env_settings,
             num_envs=options.num_envs,
+            env=options.env,
         )
     print_warnings(dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))))
     print_warnings(evaluation.unfinished_warnings())

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proximo.cli import RUN_HELP, Parser, UsageError, print_json, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, print_json, quiet_stdout
 
 if TYPE_CHECKING:
     from proximo.rendering.watching import Subject
@@ -55,6 +55,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--episodes", type=int, default=EPISODES, metavar="N", help=f"number of episodes (default {EPISODES})")
     parser.add_argument("--stochastic", action="store_true", help="sample actions (default: the most probable action)")
+    add_env_flag(parser)
     parser.add_episode_flags()
     parser.add_argument("--max-steps", type=int, metavar="N", help="end an episode after N steps (default 10000)")
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second (default: those of the environment)")
@@ -90,7 +91,9 @@ def _subject(options: argparse.Namespace) -> Subject:
     watching.check(options.episodes, options.seed, options.max_steps, options.fps)
     changes = {"levels": options.levels, "env_settings": options.env_settings}
     if options.agent == "random":
+        if options.env is not None:
+            raise UsageError(f"--env is for a trained policy: use `proximo watch {options.env} --agent random`.")
         if options.stochastic:
             raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")
         return watching.untrained(options.run, Path(options.runs_dir), options.seed, **changes)
-    return watching.trained(options.run, Path(options.runs_dir), not options.stochastic, **changes)
+    return watching.trained(options.run, Path(options.runs_dir), not options.stochastic, **changes, other=options.env)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
+from typing import Any
 
 from proximo.collect.program_cache import reuse
-from proximo.config import GYMNASIUM_ONLY, LEAVES, Config
+from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, override
+from proximo.config.custom import is_lost
+from proximo.config.schema import WORKER_SETTINGS
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
+from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
+from proximo.spaces import Box, Space, from_any, tree
 
 
 def environment(config: Config) -> Environment:
@@ -22,10 +28,84 @@ def environment(config: Config) -> Environment:
     """
     env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
     check_settings(config, env)
+    return _reused(config, env)
+
+
+def _reused(config: Config, env: Environment) -> Environment:
     if isinstance(env, GymnasiumEnvironment):
         return env
     settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
     return reuse(("environment", type(env), config.env.id, settings), lambda: env)
+
+
+def evaluation_environment(
+    config: Config,
+    env: Environment,
+    other: Any = None,
+    env_settings: dict[str, Any] | None = None,
+    levels: str | None = None,
+) -> tuple[Environment, Config]:
+    """The environment of an evaluation, and the settings that describe it.
+
+    Args:
+        config: settings of the training.
+        env: the environment of the training.
+        other: id of another environment, or an object; None or empty: the environment of the training.
+        env_settings: parameters of the environment. They are added to those of the training if its library is the same.
+        levels: range of level seeds; None: that of the training.
+
+    Raises:
+        ConfigError: the policy of the training does not fit the environment, or it does not have one of the parameters.
+        EnvError: ``other`` is unknown, or is no environment.
+    """
+    is_id, env_settings = other is None or isinstance(other, str), env_settings or {}
+    if is_id and not other and not env_settings and levels is None:
+        return env, config
+    config = config if levels is None else override(config, {"levels": levels})
+    if is_id and not other:
+        config = override(config, {"env_settings": env_settings} if env_settings else {})
+        made = environment(config)
+    else:
+        made, config = _other_environment(config, other, env_settings)
+    check_same_spaces(env, made, config.env.id)
+    return made, config
+
+
+def _other_environment(config: Config, other: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
+    """Another environment than that of ``config``, which only an evaluation steps."""
+    if isinstance(other, str):
+        if is_lost(other):
+            raise EnvError(
+                f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
+            )
+        library, before = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
+        env_id, env_settings = other, {**(config.env.env_settings if library == before else {}), **env_settings}
+        made = make_env(env_id, env_settings, preprocessing_of(config))
+    else:
+        env_id, made = from_object(other, env_settings, preprocessing_of(config))
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
+    steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
+    names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
+    config = override(config, {name: LEAVES[name].default for name in names})
+    check_settings(config, made)
+    return (_reused(config, made) if isinstance(other, str) else made), config
+
+
+def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
+    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, because no encoder reads them."""
+    for role in ("observation", "action"):
+        space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
+        is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
+        if not is_same:
+            raise ConfigError(
+                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings of it "
+                "that have this space."
+            )
+
+
+def _unbounded(space: Space) -> Any:
+    """The leaves of ``space`` without the bounds of their numbers."""
+    return tree(lambda leaf: dataclasses.replace(leaf, low=-math.inf, high=math.inf) if isinstance(leaf, Box) else leaf, space)
 
 
 def preprocessing_of(config: Config) -> Preprocessing:

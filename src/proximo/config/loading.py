@@ -18,7 +18,8 @@ from proximo.serialization import read_yaml
 from proximo.signatures import answered
 
 RESUMABLE = {
-    "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "checkpoint_every", "keep_checkpoints", "tensorboard", "updates_per_call",
+    "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every", "keep_checkpoints",
+    "tensorboard", "updates_per_call",
     "track", "histograms", "video_every", *WORKER_SETTINGS,
 }  # fmt: skip
 """Settings that a resumed run may change."""

@@ -333,6 +333,13 @@ class RunConfig:
     eval_episodes: int = _setting(
         32, "episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end", low=0, high=10**6
     )
+    eval_env: str = _setting("", "environment of the evaluations, with the same spaces; empty: that of the training")
+    eval_env_settings: dict[str, Any] = _setting(
+        {}, "parameters of the environment of the evaluations, as key=value,key=value; they are added to those of env_settings"
+    )
+    eval_num_envs: int = _setting(
+        0, "environments that play an evaluation together; 0: num_envs on Gymnasium, up to 512 on JAX", low=0, high=10**5
+    )
     eval_max_steps: int = _setting(
         0, "steps after which an evaluation episode is stopped, with the return so far; 0: 100,000", low=0, high=10**8
     )

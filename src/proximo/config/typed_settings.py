@@ -5,7 +5,7 @@ The file is generated from ``schema.py``: ``python tests/config/test_typed_setti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 
@@ -19,7 +19,7 @@ class AgentSettings(TypedDict, total=False):
     stagger_steps: int
     """truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; 0: off."""
     preprocessing: Literal["none", "atari"]
-    """atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset."""
+    """atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset; the default of ids such as ALE/Pong-v5, with frame_stack = 4."""
     frame_stack: int
     """number of last observations that are stacked along a new first axis."""
     action_repeat: int
@@ -42,23 +42,27 @@ class AgentSettings(TypedDict, total=False):
     """parameters of the environment itself, as key=value,key=value; they are added to those of the preset."""
     total_steps: int
     """environment steps of the whole training."""
+    total_updates: int
+    """updates of the whole training, instead of total_steps; 0: total_steps."""
     num_steps: int
     """steps of each environment in a rollout."""
     num_epochs: int
     """passes over each rollout."""
     num_minibatches: int
     """minibatches in an epoch."""
-    learning_rate: float | str
-    """learning rate: a number, linear(from, to), polynomial(from, to, power) or exponential(from, to)."""
+    minibatch_size: int
+    """environment steps in a minibatch, instead of num_minibatches; 0: num_minibatches."""
+    learning_rate: float | str | Callable[[Any], Any]
+    """learning rate: a number, linear(from, to), polynomial(from, to, power), exponential(from, to), or a function."""
     gamma: float
     """discount factor γ."""
     gae_lambda: float
     """λ of generalized advantage estimation."""
-    clip_eps: float | str
+    clip_eps: float | str | Callable[[Any], Any]
     """clip range ε of the probability ratio; may be a schedule."""
-    clip_value_eps: float
-    """clip range of the value loss; 0: off."""
-    ent_coef: float | str
+    clip_value_eps: float | str | Callable[[Any], Any]
+    """clip range of the value loss; may be a schedule; 0: off."""
+    ent_coef: float | str | Callable[[Any], Any]
     """weight of the entropy bonus; may be a schedule."""
     vf_coef: float
     """weight of the value loss."""
@@ -98,18 +102,58 @@ class AgentSettings(TypedDict, total=False):
     """a custom loss that is added to the objective."""
     desired_kl: float
     """adapt the learning rate after each update, within 1e-5 … 1e-2, to keep the approximate KL divergence near this; 0: off."""
-    critic_learning_rate: float | str
+    critic_learning_rate: float | str | Callable[[Any], Any]
     """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
-    optimizer: Literal["adam", "adamw"]
-    """adam, or adamw with weight_decay."""
+    optimizer: Literal["adam", "adamw"] | object
+    """adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate."""
+    critic_optimizer: Literal["same", "adam", "adamw"] | object
+    """optimizer of the parameters that only the value function uses; same: optimizer."""
+    critic_max_grad_norm: float
+    """largest norm of the gradient of the parameters that only the value function uses; 0: max_grad_norm limits one norm over all."""
+    adam_b1: float
+    """adam and adamw: decay β₁ of the mean of the gradient."""
+    adam_b2: float
+    """adam and adamw: decay β₂ of the mean of the squared gradient."""
+    adam_eps: float
+    """adam and adamw: ε that is added to the denominator."""
     weight_decay: float
     """adamw: decoupled decay of weight matrices and convolution kernels."""
-    encoder: Literal["auto", "mlp", "nature_cnn"] | object
-    """auto: nature_cnn for images, mlp for other observations; or a custom encoder."""
+    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] | object
+    """auto: nature_cnn for uint8 images, small_cnn for those below 36×36 with three axes, mlp for other observations; or a custom encoder."""
     hidden_sizes: int | Sequence[int] | str
-    """sizes of the layers of the MLP encoder, such as 64,64."""
-    activation: Literal["tanh", "relu"]
-    """activation function between layers."""
+    """sizes of the layers of the MLP encoder, such as 64,64; none: vectors go to the memory, or to the heads, as they are."""
+    critic_hidden_sizes: int | Sequence[int] | str
+    """hidden_sizes of the value function's tower, with separate towers; same: hidden_sizes."""
+    cnn_features: int
+    """units of the dense layer after the convolutions; 0: no such layer; -1: as in the paper, 512 (nature_cnn), 256 (impala_cnn), 128 (small_cnn)."""
+    activation: Literal[
+        "celu",
+        "elu",
+        "gelu",
+        "hard_sigmoid",
+        "hard_silu",
+        "hard_swish",
+        "hard_tanh",
+        "identity",
+        "leaky_relu",
+        "log_sigmoid",
+        "mish",
+        "relu",
+        "relu6",
+        "selu",
+        "sigmoid",
+        "silu",
+        "soft_sign",
+        "softplus",
+        "sparse_plus",
+        "sparse_sigmoid",
+        "squareplus",
+        "swish",
+        "tanh",
+    ]
+    """activation function after each layer of an MLP, from jax.nn; CNNs have ReLU."""
+    layer_norm: bool
+    """normalize the output of each hidden dense layer before its activation."""
     towers: Literal["separate", "shared"]
     """separate: one encoder and memory for the policy and one for the value function; shared: one for both."""
     privileged: Sequence[str]
@@ -134,8 +178,12 @@ class AgentSettings(TypedDict, total=False):
     """the policy also observes its previous action."""
     observe_reward: bool
     """the policy also observes the previous reward."""
+    shared_sizes: int | Sequence[int] | str
+    """sizes of hidden layers after the memory that policy and value share, with shared towers."""
     head_sizes: int | Sequence[int] | str
     """sizes of the hidden layers of each head, after the memory."""
+    critic_head_sizes: int | Sequence[int] | str
+    """head_sizes of the value function; same: head_sizes."""
     actor: Literal["auto"] | object
     """head from features to the parameters of the distribution: auto, or a custom network."""
     critic: Literal["auto"] | object
@@ -159,9 +207,13 @@ class AgentSettings(TypedDict, total=False):
     updates_per_call: int
     """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
     eval_every: int
-    """environment steps between evaluations; 0: a tenth of the run."""
+    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take at most a tenth of the steps."""
     eval_episodes: int
-    """episodes in each evaluation; 0: no evaluation, not even at the end."""
+    """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
+    eval_env_settings: Mapping[str, Any] | str
+    """parameters of the environment of the evaluations, as key=value,key=value; they are added to those of env_settings."""
+    eval_num_envs: int
+    """environments that play an evaluation together; 0: num_envs on Gymnasium, up to 512 on JAX."""
     eval_max_steps: int
     """steps after which an evaluation episode is stopped, with the return so far; 0: 100,000."""
     diagnose_every: int
@@ -190,6 +242,8 @@ class Settings(AgentSettings, total=False):
     track: str
     """trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas."""
     histograms: bool
-    """record histograms of returns, advantages, ratios, actions and observations, at most fifty times in the run."""
+    """record histograms of returns, advantages, ratios, actions, observations, and returns and lengths of episodes, at most fifty times in the run."""
     video_every: int
     """environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos."""
+    eval_env: str
+    """environment of the evaluations, with the same spaces; empty: that of the training."""

@@ -82,6 +82,11 @@ def _validate_run(config: Config) -> None:
     """Check environment, seeds and name."""
     run = config.run
     tracker_names(run.track)
+    for name in ("eval_env", "eval_env_settings", "eval_num_envs") if not run.eval_episodes else ():
+        if getattr(run, name) != LEAVES[name].default:
+            raise ConfigError(
+                f"{name} = {getattr(run, name)!r} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more."
+            )
     if run.seed + run.seeds - 1 > MAX_SEED:
         raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.")
     if not config.env.id:

@@ -10,9 +10,8 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from proximo.collect.environment import environment
-from proximo.config import MAX_SEED, Config, override
-from proximo.envs import Environment
+from proximo.collect.environment import evaluation_environment
+from proximo.config import MAX_SEED, Config
 from proximo.envs.level_seeds import PARTS, LevelRange
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
@@ -20,7 +19,6 @@ from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
-from proximo.spaces import from_any
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
@@ -69,6 +67,7 @@ def evaluate(
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
+    env: Any = None,
 ) -> Episodes:
     """Play whole episodes on environment seeds that neither training nor the selection of checkpoints has used.
 
@@ -84,18 +83,28 @@ def evaluate(
         levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
         env_settings: parameters of the environment that differ from the training's.
         num_envs: environments that are played at the same time; 0: chosen automatically.
+        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training. If it is of the
+            same library, ``env_settings`` are added to those of the training.
 
     Returns:
         The episodes. ``.summary()`` returns their mean return and other statistics.
 
     Raises:
-        ConfigError: a number is out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
+        ConfigError: a number is out of range, or the spaces of the environment are not those of the policy.
         CheckpointError: there is no such run, or it has no valid checkpoint.
-        EnvError, TrainingError: the environment cannot be made, or fails during an episode.
+        EnvError, TrainingError: the environment is unknown, cannot be made, or fails during an episode.
     """
     mode: Mode = "greedy" if deterministic else "sampled"
     return evaluate_policy(
-        run, episodes, [mode], seed=seed, runs_dir=runs_dir, levels=levels, env_settings=env_settings, num_envs=num_envs
+        run,
+        episodes,
+        [mode],
+        seed=seed,
+        runs_dir=runs_dir,
+        levels=levels,
+        env_settings=env_settings,
+        num_envs=num_envs,
+        env=env,
     ).episodes[mode]
 
 
@@ -110,6 +119,7 @@ def evaluate_policy(
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     num_envs: int = 0,
+    env: Any = None,
 ) -> EvaluationResult:
     """Play whole episodes with the most probable and with sampled actions, on the same environment seeds, as ``proximo eval`` does.
 
@@ -125,6 +135,7 @@ def evaluate_policy(
         levels: as in ``evaluate``.
         env_settings: as in ``evaluate``.
         num_envs: as in ``evaluate``.
+        env: as in ``evaluate``.
 
     Returns:
         The episodes by mode, and what was played.
@@ -138,10 +149,10 @@ def evaluate_policy(
     if not modes or isinstance(modes, str) or not set(modes) <= set(get_args(Mode)):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
     policy = _policy_of(policy, runs_dir)
-    env, config = evaluation_environment(policy, levels, env_settings or {})
+    made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
-    with contextlib.closing(make_evaluator(env, config, episodes, num_envs)) as evaluator:
+    with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             played[mode] = dataclasses.replace(result, warnings=warnings)
@@ -174,6 +185,8 @@ def check_number(name: str, value: Any, low: int, high: int) -> None:
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:
     """Warnings that the requested ``levels`` may overlap those of the training."""
+    if trained.env.id != evaluated.env.id:
+        return ()
     found = []
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     if before != part and before in PARTS and part in PARTS and "all" in (before, part):
@@ -194,17 +207,3 @@ def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> di
     """The settings, by name, that play ``levels`` (None: those of the training) with ``env_settings``."""
     changes: dict[str, Any] = {} if levels is None else {"levels": levels}
     return {**changes, "env_settings": env_settings} if env_settings else changes
-
-
-def evaluation_environment(policy: Policy, levels: str | None, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
-    """The environment of an evaluation, and the settings with its changes. Raises ``ConfigError`` if its spaces are not those of
-    the policy."""
-    if levels is None and not env_settings:
-        return policy.env, policy.config
-    config = override(policy.config, environment_settings(levels, env_settings))
-    env = environment(config)
-    for role in ("observation", "action"):
-        ours, theirs = (from_any(getattr(one, f"{role}_space"), role) for one in (env, policy.env))
-        if ours != theirs:
-            raise ConfigError(f"env_settings: with them the {role} space is {ours}, but the policy was trained with {theirs}.")
-    return env, config

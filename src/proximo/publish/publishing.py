@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from proximo.collect.environment import evaluation_environment
 from proximo.config import Config, override
 from proximo.errors import ConfigError, ProximoError, RunDirectoryError
-from proximo.evaluation.evaluate import evaluate_policy, evaluation_environment
+from proximo.evaluation.evaluate import evaluate_policy
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
@@ -139,7 +140,7 @@ def _checkpoint(run_dir: Path, step: int) -> dict[str, bytes]:
 
 def _record(policy: Policy, path: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> list[str]:
     """Record an episode as an mp4. Returns a warning if the environment cannot be drawn or ffmpeg is missing."""
-    env, config = evaluation_environment(policy, levels, env_settings or {})
+    env, config = evaluation_environment(policy.config, policy.env, None, env_settings, levels)
     try:
         film(dataclasses.replace(policy, env=env, config=config), path, seed, CLIP_STEPS)
     except ProximoError as error:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.collect.environment import environment
+from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import MAX_SEED, Config, override
 from proximo.config.loading import make_config
 from proximo.envs import Environment
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import check_number, environment_settings, evaluation_environment
+from proximo.evaluation.evaluate import check_number, environment_settings
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
@@ -115,9 +115,14 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
 
 
 def trained(
-    run: str, runs_dir: Path, deterministic: bool = True, levels: str | None = None, env_settings: dict[str, Any] | None = None
+    run: str,
+    runs_dir: Path,
+    deterministic: bool = True,
+    levels: str | None = None,
+    env_settings: dict[str, Any] | None = None,
+    other: str | None = None,
 ) -> Subject:
-    """The policy of ``run``; of a group of seeds that of the first. Raises ``CheckpointError`` if there is none."""
+    """The policy of ``run``; of a group of seeds that of the first. ``other``: id of another environment than that of the training. Raises ``CheckpointError`` if there is none."""
     prepare_jax()
     try:
         run_dir, which, seeds = _find_run(run, runs_dir)
@@ -129,7 +134,7 @@ def trained(
             f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
-    env, config = evaluation_environment(policy, levels, env_settings or {})
+    env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
     acts = "greedy" if deterministic else "sampled"
     return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
 

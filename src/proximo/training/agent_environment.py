@@ -1,20 +1,34 @@
-"""The environment and the settings of an agent: made from an id or an object, and compared with another environment."""
+"""The environments and the settings of an agent, made from ids or objects."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from proximo.collect.environment import check_settings, environment, preprocessing_of
+from proximo.collect.environment import check_settings, environment, evaluation_environment, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import make_config
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.envs.custom import from_object, is_vectorized
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
-from proximo.spaces import Box, Space, from_any, tree
+
+
+def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
+    """The settings of an agent, and the environment of its evaluations with the settings that describe it. ``given`` and ``eval_env`` are
+    objects for training and evaluation; None: the settings have an id, or no ``eval_env``."""
+    other, settings = config.run.eval_env if eval_env is None else eval_env, config.run.eval_env_settings
+    if eval_env is None and not other:
+        other, settings = same_object(config, given, settings)
+    evaluation = evaluation_environment(config, env, other, settings)
+    return config if eval_env is None else override(config, {"eval_env": evaluation[1].env.id}), evaluation
+
+
+def same_object(config: Config, given: Any, env_settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` change some of them. None: an id
+    finds the environment again, or nothing changes."""
+    return (given, {**config.env.env_settings, **env_settings}) if given is not None and env_settings else (None, env_settings)
 
 
 def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
@@ -44,17 +58,3 @@ def replace_environment(config: Config, env: Any, env_settings: dict[str, Any]) 
     settings = {name: group[name] for name in group if name not in ("id", "env_settings")} | {"env_settings": env_settings}
     made, made_config = make_environment(env, settings, preset=False)
     return made, dataclasses.replace(config, env=made_config.env)
-
-
-def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
-    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, because no encoder reads them."""
-    for role in ("observation", "action"):
-        space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
-        is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
-        if not is_same:
-            raise ConfigError(f"The {role} space of {other_id} is {other_space}, but the policy is for {space}.")
-
-
-def _unbounded(space: Space) -> Any:
-    """The leaves of ``space`` without the bounds of their numbers."""
-    return tree(lambda leaf: dataclasses.replace(leaf, low=-math.inf, high=math.inf) if isinstance(leaf, Box) else leaf, space)

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import hints, quick_check
-from proximo.collect.environment import environment
+from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
@@ -22,6 +22,7 @@ from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import validate
+from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.signatures import answered
@@ -94,12 +95,12 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     prepare_jax()
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
-        # Once for each environment. The entry keeps a reference, so that no other object gets the same id().
-        _, warnings = reuse(("checked", id(made)), lambda: (made, quick_check(made, config.env.id)))
-    for warning in (*warnings, *(hint.message for hint in hints(made, config))):
+        evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
+        warnings = dict.fromkeys([*_checked(made, config), *_checked(*evaluation)])
+    for warning in warnings:
         reporter.warned(warning)
     check_policy(made, config)  # before a directory is made
-    backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made))
+    backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
@@ -116,11 +117,20 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
+def _checked(env: Environment, config: Config) -> list[str]:
+    """The warnings of the quick check, once for each environment, and hints."""
+    # The entry keeps a reference, so that no other object gets the same id().
+    _, warnings = reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))
+    return [*warnings, *(hint.message for hint in hints(env, config))]
+
+
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
     """All settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict each other."""
-    if not isinstance(env, str):
+    for name, given in (("env", env), ("eval_env", settings.get("eval_env", ""))):
+        if isinstance(given, str):
+            continue
         raise ConfigError(
-            f"env = {env!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
+            f"{name} = {given!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
         )
     if config is None:
         return make_config(env, settings, preset=preset)

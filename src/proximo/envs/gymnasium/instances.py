@@ -50,6 +50,11 @@ class CopyOf:
 def copies(env: Any, env_id: str) -> Callable[..., Any]:
     """A function that makes environments like ``env``: copies of it, or new ones by its specification if it cannot be copied, as
     environments of native code. Raises ``EnvError`` if neither is possible."""
+    if getattr(env, "render_mode", None) == "human":
+        raise EnvError(
+            f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
+            "`proximo watch` shows the trained policy."
+        )
     try:
         original = copy.deepcopy(env)
         if innermost(original) is not innermost(env):

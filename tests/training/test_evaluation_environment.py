@@ -1,0 +1,111 @@
+"""An agent may be evaluated on another environment than the one that it learns on."""
+
+import gymnasium as gym
+import pytest
+
+import proximo
+from commands import BATCH, SMALL
+from proximo.cli import main
+from proximo.config import Config, override
+from proximo.config.loading import changed_for_resume
+from proximo.errors import ConfigError, EnvError
+from proximo.evaluation.evaluate import evaluate_policy
+
+import gym_toys
+import toys
+from gym_toys import Countdown
+
+SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps", "normalize_observation")}
+
+
+class Long(Countdown):
+    """Episodes of seven steps, each with the reward 1."""
+
+    def __init__(self, length: int = 7):
+        super().__init__(length)
+
+
+def agent(env=Countdown, **settings):
+    return proximo.PPO(env, preset=False, num_workers=0, **{**SETTINGS, **settings})
+
+
+def last(learner, name):
+    return [row[name] for row in learner.history if name in row][-1]
+
+
+def last_evaluation(learner):
+    return last(learner, "eval/return_mean")
+
+
+EVALUATED = {
+    "object": {"eval_env": lambda: Countdown(3)},
+    "vector": {"eval_env": lambda num_envs: gym.vector.SyncVectorEnv([lambda: Countdown(3)] * num_envs), "eval_num_envs": 2},
+    "id": {"eval_env": "gym_toys:Countdown", "eval_env_settings": "length=3"},
+    "settings": {"eval_env_settings": {"length": 3}},
+}
+
+
+@pytest.mark.parametrize("given", EVALUATED)
+def test_evaluations_of_learn_play_the_other_environment(given):
+    learner = agent(**EVALUATED[given]).learn(BATCH)
+    assert last(learner, "rollout/return_mean") == 5
+    assert last_evaluation(learner) == 3
+    assert learner.evaluate(2).summary()["return_mean"] == 5, "that of the training"
+    learner.set_env(Long)
+    learner.learn(BATCH)
+    assert last(learner, "rollout/return_mean") == 7
+    assert last_evaluation(learner) == 3
+
+
+def test_agent_evaluates_on_any_environment_with_the_same_spaces():
+    learner = agent()
+    for env, settings, reached in (
+        (Long, {}, 7),
+        (Long, {"length": 2}, 2),
+        (Long(4), {}, 4),
+        ("gym_toys:Countdown", {"length": 6}, 6),
+    ):
+        assert learner.evaluate(2, env=env, env_settings=settings).summary()["return_mean"] == reached
+    assert learner.evaluate(2, env_settings={"length": 8}).summary()["return_mean"] == 8
+
+
+def test_evaluation_environment_of_another_kind_is_not_limited_by_settings_of_workers():
+    """The training steps in workers, and a JAX environment in no process."""
+
+    class Same(gym_toys.Walk):
+        observation_space, action_space = gym.spaces.Box(-9, 9, (3,)), gym.spaces.Discrete(2)
+
+        def _observation(self, action=-1):
+            return super()._observation()[:3]
+
+    learner = agent(Same, eval_env=toys.RandomEnds(), overlap=True)
+    made, config = learner._evaluated_on
+    assert isinstance(made, toys.RandomEnds)
+    assert (config.env.overlap, config.env.num_workers) == (False, -1)
+
+
+def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
+    saved = agent("gym_toys:Countdown", eval_env=lambda: Countdown(3)).save(tmp_path / "saved")
+    message = r"eval_env = <.*lambda>> was an object in the program .*: pass it again, as proximo.load\(run, eval_env=…\)"
+    with pytest.raises(EnvError, match=message):
+        proximo.load(saved)
+    assert main(["train", "--resume", str(saved), "--total-steps", "99999"]) == 2
+    for eval_env, reached in ((lambda: Countdown(2), 2), ("gym_toys:Countdown", 5), ("", 5)):
+        assert last_evaluation(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
+    assert evaluate_policy(proximo.load_policy(saved), 2, ["greedy"]).played["env"] == "gym_toys:Countdown", "the policy can act"
+
+
+REFUSED = {
+    "spaces": (lambda: agent(eval_env=gym_toys.Walk), r"The observation space of <gym_toys.Walk> is Box\(4,\) float32, but the policy is for Box\(2,\)"),
+    "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"gym_toys:Countdown has no argument 'size'"),
+    "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = 'gym_toys:Countdown' needs evaluations, but eval_ep"),
+    "train": (lambda: proximo.train("gym_toys:Countdown", eval_env=Countdown), r"eval_env = <class .*: expected an id"),
+    "resume": (lambda: changed_for_resume(override(Config(), {"id": "x"}), {"eval_env": "y"}), r"eval_env cannot change when a run is resumed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_evaluation_environment_that_does_not_fit_is_refused(name):
+    make, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message):
+        make()
