@@ -115,7 +115,7 @@ def make_parser(settings: bool = True) -> Parser:
     add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")
     add("--space", type=Path, metavar="FILE", help="YAML of the search space, such as `num_steps: [64, 128]`")
     add("--show-space", action="store_true", help="print the search space as YAML and exit")
-    add("--evaluations", type=int, metavar="R", help="evaluations of a trial; each can end it early (default 4)")
+    add("--evaluations", type=int, metavar="R", help="evaluations of a trial; each but the last can end it early (default 4)")
     add("--pruner", choices=("median", "halving", "none"), help="rule that ends trials early (default median)")
     add("--finalists", type=int, metavar="F", help="best trials to train again on other seeds (default 3)")
     add("--config", type=Path, metavar="FILE", help="YAML of settings to start from, such as a run's config.yaml")
