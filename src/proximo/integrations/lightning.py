@@ -63,7 +63,7 @@ class _UpdatesUntilEvaluation:
         """Ignore the state, which is empty."""
 
 
-class PPOModule(lightning.LightningModule):
+class PPOModule(lightning.LightningModule):  # pyright: ignore[reportAttributeAccessIssue]  (without the library, it finds this module)
     """Proximal Policy Optimization under ``lightning.Trainer.fit``.
 
         trainer.fit(module := PPOModule("CartPole-v1"))
