@@ -72,14 +72,14 @@ def summary(results: list[Any]) -> dict[str, Any]:
     return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}
 
 
-def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     return parse_settings(make_parser(), arguments, "--num-envs 16")
 
 
 def parse_settings(
     parser: Parser, arguments: list[str], example: str, why_not: str = ""
-) -> tuple[argparse.Namespace, dict[str, str]]:
+) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The options of a command that accepts settings, and the settings that the user gave.
 
     For messages, ``example`` is a flag of the command, and ``why_not`` is why it does not accept every setting.
@@ -97,7 +97,7 @@ def parse_settings(
     return options, given_settings(options)
 
 
-def given_settings(options: argparse.Namespace) -> dict[str, str]:
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that the user gave as flags."""
     return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
 

@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> int:
     return 128 + result.interrupted if result.interrupted else 0
 
 
-def _plan(options: argparse.Namespace, settings: dict[str, str], reporter: Any) -> Any:
+def _plan(options: argparse.Namespace, settings: dict[str, Any], reporter: Any) -> Any:
     from proximo.config.loading import make_config
     from proximo.tuning.planning import make_plan
 
@@ -75,7 +75,7 @@ def _names_env(file: Path | None) -> bool:
     return isinstance(group, dict) and bool(group.get("id"))
 
 
-def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
