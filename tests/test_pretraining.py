@@ -150,8 +150,8 @@ X = np.zeros((4, 3))
     [
         ({}, (X[0], [1]), r"^observations is a single observation: expected those of all steps"),
         ({}, (np.full((4, 3), np.nan), [0, 1, 0, 1]), r"^observations has nan: expected finite numbers"),
-        ({}, (X, [0, 1, 0]), r"^actions have the shape \(3,\): expected \(4,\), one for each observation"),
-        ({}, (X, [0, 1, 2, 1]), r"^actions has 2, which is not of Discrete\(2\)"),
+        ({}, (X, [0, 1, 0]), r"^actions has the shape \(3,\): expected \(4,\), one for each observation"),
+        ({}, (X, [0, 1, 2, 1]), r"^actions has 2, which is not in Discrete\(2\)"),
         (
             {"memory": "gru"},
             (X, [0, 1, 0, 1]),

@@ -141,7 +141,7 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
     """The demonstrated actions as an array. Raises ``ConfigError`` unless each is in ``space``, and allowed by the mask, if any."""
     actions = convert_observation(given, space, "actions")
     if actions.shape != (count, *space.shape):
-        raise ConfigError(f"actions have the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
+        raise ConfigError(f"actions has the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
     if isinstance(space, Box):
         inside = np.clip(actions, *space.bounds()).astype(actions.dtype)
         close = np.isclose(
