@@ -9,9 +9,9 @@ from proximo.config import Config, override
 from proximo.training.periodic_evaluation import PeriodicEvaluation
 
 
-def number(step=10_000, length=10.0, evaluated=0, last=None, evaluates_at_cost=True, num_envs=8, **settings):
+def number(step=10_000, length=10.0, evaluated=0, last=None, on_jax=False, num_envs=8, **settings):
     config = override(Config(), {"id": "toy", "total_steps": 102_400, "num_envs": num_envs, **settings})
-    backend = SimpleNamespace(config=config, evaluates_at_cost=evaluates_at_cost)
+    backend = SimpleNamespace(config=config, episodes_together=0 if on_jax else min(num_envs, config.run.eval_episodes))
     seed_run = SimpleNamespace(
         window=SimpleNamespace(recent_length=length), last_evaluation=last and {"length_mean": last}, evaluation_steps=evaluated
     )
@@ -32,7 +32,7 @@ def number(step=10_000, length=10.0, evaluated=0, last=None, evaluates_at_cost=T
         (5, {"length": 200.0, "num_envs": 1}),
         (2, {"length": 200.0, "num_envs": 2, "eval_episodes": 2}),
         (32, {"length": 200.0, "eval_every": 10_000}),
-        (32, {"length": 200.0, "evaluates_at_cost": False}),
+        (32, {"length": 200.0, "on_jax": True}),
         (32, {"length": 200.0, "step": 102_400, "evaluated": 10**6}),  # the end
     ],
 )

@@ -18,6 +18,7 @@ from proximo.config import Config
 from proximo.envs import Environment
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.evaluators import make_evaluator
+from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
@@ -44,9 +45,6 @@ class Backend(abc.ABC):
     donates: bool
     """Whether ``advance`` donates the arrays of its state to the result, so that they can no longer be read. A caller that still needs them
     makes a copy."""
-
-    evaluates_at_cost: bool
-    """Whether a step of an evaluation takes about as long as a step of the training."""
 
     def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: Evaluation | None):
         self.config, self.env, self.collector = config, env, collector
@@ -129,9 +127,15 @@ class Backend(abc.ABC):
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` episodes with the most probable actions, on environment seeds that follow from ``seed`` and
-        ``stream`` alone. Only for settings with ``eval_episodes``. A backend that ``evaluates_at_cost`` can play fewer ``episodes``."""
+        ``stream`` alone. Only for settings with ``eval_episodes``. ``episodes``: a smaller number of them, a multiple of
+        ``episodes_together``."""
         assert self._evaluator is not None, "eval_episodes = 0"
-        return self._evaluator(policy, seed, stream)
+        return self._evaluator(policy, seed, stream, episodes=episodes)
+
+    @property
+    def episodes_together(self) -> int:
+        """How many episodes an evaluation plays at a time. 0 on JAX environments, where evaluations take a few percent of the time."""
+        return self._evaluator.num_envs if isinstance(self._evaluator, GymnasiumEvaluator) else 0
 
     def player(self, seed: int, stream: int) -> Player:
         """One environment to draw: its episodes are the first ones of an evaluation with ``seed`` in ``stream``. The caller

@@ -17,9 +17,7 @@ from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ProximoError, TrainingError
-from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
-from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
@@ -30,7 +28,6 @@ class GymnasiumBackend(Backend):
     """Trains on a Gymnasium environment."""
 
     can_stack = donates = False
-    evaluates_at_cost = True
     collector: GymnasiumCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
@@ -49,10 +46,6 @@ class GymnasiumBackend(Backend):
         # The state may be that of a JAX environment.
         collector = GymnasiumCollectorState(state.collector.key)
         return TrainState(without_running_return(state.learner), collector, jnp.array(True))
-
-    def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
-        assert self._evaluator is not None, "eval_episodes = 0"
-        return self._evaluator(policy, seed, stream, episodes=episodes)
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():

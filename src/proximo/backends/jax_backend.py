@@ -49,7 +49,6 @@ class JaxBackend(Backend):
     """Trains on a JAX environment."""
 
     can_stack = donates = True
-    evaluates_at_cost = False
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
         self._programs: JaxPrograms = reuse(program_key(config, env, stacked), lambda: JaxPrograms(config, env, stacked))

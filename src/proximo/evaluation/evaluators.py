@@ -20,9 +20,14 @@ steps all of them as arrays, as for CartPole."""
 class Evaluator(Protocol):
     """Plays a fixed number of episodes with any policy of its settings. The first call compiles."""
 
-    def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
+    num_envs: int
+    """Number of environments that play at a time."""
+
+    def __call__(
+        self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
+    ) -> Episodes:
         """Play with the most probable actions, or with sampled ones. ``seed`` and ``stream`` (``SELECTION_STREAM``, …) give the same
-        episodes to every policy."""
+        episodes to every policy. ``episodes``: fewer than those of the evaluator, a multiple of ``num_envs``; None: all."""
         ...
 
     def close(self) -> None:

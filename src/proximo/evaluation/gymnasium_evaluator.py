@@ -52,7 +52,6 @@ class GymnasiumEvaluator:
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
     ) -> Episodes:
-        """``episodes``: fewer than those of the evaluator, a multiple of its environments; None: all."""
         quota = (
             self.quota if episodes is None or episodes >= self.quota.sum() else np.full(self.num_envs, episodes // self.num_envs)
         )

@@ -49,13 +49,16 @@ class JaxEvaluator:
     def close(self) -> None:
         """Do nothing: a JAX environment has no process to end."""
 
-    def __call__(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True) -> Episodes:
+    def __call__(
+        self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
+    ) -> Episodes:
+        count = min(self.episodes, episodes or self.episodes)
         key = evaluation_key(seed, stream)
         chunks, carried = [], Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs))
-        for i in range(-(-self.episodes // self.num_envs)):
+        for i in range(-(-count // self.num_envs)):
             carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
             chunks.append(played)
-        result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[: self.episodes] for name in chunks[0]}
+        result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[:count] for name in chunks[0]}
         unfinished = 0 if self.ends else int((~result["done"]).sum())
         level = result["level"].tolist() if "level" in result else None
         return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)

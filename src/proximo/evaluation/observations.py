@@ -83,7 +83,9 @@ def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
         start, n = (np.reshape(of, kept.shape) for of in ((space.start, space.n if isinstance(space, Discrete) else space.nvec)))
         wrong = wrong | (cast < start) | (cast >= start + n)
     if wrong.any():
-        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not in {space}: pass the numbers of the environment, unchanged.")
+        raise ConfigError(
+            f"{where} has {x[wrong].flat[0]}, which is not in {space}: pass the numbers of the environment, unchanged."
+        )
     return cast
 
 

@@ -35,12 +35,11 @@ class PeriodicEvaluation:
         can be repeated.
         """
         config, seed_run = self.backend.config, self.seed_runs[0]
-        whole = config.run.eval_episodes
-        if config.run.eval_every or not self.backend.evaluates_at_cost or snapshot.update >= config.total_updates:
+        whole, together = config.run.eval_episodes, self.backend.episodes_together
+        if config.run.eval_every or not together or snapshot.update >= config.total_updates:
             return whole
         lengths = [seed_run.window.recent_length, (seed_run.last_evaluation or {}).get("length_mean")]
         length = max((x for x in lengths if x), default=math.inf)
-        together = min(whole, config.env.num_envs)
         rounds = (SHARE * snapshot.step - seed_run.evaluation_steps) // (together * length)
         count = min(whole, int(rounds) * together)
         return count if count >= min(MIN_EPISODES, whole) else 0
