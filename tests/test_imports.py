@@ -54,7 +54,7 @@ ALLOWED = {
     "backends": BACKENDS,
     "training": TRAINING,
     "callbacks": TRAINING | {"callbacks"},
-    "pretraining": TRAINING,
+    "pretraining": TRAINING | {"pretraining", "agent"},
     **{name: TRAINING | {name} for name in SATELLITES},
     "integrations": TRAINING | {"integrations", "agent"},
     "agent": TRAINING | {"agent", "report", "export"},
