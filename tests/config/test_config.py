@@ -323,7 +323,7 @@ def test_refresh_memory_needs_several_sequences_per_rollout():
         ("verbose", "learn and train show a bar"),
         ("policy_kwargs", "give its entries as settings"),
         ("shared_lstm", "is called towers here"),
-        ("batch_size", "use num_minibatches"),
+        ("batch_size", "called minibatch_size here"),
         ("stochastic", "take --stochastic"),
         ("mean_return", "is called return_mean"),
     ],

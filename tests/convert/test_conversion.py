@@ -3,6 +3,7 @@
 import pytest
 
 from proximo.config.loading import make_config
+from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
 from proximo.errors import ConfigError
@@ -95,7 +96,7 @@ def test_an_entry_of_rl_zoo_has_its_values_and_the_defaults_of_sb3(zoo):
     config = convert(zoo, "CartPole-v1").config
     expected = {
         "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
-        "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": 0.0,
+        "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": ScheduleText("0.0"),
     }  # fmt: skip
     assert given(config, **expected) == expected
 
@@ -115,12 +116,11 @@ def test_policy_kwargs_normalization_and_gsde_are_converted(zoo):
 def test_a_recurrent_policy_gets_sequences_that_its_minibatches_divide(zoo):
     converted = convert(zoo, "PendulumNoVel-v1")
     expected = {
-        "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64, 64), "num_minibatches": 32, "sequence_length": 128,
+        "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64,), "critic_head_sizes": (32,), "num_minibatches": 32, "sequence_length": 128,
         "action_repeat": 2,
     }  # fmt: skip
     assert given(converted.config, **expected) == expected
     missing = converted.report.split("Not converted:")[1]
-    assert "net_arch = pi=64,vf=32" in missing
     assert "env_wrapper Unknown" in missing
 
 
@@ -144,7 +144,7 @@ def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
     expected = {
         "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
         "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
-        "memory_size": 64, "reset_memory": False, "clip_value_eps": 0.1, "head_sizes": (128, 128), "hidden_sizes": (), "optimizer": "adamw",
+        "memory_size": 64, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "head_sizes": (128, 128), "hidden_sizes": (), "optimizer": "adamw",
         "learning_rate": "linear(0.0003, 0.0002)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
     }  # fmt: skip
     assert given(config, **expected) == expected
@@ -163,12 +163,12 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
     [
         (
             "python ppo.py",
-            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": 0.2, "seed": 1, "target_kl": 0.0},
+            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": ScheduleText("0.2"), "seed": 1, "target_kl": 0.0},
         ),
         (
             "uv run python cleanrl/ppo_continuous_action.py --env-id Hopper-v4 --no-anneal-lr --clip_vloss False --target-kl=0.02 --track",
             {
-                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": 0.0, "target_kl": 0.02, "track": "wandb",
+                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": ScheduleText("0.0"), "target_kl": 0.02, "track": "wandb",
                 "normalize_observation": True,
             },
         ),

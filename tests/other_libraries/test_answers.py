@@ -11,9 +11,9 @@ from proximo.other_libraries import answer, answer_call, answer_flags, answer_na
 
 ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
 MISLED = {
-    "n_workers": "num_envs", "updates": "total_steps", "worker_steps": "num_steps", "cliprange": "clip_eps", "num_timesteps": "total_steps",
+    "n_workers": "num_envs", "updates": "total_updates", "worker_steps": "num_steps", "cliprange": "clip_eps", "num_timesteps": "total_steps",
     "num_hidden": "hidden_sizes", "num_layers": "hidden_sizes", "clip_vloss": "clip_value_eps", "n-test-steps": "eval_episodes",
-    "checkpoint": "checkpoint_every", "num_iterations": "total_steps", "run-id": "name", "hidden_layer_size": "head_sizes",
+    "checkpoint": "checkpoint_every", "num_iterations": "total_updates", "run-id": "name", "hidden_layer_size": "head_sizes",
 }  # fmt: skip
 """Names for which an earlier version guessed a similar name of another meaning."""
 UNANSWERED = {
@@ -21,7 +21,7 @@ UNANSWERED = {
     "value_loss_coef": "vf_coef", "epsilon": "clip_eps", "layer_type": "memory", "beta_schedule": "ent_coef", "clip_range_schedule": "clip_eps",
     "cpu": "JAX_PLATFORMS", "model": "encoder", "logger": "track", "capture_video": "video_every", "decay_lr": "learning_rate",
     "wandb_project_name": "WANDB_PROJECT", "wandb_entity": "WANDB_ENTITY", "buffer_length": "num_steps", "num_rollouts": "eval_every",
-    "epochs_per_rollout": "num_epochs", "n_train": "total_steps", "n_train_env": "num_envs", "n_stack": "frame_stack", "gpu": "JAX_PLATFORMS",
+    "epochs_per_rollout": "num_epochs", "n_train": "total_updates", "n_train_env": "num_envs", "n_stack": "frame_stack", "gpu": "JAX_PLATFORMS",
     "backend": "JAX_PLATFORMS",
 }  # fmt: skip
 """Names that an earlier version did not know."""
@@ -119,7 +119,7 @@ def test_attributes_of_other_agents_say_what_to_use():
 
 def test_arguments_of_other_libraries_are_answered():
     assert answer_call([], ["total_timesteps"]) == " total_timesteps is called total_steps here."
-    assert answer_call([], ["verbose"]).startswith(" verbose: Python calls print nothing;")
+    assert answer_call([], ["verbose"]).startswith(" verbose: learn and train show a bar")
     assert "The environment is the first argument, without 'MlpPolicy'" in answer_call(["MlpPolicy", "CartPole-v1"], [])
 
 
