@@ -142,15 +142,13 @@ def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
-    """A polynomial schedule; one that would end after the training ends at the value that it has then."""
+    """A polynomial schedule, which may end after the training."""
     initial, final, power = (float(value[name]) for name in ("initial", "final", "power"))
     fraction = float(value["max_decay_steps"]) / float(theirs["updates"])
     if initial == final:
         return {entry.ours[0]: initial}
-    if fraction > 1:
-        final, fraction = (initial - final) * (1 - 1 / fraction) ** power + final, 1.0
     numbers = [
-        f"{number:g}" for number in (initial, final, *([power] if power != 1 else []), *([fraction] if fraction < 1 else []))
+        f"{number:g}" for number in (initial, final, *([power] if power != 1 else []), *([fraction] if fraction != 1 else []))
     ]
     return {entry.ours[0]: f"{'linear' if power == 1 else 'polynomial'}({', '.join(numbers)})"}
 
@@ -161,8 +159,8 @@ def decay_clip(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
 
 
 def head_sizes(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """Two layers of equal size."""
-    return {"head_sizes": [int(value)] * 2}
+    """A layer that policy and value share, and one for each."""
+    return {"shared_sizes": [int(value)], "head_sizes": [int(value)]}
 
 
 def sequence_length(value: int, theirs: Theirs, entry: Entry) -> Ours:
