@@ -9,11 +9,14 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import proximo
 from proximo.checks.quick import quick_check
 from proximo.cli import main
 from proximo.envs import make_env
+from proximo.math.advantages import generalized_advantages
 
 from adapted import played, trained
 
@@ -156,3 +159,70 @@ def test_all_three_levels_of_the_python_api_run(capsys):
     agent, run, loop = _module("python_api").main(5_120)
     assert min(agent, run, loop) > 15
     assert "would push" in capsys.readouterr().out
+
+
+def test_ppo_in_one_file_is_short_and_imports_nothing_from_proximo():
+    source = (ROOT / "examples" / "ppo_in_one_file.py").read_text()
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert names | {node.module for node in nodes if isinstance(node, ast.ImportFrom)} == {
+        "gymnax",
+        "jax",
+        "jax.numpy",
+        "optax",
+        "os",
+        "typing",
+    }
+    assert len(source.splitlines()) < 280
+
+
+def test_advantages_of_the_one_file_are_those_of_the_library():
+    """Its environment is one of gymnax."""
+    example, rng = _module("ppo_in_one_file"), np.random.default_rng(0)
+    reward, final = rng.normal(size=(2, 40, 5)).astype(np.float32)
+    value = rng.normal(size=(41, 5)).astype(np.float32)
+    terminated, truncated = rng.random((40, 5)) < 0.1, rng.random((40, 5)) < 0.1
+    truncated &= ~terminated
+    next_value = np.where(terminated | truncated, final, value[1:])
+    got = example.advantages(reward, value[:-1], next_value, terminated, truncated)
+    bootstrap, valid = np.where(truncated, final, 0.0), np.ones_like(terminated)
+    steps = (reward, value[:-1], value[-1], bootstrap, terminated, truncated, valid, example.GAMMA, example.GAE_LAMBDA)
+    of_each = jax.vmap(generalized_advantages, in_axes=(1, 1, 0, 1, 1, 1, 1, None, None), out_axes=1)
+    np.testing.assert_allclose(got, of_each(*map(jnp.asarray, steps)), rtol=1e-5, atol=1e-5)
+
+
+def test_rollout_of_the_one_file_keeps_final_observations_and_kinds_of_ends():
+    """On gymnax's CartPole: environments at the time limit, and environments whose pole falls."""
+    example = _module("ppo_in_one_file")
+    envs = jax.vmap(example.reset)(jax.random.split(jax.random.key(0), example.NUM_ENVS))
+    late = jnp.arange(example.NUM_ENVS) < 4
+    envs = envs._replace(state=envs.state.replace(time=jnp.where(late, 497, 0)))
+    parameters = example.make_parameters(jax.random.key(1))
+    _, rollout = jax.jit(example.collect, static_argnums=3)(jax.random.key(2), parameters, envs, 100)
+    ended = rollout.terminated | rollout.truncated
+    continues = jnp.all(rollout.next_observation[:-1] == rollout.observation[1:], axis=-1)
+    assert (continues == ~ended[:-1]).all()
+    assert rollout.truncated[2].tolist() == late.tolist()
+    assert rollout.truncated.sum() == late.sum()
+    assert (rollout.terminated == (jnp.abs(rollout.next_observation[..., 2]) > 12 * 2 * jnp.pi / 360)).all()
+    assert rollout.terminated.sum() > 8
+    assert (rollout.episode_return[2, late] == 3).all()
+
+
+@pytest.mark.learning
+def test_ppo_in_one_file_learns(capsys):
+    """CartPole of gymnax; random actions reach 22."""
+    assert _module("ppo_in_one_file").main(total_steps=24 * 1024) > 150
+    assert "evaluated: return" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_ppo_in_one_file_reaches_the_return_of_the_library():
+    """Five seeds of each, on gymnax's CartPole."""
+    example, keys = _module("ppo_in_one_file"), jax.random.split(jax.random.key(0), 5)
+    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, 97)))(keys)
+    ours = jax.jit(jax.vmap(example.evaluate))(keys, parameters).mean(axis=1)
+    agents = [proximo.PPO("gymnax:CartPole-v1", seed=seed, eval_episodes=0).learn(100_000) for seed in range(5)]
+    theirs = [agent.evaluate(100).summary()["return_mean"] for agent in agents]
+    assert min(*ours, *theirs) > 475
+    assert np.mean(ours) == pytest.approx(np.mean(theirs), abs=5.0)
