@@ -40,5 +40,5 @@ def test_notebook_is_small_executed_and_contains_no_local_paths(path):
     assert any(path.name in page.read_text() for page in PAGES)
 
 
-def test_exactly_two_notebooks_are_tested():
-    assert [path.stem for path in NOTEBOOKS] == ["clipped-objective", "memory"]
+def test_exactly_four_notebooks_are_tested():
+    assert [path.stem for path in NOTEBOOKS] == ["clipped-objective", "masked-pendulum", "memory", "pendulum"]
