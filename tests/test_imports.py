@@ -43,6 +43,7 @@ ALLOWED = {
     "backends": BACKENDS,
     "training": TRAINING,
     "callbacks": TRAINING | {"callbacks"},
+    "pretraining": TRAINING,
     **{name: TRAINING | {name} for name in SATELLITES},
     "cli": TRAINING | SATELLITES | {"cli"},
     "__main__": {"cli"},

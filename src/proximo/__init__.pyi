@@ -17,6 +17,7 @@ from proximo.evaluation.policy import Policy as Policy
 from proximo.evaluation.policy import load_policy as load_policy
 from proximo.networks import ActorCritic as ActorCritic
 from proximo.ppo import Minibatch as Minibatch
+from proximo.pretraining import pretrain as pretrain
 from proximo.training.agent import PPO as PPO
 from proximo.training.agent import load as load
 from proximo.training.api import resume as resume

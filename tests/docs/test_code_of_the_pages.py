@@ -53,6 +53,12 @@ def _claims_of_python(names):
     assert len(names["metrics"]["rollout/return_mean"]) == names["config"].total_updates
 
 
+def _claims_of_demonstrations(names):
+    assert names["pretrained_return"] > 5 * names["random_return"]
+    assert names["losses"][-1] < names["losses"][0]
+    assert names["agent"].step == 4_096
+
+
 def _claims_of_checkpoints(names):
     assert "learner.policy.critic.output.weight" in names["policy"]
     assert names["meta"]["step"] == 8_192
@@ -62,6 +68,7 @@ CLAIMS = {
     "README.md": _claims_of_the_readme,
     "docs/python.md": _claims_of_python,
     "docs/checkpoints.md": _claims_of_checkpoints,
+    "docs/demonstrations.md": _claims_of_demonstrations,
     "docs/from-purejaxrl.md": lambda names: names["metrics"]["rollout/return_mean"].shape == (2, 16),
     "docs/variants.md": lambda names: names["action"] in (0, 1),
     "docs/custom-gymnasium-environment.md": lambda names: names["agent"].evaluate(50).summary()["success_rate"] > 0.9,
@@ -69,10 +76,14 @@ CLAIMS = {
 """What must have come of a page's code. Those on an environment of gymnax have its name in that of the test."""
 
 
+LONG = {"docs/notebooks/pendulum.ipynb", "docs/notebooks/masked-pendulum.ipynb"}
+"""Notebooks that train for minutes. Only test_notebooks.py runs them, with the slow tests."""
+
+
 def _params():
     for page in (*PAGES, *NOTEBOOKS):
         code = "".join(blocks(page))
-        if code:
+        if code and name_of(page) not in LONG:
             yield pytest.param(page, id=name_of(page) + (" on gymnax" if "gymnax:" in code else ""))
 
 

@@ -51,7 +51,7 @@ def test_equivalent_forms_are_converted_alike(space, given):
         (
             PICTURE,
             np.full((2, 2), 0.5),
-            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass it as the environment returns it\.$",
+            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the environment, unchanged\.$",
         ),
         (PICTURE, np.full((2, 2), 256), r"^The observation has 256, which"),
         (Discrete(16), 16, r"^The observation has 16, which is not in Discrete\(16\)"),

@@ -1,4 +1,4 @@
-"""Conversion and checks of the observations that a user passes to a policy."""
+"""Conversion and checks of the observations, and of demonstrated actions, that a user passes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ NON_NUMERIC_KINDS = "OSUMmc"
 """``numpy.dtype.kind`` of types that are not real numbers."""
 
 
-def convert_observation(given: Any, space: Space) -> Observation:
+def convert_observation(given: Any, space: Space, what: str = "The observation") -> Observation:
     """Convert ``given``, with any leading axes, to arrays with the structure and the types of ``space``. Lists become arrays.
+
+    Error messages call it ``what``.
 
     Raises:
         ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image that was already
@@ -41,7 +43,7 @@ def convert_observation(given: Any, space: Space) -> Observation:
             )
         return _array(given, space, where, hint)
 
-    return part(given, space, "The observation")
+    return part(given, space, what)
 
 
 def count_stacked(observation: Observation, space: Space) -> int | None:
@@ -81,7 +83,9 @@ def _array(given: Any, space: LeafSpace, where: str, hint: str) -> np.ndarray:
         start, n = (np.reshape(of, kept.shape) for of in ((space.start, space.n if isinstance(space, Discrete) else space.nvec)))
         wrong = wrong | (cast < start) | (cast >= start + n)
     if wrong.any():
-        raise ConfigError(f"{where} has {x[wrong].flat[0]}, which is not in {space}: pass it as the environment returns it.")
+        raise ConfigError(
+            f"{where} has {x[wrong].flat[0]}, which is not in {space}: pass the numbers of the environment, unchanged."
+        )
     return cast
 
 

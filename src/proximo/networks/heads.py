@@ -31,6 +31,9 @@ from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
+MAX_TANH = 0.999
+"""``from_space`` maps no action further than this towards the bounds of ``tanh``."""
+
 
 class Readout(eqx.Module):
     """Hidden layers (``head_sizes``) and a last linear layer."""
@@ -79,6 +82,10 @@ class ActorHead(eqx.Module, Generic[S]):
         """Map a sampled action to the action that the environment receives."""
         return action.reshape((*action.shape[:-1], *self.space.shape))
 
+    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        """The inverse of ``to_space``: the sample for an action of the environment, for example one of a demonstration."""
+        return action.reshape((*action.shape[: action.ndim - len(self.space.shape)], -1))
+
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
         """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
         return action.astype(float)
@@ -98,6 +105,9 @@ class CategoricalHead(ActorHead[Discrete]):
 
     def to_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return action + self.space.start
+
+    def from_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        return action - self.space.start
 
     def features(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch n"]:
         return jax.nn.one_hot(action, self.space.n)
@@ -125,6 +135,9 @@ class ProductHead(ActorHead[MultiDiscrete]):
 
     def to_space(self, action: Int[Array, "*batch components"]) -> Int[Array, "..."]:
         return super().to_space(action + np.array(self.space.start, np.int32))
+
+    def from_space(self, action: Int[Array, "..."]) -> Int[Array, "*batch components"]:
+        return super().from_space(action) - np.array(self.space.start, np.int32)
 
     def features(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch total"]:
         return one_hot(action, self.space.nvec)
@@ -176,12 +189,25 @@ class GaussianHead(ActorHead[Box]):
 
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
         action = super().to_space(action)
-        (low, high), bounded = self.space.bounds(), self._bounded()
+        (low, high), (middle, half_range) = self.space.bounds(), self._scale()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
+        scaled = middle + half_range * unit
+        return jnp.where(self._bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
+
+    def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
+        """With ``mapping = "tanh"``, the sample of an action at a bound would be infinite: it is that of an action close to the bound."""
+        middle, half_range = self._scale()
+        unit = (action - middle) / half_range
+        if self.mapping == "tanh":
+            unit = jnp.arctanh(jnp.clip(unit, -MAX_TANH, MAX_TANH))
+        return super().from_space(jnp.where(self._bounded(), unit, action))
+
+    def _scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """Middle and half of the range of each component that is bounded on both sides; 0 and 1 for the others."""
+        (low, high), bounded = self.space.bounds(), self._bounded()
         least = np.where(bounded, low, -1.0)
         half_range = (np.where(bounded, high, 1.0) - least) / 2
-        scaled = (least + half_range).astype(np.float32) + half_range.astype(np.float32) * unit
-        return jnp.where(bounded, scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
+        return (least + half_range).astype(np.float32), half_range.astype(np.float32)
 
 
 class VaryingHead(GaussianHead):
@@ -207,6 +233,10 @@ class BetaHead(ActorHead[Box]):
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
         low, high = (bound.astype(np.float32) for bound in self.space.bounds())
         return jnp.asarray(low) + (high - low) * super().to_space(action)
+
+    def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
+        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
+        return super().from_space((action - low) / (high - low))
 
     def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         return 2.0 * action - 1.0

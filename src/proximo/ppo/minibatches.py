@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -34,6 +35,9 @@ class Sequences(eqx.Module):
     observation: Observation
     episode_start: Bool[Array, "L S"]
     valid: Bool[Array, "L S"]
+
+
+S = TypeVar("S", bound=Sequences)
 
 
 class Batch(Sequences):
@@ -169,8 +173,8 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
     return permutation(key, sequences).reshape(num_minibatches, -1)
 
 
-def take(batch: Batch, indices: UInt32[Array, " size"]) -> Batch:
+def take(sequences: S, indices: UInt32[Array, " size"]) -> S:
     """The sequences whose numbers are in ``indices``."""
-    memory = jax.tree.map(lambda m: m[indices], batch.memory)
-    steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(batch, memory=None))
+    memory = jax.tree.map(lambda m: m[indices], sequences.memory)
+    steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(sequences, memory=None))
     return dataclasses.replace(steps, memory=memory)

@@ -67,6 +67,15 @@ class CustomHead(ActorHead[ActionSpace]):
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         return vmap_leading(self.family.module.to_space, action.ndim - self.action_ndim, action)
 
+    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        """Raises ``ConfigError`` if the family has no method ``from_space``."""
+        if not hasattr(self.family.module, "from_space"):
+            raise ConfigError(
+                "distribution: the custom distribution has no method from_space(action): add it, the inverse of to_space, to learn from "
+                "demonstrations."
+            )
+        return vmap_leading(self.family.module.from_space, action.ndim - len(self.space.shape), action)
+
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
         lead = action.shape[: action.ndim - self.action_ndim]
         taken = self.to_space(action).reshape((*lead, -1))

@@ -1,0 +1,119 @@
+"""Behavior cloning: fit a policy to the actions of demonstrations. PPO can then continue from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Key, PyTree, Shaped, UInt32
+
+from proximo.distributions import Gaussian
+from proximo.math.masked_statistics import masked_mean
+from proximo.math.shuffling import permutation
+from proximo.networks import ActorCritic
+from proximo.networks.normalizer import with_observations
+from proximo.ppo.minibatches import Sequences, split_sequences, stack_memory, take, unroll
+from proximo.ppo.optimizer import clipped_adam, split_policy
+from proximo.types import Memory
+
+
+class Demonstrations(Sequences):
+    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1.
+
+    Attributes:
+        action: L S ...: as the distribution would have sampled it.
+    """
+
+    action: Shaped[Array, "L S ..."]
+
+
+class CloningSettings(NamedTuple):
+    """How to fit."""
+
+    num_epochs: int
+    num_sequences: int
+    """Sequences of each gradient step."""
+    length: int
+    """Steps of each sequence."""
+
+
+def clone(
+    key: Key[Array, ""],
+    policy: ActorCritic,
+    demonstrations: Demonstrations,
+    learning_rate: Float[Array, ""],
+    max_grad_norm: Float[Array, ""],
+    settings: CloningSettings,
+) -> tuple[ActorCritic, Float[Array, " epochs"]]:
+    """Maximize the log-likelihood of the demonstrated actions with Adam.
+
+    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence is recomputed
+    with the current parameters.
+
+    Args:
+        key: random key of the shuffles.
+        policy: the policy before.
+        demonstrations: one sequence of all steps, whose number is a multiple of ``settings.length``.
+        learning_rate: learning rate, constant.
+        max_grad_norm: largest norm of a gradient.
+        settings: how to fit.
+
+    Returns:
+        The policy after, and the loss of each epoch: the mean of ``-log π(a|s)`` during the epoch.
+    """
+    optimizer = optax.chain(clipped_adam(max_grad_norm), optax.scale(-learning_rate))
+    normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
+    trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
+
+    def epoch(carry: tuple[PyTree, PyTree], key: Key[Array, ""]) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+        sequences = split(eqx.combine(carry[0], constants), demonstrations, settings.length)
+        count = sequences.valid.shape[1]
+        per_step = min(settings.num_sequences, count)
+        minibatches = permutation(key, count)[: count // per_step * per_step].reshape(-1, per_step)
+
+        def gradient_step(carry: tuple[PyTree, PyTree], indices: UInt32[Array, " size"]) -> tuple[tuple[PyTree, PyTree], Array]:
+            trainable, state = carry
+            minibatch = take(sequences, indices)
+            loss, gradient = jax.value_and_grad(lambda p: cloning_loss(eqx.combine(p, constants), minibatch))(trainable)
+            updates, state = optimizer.update(gradient, state)
+            return (optax.apply_updates(trainable, updates), state), loss
+
+        carry, losses = jax.lax.scan(gradient_step, carry, minibatches)
+        return carry, jnp.mean(losses)
+
+    (trainable, _), losses = jax.lax.scan(
+        epoch, (trainable, optimizer.init(trainable)), jax.random.split(key, settings.num_epochs)
+    )
+    return eqx.combine(trainable, constants), losses
+
+
+def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
+    """The mean of ``-log π(a|s)`` over valid steps.
+
+    No gradient reaches the standard deviation of a Gaussian. Otherwise it would shrink towards 0 where demonstrations always do
+    the same, and PPO could no longer explore.
+    """
+    _, distribution, _ = unroll(policy, sequences)
+    if isinstance(distribution, Gaussian):
+        distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
+    return -masked_mean(distribution.log_prob(sequences.action), sequences.valid)
+
+
+def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
+    """Split the single sequence of all steps into sequences of ``length`` steps, with the memory of ``policy`` before each."""
+    steps = dataclasses.replace(demonstrations, memory=None)
+    sequences = jax.tree.map(lambda x: split_sequences(x, length), steps)
+    if not policy.is_recurrent:
+        return dataclasses.replace(sequences, memory=demonstrations.memory)
+    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps)
+
+    def unroll_piece(memory: Memory, piece: Demonstrations) -> tuple[Memory, Memory]:
+        after, _, _ = policy.unroll(memory, piece.observation, piece.episode_start, piece.valid)
+        return after, memory
+
+    _, memory = jax.lax.scan(unroll_piece, demonstrations.memory, pieces)
+    return dataclasses.replace(sequences, memory=stack_memory(memory))
