@@ -107,7 +107,7 @@ def test_json_ends_stdout_with_one_object_of_six_results(tmp_path, capsys):
 def test_json_of_several_seeds_has_each_of_them():
     def result(seed, mean):
         return Result(run_dir=run_directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
-                      return_mean=mean)  # fmt: skip
+                      evaluation_seconds=0.5, return_mean=mean)  # fmt: skip
 
     summary = train.summary([result(0, 1.0), result(1, 3.0), result(2, None)])
     assert (summary["run_dir"], summary["return_mean"]) == ("g", 2.0)

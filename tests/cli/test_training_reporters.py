@@ -101,7 +101,7 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
     stream.truncate(stream.seek(0))
     reporter.finished([result()])
     assert stream.getvalue().splitlines() == [
-        "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s, 4.2 s to compile)",
+        "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s), evaluated in 0:09, compiled in 0:04",
         "Next:  proximo watch runs/e/r",
         "       proximo eval runs/e/r --episodes 100",
         "       proximo report runs/e/r",

@@ -58,11 +58,11 @@ def run(arguments: list[str]) -> int:
 
 
 def summary(results: list[Any]) -> dict[str, Any]:
-    """The JSON object: ``{run_dir, steps, seconds, compile_seconds, steps_per_second, return_mean}``.
+    """The JSON object: ``{run_dir, steps, seconds, compile_seconds, evaluation_seconds, steps_per_second, return_mean}``.
 
     Several seeds are listed under ``seeds``; the other values are then the means over the seeds, and ``run_dir`` is their parent.
     """
-    names = ("run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "return_mean")
+    names = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
     rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
     if len(rows) == 1:
         return rows[0]

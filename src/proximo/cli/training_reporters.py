@@ -52,7 +52,7 @@ class TrainingReporter(QuietReporter, Progress):
             "run": str(self.where),
         }
         if summary.get("twin"):
-            rows["in JAX"] = f"{summary['twin']} is the same task and trains many times faster"
+            rows["in JAX"] = f"{summary['twin']} is the same task, stepped on the device"
         self.banner(rows)
         super().started(config, run_dirs, summary)
 
@@ -89,7 +89,8 @@ class TrainingReporter(QuietReporter, Progress):
         now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
         self.print(
             f"{name}mean return {number(result.return_mean)} after {result.steps:,} steps{now} in {duration(result.seconds)} "
-            f"({result.steps_per_second:,.0f} steps/s, {result.compile_seconds:.1f} s to compile)"
+            f"({result.steps_per_second:,.0f} steps/s), evaluated in {duration(result.evaluation_seconds)}, compiled in "
+            f"{duration(result.compile_seconds)}"
         )
         if result.best is not None and result.return_mean is not None and result.best["return_mean"] > result.return_mean:
             best = f"{number(result.best['return_mean'])} at step {result.best['step']:,.0f}"

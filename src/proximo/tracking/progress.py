@@ -40,6 +40,10 @@ class Progress(Reporter):
         self.speed = 0.0
         self.recent: float | None = None
         self.evaluation: float | None = None
+        self.evaluation_seconds = 0.0
+        """Seconds of the evaluations since the training began."""
+        self.started_at = 0
+        """Steps at which this training began, or was resumed."""
         self.state_since = 0.0
         """Time of ``time.monotonic`` at which ``state`` began."""
 
@@ -52,6 +56,7 @@ class Progress(Reporter):
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
         self.steps, self.recent, self.evaluation = steps, None, None
+        self.started_at, self.evaluation_seconds = steps, 0.0
         self.seeds_together = max(1, len(run_dirs))
         self.seeds_left -= self.seeds_together
         self.group = run_dirs[0].name if self.seeds > self.seeds_together else ""
@@ -77,6 +82,7 @@ class Progress(Reporter):
         self.speed = steps_per_second if not self.speed else 0.7 * self.speed + 0.3 * steps_per_second
 
     def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
+        self.evaluation_seconds += time.monotonic() - self.state_since
         self._begin("")
         self.evaluation = sum(s["return_mean"] for s in summaries) / len(summaries)
 
@@ -105,6 +111,9 @@ class Progress(Reporter):
 
     @property
     def seconds_left(self) -> float:
-        """Estimated from the current speed, for the seeds that train together and those that wait."""
+        """Estimated from the current speed and the time of evaluations so far, for the seeds that train together and those that wait."""
+        if not self.speed:
+            return 0.0
         steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
-        return steps / self.speed if self.speed else 0.0
+        done = max(1, self.steps - self.started_at) * self.seeds_together
+        return steps / self.speed + steps * self.evaluation_seconds / done

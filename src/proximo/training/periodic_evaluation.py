@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,7 +53,9 @@ class PeriodicEvaluation:
         improved, summaries = set(), []
         for index, seed_run in active(self.seed_runs):
             policy = self.backend.seed_state(snapshot.state, index).learner.policy
+            began = time.monotonic()
             episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM, count)
+            seed_run.evaluation_seconds += time.monotonic() - began
             if snapshot.update < self.backend.config.total_updates:
                 seed_run.evaluation_steps += int(episodes.length.sum())
             if episodes.unfinished and not self._has_warned:
@@ -65,7 +68,8 @@ class PeriodicEvaluation:
             summary = episodes.summary()
             seed_run.last_evaluation = {"step": snapshot.step, **summary}
             summaries.append(seed_run.last_evaluation)
-            seed_run.write(snapshot.step, {f"eval/{name}": summary[name] for name in COLUMNS if summary[name] is not None})
+            row = {f"eval/{name}": summary[name] for name in COLUMNS if summary[name] is not None}
+            seed_run.write(snapshot.step, {**row, "time/evaluation_seconds": seed_run.evaluation_seconds})
             reached = summary["return_mean"]
             # NaN is never the best, because no later evaluation would compare as better.
             if math.isfinite(reached) and (seed_run.best is None or reached >= seed_run.best["return_mean"]):

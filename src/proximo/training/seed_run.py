@@ -37,6 +37,8 @@ class Result:
     """Seconds of compilation."""
     steps_per_second: float
     """Environment steps per second of the updates."""
+    evaluation_seconds: float
+    """Seconds of the evaluations."""
     return_mean: float | None
     """Mean return of the last evaluation; without evaluations, of about the last hundred episodes. None if no episode has ended."""
     best: dict[str, float] | None = None
@@ -69,6 +71,8 @@ class SeedRun:
         """Metrics of the updates since the last row."""
         self.best: dict[str, float] | None = None
         self.last_evaluation: dict[str, Any] | None = None
+        self.evaluation_seconds = 0.0
+        """Seconds of the evaluations of this session."""
         self.evaluation_steps = 0
         """Environment steps of the evaluations before the end so far."""
         self.failure: TrainingError | None = None

@@ -67,6 +67,7 @@ class StoredSeedRun(SeedRun):
             seconds=calls.seconds,
             compile_seconds=compile_seconds,
             steps_per_second=calls.steps_per_second,
+            evaluation_seconds=self.evaluation_seconds,
             return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
             best=self.best,
             interrupted=None if self.stopped else interrupted,
