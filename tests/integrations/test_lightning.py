@@ -245,7 +245,7 @@ def test_module_continues_after_a_signal(tmp_path, monkeypatch, number, within):
         if steps == 3 * BATCH and within:
             signal.raise_signal(number)
 
-    monkeypatch.setattr("proximo.integrations.lightning._Warner.advanced", advanced)
+    monkeypatch.setattr("proximo.integrations.lightning_training._Warner.advanced", advanced)
     try:
         with pytest.raises((SystemExit, lightning.pytorch.utilities.exceptions.SIGTERMException)):
             trainer(tmp_path, callbacks=[Interrupted()], enable_checkpointing=False).fit(learner)
@@ -365,4 +365,4 @@ def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
 
 def test_a_torch_network_is_refused_by_that_name():
     with pytest.raises(ConfigError, match="encoder: Linear is a PyTorch module"):
-        module(encoder=torch.nn.Linear(3, 4))
+        module(encoder=torch.nn.Linear(3, 4), hidden_sizes=(64, 64))

@@ -5,6 +5,7 @@ The algorithm is proximo's. PyTorch only has the shapes of the parameters, for s
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import tempfile
 import warnings
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
@@ -27,7 +29,6 @@ from proximo.config.typed_settings import AgentSettings
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.policy import Carried
-from proximo.ppo.optimizer import split_policy
 from proximo.rendering.watching import film
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import Interrupts
@@ -83,7 +84,8 @@ class _Shapes(torch.nn.Module):
     def __init__(self, parameters: PyTree):
         super().__init__()
         for i, leaf in enumerate(jax.tree.leaves(parameters)):
-            self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
+            if jnp.issubdtype(leaf.dtype, jnp.inexact):
+                self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
 
     def _apply(self, *_: Any, **__: Any) -> _Shapes:
         """Stay on the device ``meta``."""
@@ -115,7 +117,7 @@ class LightningTraining:
         self._calls: Any = None
         self._folder = Path()
         policy = jax.eval_shape(lambda key: fresh_policy(key, self.agent.env, self.agent.config), jax.random.key(0))
-        self.network = _Shapes(split_policy(policy)[0])
+        self.network = _Shapes(dataclasses.replace(policy, normalizer=None))
 
     def configure_optimizers(self) -> list[Any]:
         """Return no optimizer, because JAX does the learning."""
