@@ -37,6 +37,7 @@ def result(**changes):
         "seconds": 65.0,
         "compile_seconds": 4.21,
         "steps_per_second": 49.2,
+        "evaluation_seconds": 9.2,
         "return_mean": 12.34,
     }
     return Result(**{**values, **changes})
