@@ -93,11 +93,11 @@ def test_existing_run_directory_is_left_unchanged(nothing_compiles, tmp_path, ca
     assert [path.name for path in run_dir.parent.iterdir()] == ["r"]
 
 
-def test_json_ends_stdout_with_one_object_of_six_results(tmp_path, capsys):
+def test_json_ends_stdout_with_one_object_of_seven_results(tmp_path, capsys):
     assert main([*train_words(tmp_path, "r"), "--json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
-    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "steps_per_second", "return_mean"]
+    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean"]
     assert out.count("\n") == 1
     assert (result["run_dir"], result["steps"]) == (str(tmp_path / "toys-RandomEnds" / "r"), SMALL["total_steps"])
     assert "environment  toys:RandomEnds" in err
