@@ -378,7 +378,7 @@ def test_ctrl_c_during_compilation_raises_and_the_process_continues():
     ("make", "error", "message"),
     [
         (lambda: agent(track="csv"), ConfigError, "track is a setting of run directories: use proximo.train"),
-        (lambda: agent(num_env=3), ConfigError, r"num_env.*did you mean 'num_envs'\?"),
+        (lambda: agent(num_env=3), ConfigError, r"num_env.*called num_envs here"),
         (lambda: agent("CartPol-v1"), EnvError, r"did you mean 'CartPole-v1'\?"),
         (lambda: agent(3), EnvError, "is neither a JAX nor a Gymnasium environment"),
         (lambda: agent(Custom(), env_settings={"size": 3}), ConfigError, "is an instance: pass the settings to its constructor"),

@@ -97,7 +97,15 @@ def test_json_ends_stdout_with_one_object_of_seven_results(tmp_path, capsys):
     assert main([*train_words(tmp_path, "r"), "--json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
-    assert list(result) == ["run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean"]
+    assert list(result) == [
+        "run_dir",
+        "steps",
+        "seconds",
+        "compile_seconds",
+        "evaluation_seconds",
+        "steps_per_second",
+        "return_mean",
+    ]
     assert out.count("\n") == 1
     assert (result["run_dir"], result["steps"]) == (str(tmp_path / "toys-RandomEnds" / "r"), SMALL["total_steps"])
     assert "environment  toys:RandomEnds" in err

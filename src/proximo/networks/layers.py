@@ -55,7 +55,7 @@ class MLP(eqx.Module):
     activation: str = eqx.field(static=True)
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool) -> MLP:
+    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool = False) -> MLP:
         """Layers of these ``sizes``; an empty tuple makes the identity."""
         keys = jax.random.split(key, max(1, len(sizes)))
         ins = (in_size, *sizes)
