@@ -139,7 +139,7 @@ def test_bash_completes_from_the_last_word_break(place):
     assert best == ["@best"]
     assert {"last", "first", "several"} <= set(runs)
     assert files == ["completion.bash"]
-    assert flag == ["--total-steps"]
+    assert flag == ["--total-steps", "--total-updates"]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")

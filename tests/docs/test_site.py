@@ -68,7 +68,7 @@ def test_site_excludes_hooks_and_scripts(site):
 
 def test_every_setting_is_on_its_page(site):
     page = (site / "settings.html").read_text()
-    assert set(re.findall(r'<span id="([a-z_]+)">', page)) == set(LEAVES)
+    assert set(re.findall(r'<span id="([a-z_0-9]+)">', page)) == set(LEAVES)
     assert all(f'id="{group}"' in page for group in GROUPS)
     theirs = {entry.name for library in libraries() for entry in load(library).settings()} - set(LEAVES)
     assert not [name for name in theirs if f"<code>{name}</code>" not in page]
