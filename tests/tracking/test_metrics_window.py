@@ -9,7 +9,7 @@ from proximo.tracking.metrics_window import EPISODE_WINDOW, MetricsWindow
 
 
 def metrics(episodes, returns, **others):
-    rows = {"rollout/episodes": episodes, "rollout/return_mean": returns, **others}
+    rows = {"rollout/episodes": episodes, "rollout/return_mean": returns, "rollout/length_mean": returns, **others}
     return {name.replace("__", "/"): np.asarray(x, np.float32) for name, x in rows.items()}
 
 

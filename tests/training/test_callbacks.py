@@ -31,8 +31,8 @@ def nan_evaluations(monkeypatch):
     """The first and the third evaluation of a run return NaN."""
     count, played = itertools.count(1), JaxEvaluator.__call__
 
-    def nan_at_first(self, *arguments):
-        episodes = played(self, *arguments)
+    def nan_at_first(self, *arguments, **named):
+        episodes = played(self, *arguments, **named)
         return dataclasses.replace(episodes, episode_return=episodes.episode_return * (np.nan if next(count) in (1, 3) else 1.0))
 
     monkeypatch.setattr(JaxEvaluator, "__call__", nan_at_first)

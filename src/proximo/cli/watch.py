@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, print_json, quiet_stdout
+from proximo.errors import command
 
 if TYPE_CHECKING:
     from proximo.rendering.watching import Subject
@@ -92,7 +93,9 @@ def _subject(options: argparse.Namespace) -> Subject:
     changes = {"levels": options.levels, "env_settings": options.env_settings}
     if options.agent == "random":
         if options.env is not None:
-            raise UsageError(f"--env is for a trained policy: use `proximo watch {options.env} --agent random`.")
+            raise UsageError(
+                f"--env is for a trained policy: use `{command('proximo', 'watch', options.env, '--agent', 'random')}`."
+            )
         if options.stochastic:
             raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")
         return watching.untrained(options.run, Path(options.runs_dir), options.seed, **changes)
