@@ -323,7 +323,7 @@ def test_fitting_a_complete_training_raises(tmp_path):
 
 
 def test_invalid_setting_raises_the_same_error_as_ppo():
-    with pytest.raises(ConfigError, match=r"num_env.*did you mean 'num_envs'\?"):
+    with pytest.raises(ConfigError, match=r"num_env.*called num_envs here"):
         module(num_env=3)
     with pytest.raises(ConfigError, match="track is a setting of run directories"):
         module(track="csv")
