@@ -1,25 +1,40 @@
-"""Write the tables of other libraries' settings into the pages, from ``src/proximo/other_libraries/data``.
+"""Write the tables of settings into the pages: ours from the schema, those of other libraries from ``src/proximo/other_libraries/data``.
 
     python docs/tables.py
 
-A table stands between ``<!-- table: cleanrl, Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections.
+A table stands between ``<!-- table: cleanrl, Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections. Those of
+docs/settings.md stand between ``<!-- settings -->`` or ``<!-- foreign names -->`` and ``<!-- end -->``.
 ``tests/docs`` compares the tables with the files.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-from proximo.other_libraries import Entry, load
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
+from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.custom import choices, takes_custom
+from proximo.config.schedule_text import ScheduleText
+from proximo.other_libraries import Entry, libraries, load
 
 MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
 
 def with_tables(text: str) -> str:
     """The text of a page with its tables as the files have them now."""
-    return MARK.sub(lambda match: f"{match[1]}\n{table(match[2], match[3])}\n\n{match[4]}", text)
+    text = MARK.sub(lambda match: f"{match[1]}\n{table(match[2], match[3])}\n\n{match[4]}", text)
+    for mark, lines in (("<!-- settings -->", _groups), ("<!-- foreign names -->", _foreign)):
+        text = re.sub(
+            f"^{mark}\n.*?^<!-- end -->$",
+            lambda _, m=mark, of=lines: "\n".join([m, *of(), "\n<!-- end -->"]),
+            text,
+            flags=re.M | re.S,
+        )
+    return text
 
 
 def table(library: str, section: str) -> str:
@@ -34,6 +49,74 @@ def _row(entry: Entry) -> str:
     default = f" ({_plain(entry.default)})" if entry.default is not None else ""
     ours = ", ".join(f"`{name}`" if name != "id" else "the environment" for name in entry.ours)
     return f"| `{entry.name}`{default} | {ours} | {entry.note} |"
+
+
+def _groups() -> Iterator[str]:
+    for group, cls in GROUPS.items():
+        yield f"\n## {group}\n\n{inspect.getdoc(cls)}\n"
+        yield "| Setting | Default | Values | Meaning |\n|---|---|---|---|"
+        for leaf in LEAVES.values():
+            if leaf.group == group:
+                host = " *Gymnasium environments only.*" if leaf.name in GYMNASIUM_ONLY else ""
+                yield f'| <span id="{leaf.name}"></span>`{leaf.name}` | {_default(leaf)} | {_takes(leaf)} | {_escaped(leaf.help)}.{host} |'
+
+
+def _foreign() -> Iterator[str]:
+    yield "| Name | Library | proximo |\n|---|---|---|"
+    entries = [entry for library in libraries() for entry in load(library).settings() if entry.name not in LEAVES]
+    for name in sorted({entry.name for entry in entries}, key=str.lower):
+        meanings: dict[tuple[str, ...], list[Entry]] = {}
+        for entry in entries:
+            if entry.name == name:
+                meanings.setdefault(entry.ours, []).append(entry)
+        for ours, found in meanings.items():
+            of = ", ".join(dict.fromkeys(entry.library for entry in found))
+            yield f"| `{name}` | {of} | {', '.join(f'`{one}`' for one in ours) or _escaped(found[0].note)} |"
+
+
+def _default(leaf: Leaf) -> str:
+    if leaf.name == "id":
+        return ""
+    value = leaf.default
+    shown = value.plain() if isinstance(value, ScheduleText) else ",".join(map(str, value)) if isinstance(value, tuple) else value
+    if isinstance(shown, bool):
+        shown = str(shown).lower()
+    return "empty" if shown in ("", {}) else f"`{shown:,}`" if isinstance(shown, int) and shown > 9999 else f"`{shown}`"
+
+
+def _takes(leaf: Leaf) -> str:
+    if leaf.type == SizesOrSame:
+        return f"integers, such as `64,64`{_range(leaf)}, or `same`"
+    if leaf.type == SCHEDULE:
+        return f"number or schedule{_range(leaf)}"
+    if words := choices(leaf.type):
+        custom = [" [custom code](custom-networks.md)"] if takes_custom(leaf.type) else []
+        return ", ".join([*(f"`{word}`" for word in words), *custom])
+    if leaf.type is bool:
+        return "`true`, `false`"
+    if leaf.type is str:
+        return "text"
+    if leaf.type is int or leaf.type is float:
+        return f"{'integer' if leaf.type is int else 'number'}{_range(leaf)}"
+    if leaf.type == tuple[str, ...]:
+        return "names, separated by commas"
+    return f"integers, such as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
+
+
+def _range(leaf: Leaf) -> str:
+    if leaf.above is not None:
+        return f", more than {leaf.above:g}"
+    low, high = (
+        None if end is None else f"{end:,}" if isinstance(end, int) and end < 10**5 else f"{end:g}"
+        for end in (leaf.low, leaf.high)
+    )
+    if high is None or float(high.replace(",", "")) >= 10**6:
+        return "" if low is None else f", {low} or more"
+    return f", {low} … {high}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _plain(value: object) -> str:

@@ -37,6 +37,12 @@ def test_tables_are_those_of_the_files_that_messages_read(page):
         assert {section for name, section in marks if name == library} == set(load(library).sections)
 
 
+def test_page_of_settings_is_that_of_the_schema():
+    text = (DOCS / "settings.md").read_text()
+    assert text.count("<!-- end -->") == 2
+    assert TABLES.with_tables(text) == text, "run `python docs/tables.py`"
+
+
 def test_settings_named_on_other_pages_exist():
     """``normalize_reward`` in the metrics, ``checkpoint_every`` in how to resume …"""
     named = {

@@ -11,17 +11,19 @@ from proximo.export.parity import Runner, random_inputs
 from proximo.export.policy_function import EPISODE_START, NEXT, REWARD, Arrays, PolicyFunction
 
 SIZES = (1, 64)
-BUDGET, MAX_CALLS = 0.12, 300
+BUDGET, MAX_CALLS = 0.04, 100
 """Maximum seconds and maximum number of calls of each measurement."""
+ROUNDS = 3
+"""Each runner is measured this often, in turn with the others: other work of the machine that slows one round does not count."""
 
 
-def median_microseconds(call: Callable[[], object], budget: float = BUDGET, max_calls: int = MAX_CALLS) -> float:
+def median_microseconds(call: Callable[[], object]) -> float:
     """Median time of a call, after three calls to warm up."""
     for _ in range(3):
         call()
     taken: list[float] = []
-    end = time.perf_counter() + budget
-    while len(taken) < 5 or (len(taken) < max_calls and time.perf_counter() < end):
+    end = time.perf_counter() + BUDGET
+    while len(taken) < 5 or (len(taken) < MAX_CALLS and time.perf_counter() < end):
         started = time.perf_counter()
         call()
         taken.append(time.perf_counter() - started)
@@ -36,11 +38,10 @@ def measure(
     found: dict[str, dict[str, float]] = {}
     for n in sizes:
         inputs = random_inputs(policy_function, np.random.default_rng(0), n, begins=False)
-        found[str(n)] = {}
-        if policy_function.deterministic:
-            found[str(n)]["jax"] = median_microseconds(_predict_step(policy_function, inputs, n))
-        for name, runner in runners.items():
-            found[str(n)][name] = median_microseconds(_runner_step(policy_function, runner, inputs, n))
+        steps = {"jax": _predict_step(policy_function, inputs, n)} if policy_function.deterministic else {}
+        steps |= {name: _runner_step(policy_function, runner, inputs, n) for name, runner in runners.items()}
+        rounds = [{name: median_microseconds(step) for name, step in steps.items()} for _ in range(ROUNDS)]
+        found[str(n)] = {name: float(np.median([one[name] for one in rounds])) for name in steps}
     return found
 
 
