@@ -4,6 +4,7 @@ import signal
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 lightning = pytest.importorskip("lightning")
@@ -102,6 +103,30 @@ def test_pytorch_lightning_trains_to_the_same_bits(tmp_path):
         silent = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": False}
         package.Trainer(accelerator="cpu", max_steps=3, default_root_dir=tmp_path, **silent).fit(learner)
     assert saved(learners[0].agent, tmp_path / "a") == saved(learners[1].agent, tmp_path / "b")
+
+
+@pytest.mark.parametrize("make", [lambda: optax.adam(1e-2, eps=1e-5), lambda: lambda rate: optax.adam(rate, eps=1e-5)])
+def test_configure_optimizers_may_return_an_optax_transformation(tmp_path, make):
+    class WithOptimizer(PPOModule):
+        def configure_optimizers(self):
+            return make()
+
+    rate = {} if isinstance(make(), tuple) else {"learning_rate": 1e-2}
+    learner = WithOptimizer("toys:RandomEnds", preset=False, **{**SETTINGS, "learning_rate": 3e-4, **rate})
+    trainer(tmp_path, max_steps=2).fit(learner)
+    settings = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
+    expected = proximo.PPO("toys:RandomEnds", preset=False, **{**settings, "learning_rate": 1e-2}).learn(learner.agent.step)
+    for ours, theirs in zip(*(jax.tree.leaves(agent.policy.actor_critic) for agent in (learner.agent, expected)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_an_optimizer_of_pytorch_is_refused(tmp_path):
+    class WithOptimizer(PPOModule):
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    with pytest.raises(ConfigError, match="returned Adam: PyTorch optimizers cannot be used"):
+        trainer(tmp_path).fit(WithOptimizer("toys:RandomEnds", preset=False, **SETTINGS))
 
 
 class NanAfterThreeUpdates(Broken):

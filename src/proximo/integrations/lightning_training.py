@@ -21,11 +21,12 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.agent import PPO, learn_in_calls, load
 from proximo.collect.learning import fresh_policy
-from proximo.config import Config, custom_settings, to_mapping
+from proximo.config import Config, custom_settings, override, to_mapping
 from proximo.config.custom import Custom
 from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
+from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.policy import Carried
@@ -119,8 +120,11 @@ class LightningTraining:
         policy = jax.eval_shape(lambda key: fresh_policy(key, self.agent.env, self.agent.config), jax.random.key(0))
         self.network = _Shapes(dataclasses.replace(policy, normalizer=None))
 
-    def configure_optimizers(self) -> list[Any]:
-        """Return no optimizer, because JAX does the learning."""
+    def configure_optimizers(self) -> Any:
+        """Return no optimizer, because JAX does the learning.
+
+        A subclass may return an optax transformation, or a function that makes one from the learning rate: the setting ``optimizer``.
+        """
         return []
 
     def configure_callbacks(self) -> list[Any]:
@@ -183,7 +187,22 @@ class LightningTraining:
             raise ConfigError(
                 f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
+        self._take_optimizer()
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
+
+    def _take_optimizer(self) -> None:
+        """Make what a subclass returns from ``configure_optimizers`` the setting ``optimizer``. Lightning, which accepts only those of
+        PyTorch, then gets none."""
+        optimizer = self.configure_optimizers()
+        if isinstance(optimizer, list) and not optimizer:
+            return
+        if isinstance(optimizer, torch.optim.Optimizer | list | dict):
+            raise ConfigError(
+                f"configure_optimizers returned {type(optimizer).__name__}: PyTorch optimizers cannot be used, because JAX does the learning. "
+                "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
+            )
+        self.agent.config = validate(override(self.agent.config, {"optimizer": optimizer}))
+        self.configure_optimizers = list
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
