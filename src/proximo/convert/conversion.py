@@ -157,7 +157,7 @@ def _converted(entry: Entry, value: Any, theirs: Theirs) -> Ours | None:
     """Our settings for one of theirs; None if nothing corresponds to it."""
     if entry.convert:
         return FUNCTIONS[entry.convert](value, theirs, entry)
-    if not entry.ours:
+    if len(entry.ours) != 1:  # nothing, or the note says what to do
         return None
     if entry.values is not None and value in entry.values:
         value = entry.values[value]

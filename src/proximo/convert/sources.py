@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ def read_source(source: str, env: str) -> Source:
 
 def _text_of(source: str) -> str:
     path = Path(source)
-    if len(source.split()) > 1 and not path.is_file():
+    if len(source.split()) > 1 and not os.path.isfile(source):  # Path.is_file raises for long lines
         return source
     try:
         data = path.read_bytes()

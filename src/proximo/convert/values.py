@@ -154,8 +154,9 @@ def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
 
 
 def decay_clip(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
-    """The clip range of the policy, and at its start that of the value."""
-    return {**decay(value, theirs, entry), "clip_value_eps": float(value["initial"])}
+    """The clip ranges of policy and value."""
+    range_of_policy = decay(value, theirs, entry)["clip_eps"]
+    return {"clip_eps": range_of_policy, "clip_value_eps": range_of_policy}
 
 
 def head_sizes(value: int, theirs: Theirs, entry: Entry) -> Ours:

@@ -1,6 +1,6 @@
 """Ids that are known from elsewhere: from other libraries, from earlier versions, or in another form. Errors and warnings read this table.
 
-``other_libraries.py`` has the names of settings.
+``other_libraries`` has the names of settings.
 """
 
 from __future__ import annotations
