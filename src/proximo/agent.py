@@ -47,6 +47,7 @@ from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
+from proximo.training.periodic_evaluation import SHARE
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import InMemoryRows, SeedRun
 from proximo.types import TrainState
@@ -214,6 +215,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
+        seed_run.evaluation_steps = int(SHARE * self.step)  # the steps of earlier calls allow no evaluations in this one
         before = self._state, self.step, self.config
         try:
             reporter.started(config, [], run_summary(backend))
@@ -561,6 +563,16 @@ def load(
     agent._set_up(made, config, env, eval_env, verbose)
     agent._restore(path, which)
     return agent
+
+
+def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
+    """Load the agent in ``folder`` with the objects that ``agent`` was given: environments and ``custom`` settings."""
+    return load(folder, env=agent._given, eval_env=agent._given_eval_env, verbose=agent.verbose, **custom)
+
+
+def change_settings(agent: PPO, config: Config) -> None:
+    """Give ``agent`` other settings, which must fit its state."""
+    agent.config, agent._evaluated_on = set_evaluation(config, agent._env, agent._given, agent._given_eval_env)
 
 
 def learn_in_calls(

@@ -142,8 +142,10 @@ class Backend(abc.ABC):
         closes it. Raises ``EnvError`` if it cannot be drawn."""
         return make_player(*self.evaluation, seed, stream)
 
-    def send_warnings_to(self, warn: Callable[[str], None]) -> None:  # noqa: B027 (JAX environments have no workers)
+    def send_warnings_to(self, warn: Callable[[str], None]) -> None:
         """Have ``warn`` receive the warnings about environments, for example of lost workers."""
+        if isinstance(self._evaluator, GymnasiumEvaluator):
+            self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
         """Whether this process computes now. False while it may wait for environments, which need no CPU time of this process."""

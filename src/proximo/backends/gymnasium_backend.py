@@ -17,7 +17,6 @@ from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ProximoError, TrainingError
-from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.ppo import LearnerState
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
@@ -76,9 +75,8 @@ class GymnasiumBackend(Backend):
         return [] if quantities is None else [histograms.of_rows(quantities)]
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
+        super().send_warnings_to(warn)
         self.collector.environments.warn = warn
-        if isinstance(self._evaluator, GymnasiumEvaluator):
-            self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
         return self.trainer.is_learning

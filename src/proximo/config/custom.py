@@ -59,8 +59,9 @@ def read(kind: Any, value: Any) -> str | Custom:
     if isinstance(value, str):
         is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
     else:
-        # By their exact type, because an optax transformation is a named tuple.
-        is_accepted = takes_custom(kind) and type(value) not in (bool, int, float, list, tuple, dict, type(None))
+        is_plain = isinstance(value, bool | int | float | list | tuple | dict | None)
+        # An optax transformation is a named tuple.
+        is_accepted = takes_custom(kind) and (not is_plain or hasattr(value, "_fields"))
     if not is_accepted:
         raise ValueError
     return value if isinstance(value, str | Custom) else Custom(value)

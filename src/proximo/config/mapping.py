@@ -83,7 +83,7 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     for name, value in settings.items():
         if name not in LEAVES:
             raise unknown(name)
-        if name in ALTERNATIVES and ALTERNATIVES[name] in settings:
+        if name in ALTERNATIVES and ALTERNATIVES[name] in settings and str(value) != "0":
             raise ConfigError(
                 f"{name} = {shown(value)} and {ALTERNATIVES[name]} = {shown(settings[ALTERNATIVES[name]])}: give one of them."
             )
@@ -92,7 +92,7 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
             value = {**leaf.value_in(config), **value}
         changes[leaf.group][name] = value
     for alternative, name in ALTERNATIVES.items():
-        if name in settings:  # It overrides the alternative of an earlier layer.
+        if name in settings and alternative not in settings:  # It overrides the alternative of an earlier layer.
             changes[LEAVES[alternative].group][alternative] = 0
     return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
 

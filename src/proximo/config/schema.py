@@ -187,7 +187,8 @@ class PPOConfig:
         zero_is_off=True,
     )
     optimizer: Literal["adam", "adamw"] | Custom = _setting(
-        "adam", "adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate"
+        "adam",
+        "adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate",
     )
     critic_optimizer: Literal["same", "adam", "adamw"] | Custom = _setting(
         "same", "optimizer of the parameters that only the value function uses; same: optimizer"
@@ -327,7 +328,7 @@ class RunConfig:
     eval_every: int = _setting(
         0,
         "environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that "
-        "evaluations before the end take at most a tenth of the steps",
+        "evaluations before the end take about a tenth of the steps",
         low=0,
     )
     eval_episodes: int = _setting(

@@ -105,7 +105,7 @@ class AgentSettings(TypedDict, total=False):
     critic_learning_rate: float | str | Callable[[Any], Any]
     """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
     optimizer: Literal["adam", "adamw"] | object
-    """adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate."""
+    """adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate."""
     critic_optimizer: Literal["same", "adam", "adamw"] | object
     """optimizer of the parameters that only the value function uses; same: optimizer."""
     critic_max_grad_norm: float
@@ -207,7 +207,7 @@ class AgentSettings(TypedDict, total=False):
     updates_per_call: int
     """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
     eval_every: int
-    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take at most a tenth of the steps."""
+    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
     eval_episodes: int
     """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
     eval_env_settings: Mapping[str, Any] | str

@@ -22,6 +22,7 @@ ONLY_WITH = {
     "memory_window": ("memory", ("gtrxl",)),
     "memory_heads": ("memory", ("gtrxl",)),
     "memory_gate": ("memory", ("gtrxl",)),
+    "cnn_features": ("encoder", ("auto", "nature_cnn", "impala_cnn", "small_cnn")),
     "dual_clip": ("objective", ("clip",)),
     "kl_coef": ("objective", ("kl_penalty",)),
     "kl_target": ("objective", ("kl_penalty",)),
@@ -191,7 +192,9 @@ def replaced_by_optimizers(optimizer: object, critic_optimizer: object) -> set[s
     """The settings that have no effect with these optimizers, because an optax transformation has its own learning rate."""
     critic = optimizer if critic_optimizer == "same" else critic_optimizer
     own, own_critic = (isinstance(getattr(x, "value", x), tuple) for x in (optimizer, critic))
-    return ({"critic_learning_rate"} if own_critic else set()) | ({"learning_rate", "desired_kl"} if own else set())
+    return ({"critic_learning_rate"} if own_critic else set()) | (
+        {"learning_rate", "desired_kl"} if own and own_critic else set()
+    )
 
 
 def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:

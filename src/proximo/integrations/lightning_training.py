@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.agent import PPO, learn_in_calls, load
+from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config, custom_settings, override, to_mapping
 from proximo.config.custom import Custom
@@ -112,7 +112,6 @@ class LightningTraining:
         super().__init__()  # of the LightningModule
         self.automatic_optimization = False
         self.agent = PPO(env, preset=preset, **settings)
-        self._env = None if isinstance(env, str) else env
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
         self._calls: Any = None
@@ -201,7 +200,7 @@ class LightningTraining:
                 f"configure_optimizers returned {type(optimizer).__name__}: PyTorch optimizers cannot be used, because JAX does the learning. "
                 "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
             )
-        self.agent.config = validate(override(self.agent.config, {"optimizer": optimizer}))
+        change_settings(self.agent, validate(override(self.agent.config, {"optimizer": optimizer})))
         self.configure_optimizers = list
 
     def on_train_start(self) -> None:
@@ -281,7 +280,7 @@ class LightningTraining:
             except zipfile.BadZipFile as error:
                 raise CheckpointError(f"The state in this checkpoint is damaged: {error}.") from error
             custom: dict[str, Any] = {name: x for name, x in custom_settings(self.agent.config).items() if isinstance(x, Custom)}
-            agent = load(Path(folder), env=self._env, **custom)
+            agent = load_like(self.agent, Path(folder), custom)
         ours, theirs = _settings(self.agent.config), _settings(agent.config)
         changed = {name: x for name, x in ours.items() if x != theirs[name]}
         for name in changed.keys() - RESUMABLE:
@@ -289,7 +288,8 @@ class LightningTraining:
                 f"The checkpoint was made with {name} = {theirs[name]!r}, but this module has {ours[name]!r}: use the same value, or "
                 "PPOModule.load_from_checkpoint(path)."
             )
-        saved, agent.config = agent.config, changed_for_resume(agent.config, changed)
+        saved = agent.config
+        change_settings(agent, changed_for_resume(agent.config, changed))
         for warning in resume_warnings(saved, agent.config):
             _warn(warning)
         self.agent = agent

@@ -24,7 +24,6 @@ class PPOModule(LightningTraining, pytorch_lightning.LightningModule):
     Args:
         env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
         preset: Use the preset of the environment.
-        seed: Seed of the training.
         **settings: Settings by name, as for ``proximo.PPO``.
 
     Attributes:

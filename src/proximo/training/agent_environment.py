@@ -10,6 +10,7 @@ from proximo.collect.environment import check_settings, environment, evaluation_
 from proximo.config import Config, override
 from proximo.config.loading import make_config
 from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.validation import validate
 from proximo.envs.custom import from_object, is_vectorized
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
@@ -22,7 +23,7 @@ def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) 
     if eval_env is None and not other:
         other, settings = same_object(config, given, settings)
     evaluation = evaluation_environment(config, env, other, settings)
-    return config if eval_env is None else override(config, {"eval_env": evaluation[1].env.id}), evaluation
+    return config if eval_env is None else validate(override(config, {"eval_env": evaluation[1].env.id})), evaluation
 
 
 def same_object(config: Config, given: Any, env_settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

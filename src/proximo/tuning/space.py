@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, nearest, shown
 from proximo.tuning.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
@@ -20,6 +21,7 @@ RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
+    **{name: f"it is another way to give {setting}: search that one" for name, setting in ALTERNATIVES.items()},
     **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
