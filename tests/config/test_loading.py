@@ -48,6 +48,7 @@ def test_updates_and_minibatch_size_are_converted_with_the_final_sizes(tmp_path)
     config = make_config(ENV, {"num_envs": 8, "num_steps": 32}, path)
     assert (config.ppo.total_steps, config.ppo.num_minibatches, config.total_updates) == (2560, 4, 10)
     assert not {"total_updates", "minibatch_size"} & {name for group in to_mapping(config).values() for name in group}
+    assert make_config(ENV, {"total_updates": 0, "total_steps": 4096}).ppo.total_steps == 4096
     later = make_config(ENV, {"num_envs": 8, "num_steps": 32, "total_steps": 512, "num_minibatches": 2}, path)
     assert (later.ppo.total_steps, later.ppo.num_minibatches) == (512, 2)
 

@@ -129,6 +129,17 @@ def test_an_optimizer_of_pytorch_is_refused(tmp_path):
         trainer(tmp_path).fit(WithOptimizer("toys:RandomEnds", preset=False, **SETTINGS))
 
 
+def test_a_resume_has_the_evaluation_environment_of_the_module(tmp_path):
+    first = module(eval_env=RandomEnds(), eval_max_steps=7)
+    fitted = trainer(tmp_path, max_steps=1)
+    fitted.fit(first)
+    fitted.save_checkpoint(tmp_path / "kept.ckpt")
+    second = module(eval_env=RandomEnds(), eval_max_steps=9)
+    trainer(tmp_path, max_steps=2).fit(second, ckpt_path=tmp_path / "kept.ckpt")
+    assert second.agent.step == 2 * BATCH
+    assert second.agent._evaluated_on[1].run.eval_max_steps == 9
+
+
 class NanAfterThreeUpdates(Broken):
     default_params = {"observation": -1, "reward": 20}  # noqa: RUF012  (8 steps an update)
 

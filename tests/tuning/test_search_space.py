@@ -39,6 +39,7 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
         ({"vf_coef": {"low": 0, "high": 1, "step": -1}}, "vf_coef: step = -1: expected a number above 0"),
         ({"num_epochs": {"low": 1.5, "high": 4}}, "num_epochs = 1.5: expected a whole number."),
         ({"activation": {"low": 1, "high": 4}}, "activation is not a number, so it has no range: give a list of values."),
+        ({"minibatch_size": [64]}, "minibatch_size cannot be searched: it is another way to give num_minibatches: search that one."),
         ({"towers": ["shared", "separat"]}, "towers = 'separat': expected one of separate, shared (did you mean 'separate'?)."),
         ({"num_steps": []}, "num_steps: the list is empty."),
         ({"num_steps": [64, 128, 64]}, "num_steps: the list has 64 twice."),
