@@ -95,7 +95,7 @@ def test_watch_writes_a_file_without_a_display(learned, tmp_path, monkeypatch):
     assert learned.watch("a.gif", episodes=1, max_steps=3).exists()
 
 
-def test_watch_shows_a_clip_in_a_notebook_and_a_window_on_a_display(learned, tmp_path, monkeypatch):
+def test_watch_shows_a_clip_or_a_window(learned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = []
     with monkeypatch.context() as patch:

@@ -161,7 +161,7 @@ def test_all_three_levels_of_the_python_api_run(capsys):
     assert "would push" in capsys.readouterr().out
 
 
-def test_ppo_in_one_file_is_short_and_imports_nothing_from_proximo():
+def test_one_file_is_short_and_imports_nothing_from_proximo():
     source = (ROOT / "examples" / "ppo_in_one_file.py").read_text()
     nodes = list(ast.walk(ast.parse(source)))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -191,7 +191,7 @@ def test_advantages_of_the_one_file_are_those_of_the_library():
     np.testing.assert_allclose(got, of_each(*map(jnp.asarray, steps)), rtol=1e-5, atol=1e-5)
 
 
-def test_rollout_of_the_one_file_keeps_final_observations_and_kinds_of_ends():
+def test_rollout_of_the_one_file_keeps_final_observations():
     """On gymnax's CartPole: environments at the time limit, and environments whose pole falls."""
     example = _module("ppo_in_one_file")
     envs = jax.vmap(example.reset)(jax.random.split(jax.random.key(0), example.NUM_ENVS))

@@ -165,7 +165,7 @@ FLATTENED = {
 
 
 @pytest.mark.parametrize("kind", FLATTENED)
-def test_error_for_actions_with_parts_has_the_code_that_flattens_them(kind):
+def test_error_for_dict_actions_has_code_that_flattens_them(kind):
     space, values, expected = FLATTENED[kind]
     with pytest.raises(EnvError, match=r"The action space .* is not supported: expected Discrete.*; flatten it: ") as caught:
         from_any(space, "action")

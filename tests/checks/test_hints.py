@@ -44,7 +44,7 @@ def test_a_custom_encoder_may_read_large_images():
     assert hints(Spaces(image(210, 160, 3)), config) == []
 
 
-def test_an_earlier_version_is_a_warning_that_names_the_newer_one():
+def test_warning_about_an_earlier_version_names_the_newer_one():
     (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4"))
     assert (finding.check, finding.level) == ("version", "warning")
     assert finding.message.startswith("Walker2d-v4 is an earlier version: use 'Walker2d-v5'. Compared with version 4, both feet")

@@ -95,6 +95,13 @@ def test_file_may_switch_off_the_preprocessing_of_an_atari_id(tmp_path):
     assert make_config(file=path).env.frame_stack == 1
 
 
+def test_preset_keeps_the_settings_of_a_critic_with_adamw(monkeypatch):
+    preset = {"ppo": {"optimizer": "adamw", "weight_decay": 0.1}}
+    monkeypatch.setattr(presets, "load", lambda env_id: preset | {} if env_id == ENV else None)
+    assert make_config(ENV, {"optimizer": "adam"}).ppo.weight_decay == 0
+    assert make_config(ENV, {"optimizer": "adam", "critic_optimizer": "adamw"}).ppo.weight_decay == 0.1
+
+
 @pytest.mark.parametrize("env_id", presets.names())
 def test_every_preset_is_valid_and_has_provenance(env_id):
     assert make_config(env_id).env.id == env_id

@@ -92,7 +92,7 @@ def given(config, **expected):
     return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
 
 
-def test_an_entry_of_rl_zoo_has_its_values_and_the_defaults_of_sb3(zoo):
+def test_rl_zoo_entry_has_its_values_and_defaults_of_sb3(zoo):
     config = convert(zoo, "CartPole-v1").config
     expected = {
         "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
@@ -179,7 +179,7 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
         ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),
     ],
 )  # fmt: skip
-def test_a_command_line_of_cleanrl_has_the_defaults_of_its_script(command, expected):
+def test_cleanrl_command_line_has_the_defaults_of_its_script(command, expected):
     config = convert(command).config
     found = given(config, **expected)
     assert {name: str(value) if name == "clip_eps" else value for name, value in found.items()} == expected

@@ -82,7 +82,7 @@ def test_the_readme_runs_without_jax_and_proximo(exported, kind, block):
     assert re.match(r"\[*-?\d", done.stdout)
 
 
-def test_sample_of_a_masked_policy_passes_a_mask_that_allows_actions(exported):
+def test_sample_of_a_masked_policy_passes_an_allowing_mask(exported):
     code = python_blocks(exported["sampled"].folder / "README.md")
     assert "observation = np.zeros((3,), np.float32)" in code[0]
     assert "action_mask = np.ones((3,), np.bool_)" in code[0]

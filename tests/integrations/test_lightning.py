@@ -372,7 +372,7 @@ def test_several_processes_raise(tmp_path):
         fitted.fit(module())
 
 
-def test_summary_counts_the_parameters_of_the_policy_and_no_checkpoint_has_them(tmp_path):
+def test_summary_counts_parameters_which_no_checkpoint_has(tmp_path):
     learner = module(normalize_observation=True, **GRU)
     policy = learner.agent.policy.actor_critic
     count = sum(leaf.size for leaf in jax.tree.leaves((policy.torsos, policy.actor, policy.critic)))

@@ -7,7 +7,7 @@ import pytest
 from proximo.config import LEAVES
 from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead
 from proximo.networks.recurrent import CELLS
@@ -302,3 +302,15 @@ def test_the_mask_enters_neither_the_features_nor_the_value():
     episode_start = jnp.ones(2, bool)
     assert jnp.ptp(policy.value(policy.init_memory(2), observation, episode_start)) == 0.0
     assert policy.normalizer["action_mask"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layer_norm": True, "hidden_sizes": ()}, r"^layer_norm = true has no effect, because no part has hidden layers"),
+        ({"cnn_features": 64}, r"^cnn_features = 64 has no effect, because no CNN reads Box"),
+    ],
+)
+def test_settings_of_absent_layers_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_policy(jax.random.key(0), Box((3,)), Discrete(2), small_config(**settings).network, False)

@@ -76,7 +76,7 @@ def test_each_meaning_of_a_name_is_given_with_its_libraries():
     )
 
 
-def test_notes_of_settings_with_our_names_are_kept_for_the_pages():
+def test_notes_of_settings_with_our_names_are_on_pages():
     """``num_workers`` of pytorch-ppo is our ``num_envs``, and ``vf_coef`` of Stable-Baselines3 is half of ours."""
     workers, vf_coef = load("pytorch_ppo").setting("num_workers"), load("rl_zoo").setting("vf_coef")
     assert workers is not None

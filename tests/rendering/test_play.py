@@ -215,5 +215,8 @@ def test_player_gives_the_action_mask_to_the_agent(name):
     player, act = make_player(env, config, 0, EVALUATION_STREAM), random_agent(env, 0)
     observation = player.reset(0)
     for _ in range(4):
+        mask = np.asarray(observation["action_mask"])
+        assert mask.any()
+        assert not mask.all()
         observation = player.step(act(observation, False, 0.0, player.key)).observation  # raises for a forbidden action
     player.close()

@@ -6,8 +6,9 @@ import pytest
 import proximo
 from commands import BATCH, SMALL
 from proximo.cli import main
+from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import Config, override
-from proximo.config.loading import changed_for_resume
+from proximo.config.loading import changed_for_resume, make_config
 from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.evaluate import evaluate_policy
 
@@ -69,7 +70,7 @@ def test_agent_evaluates_on_any_environment_with_the_same_spaces():
     assert learner.evaluate(2, env_settings={"length": 8}).summary()["return_mean"] == 8
 
 
-def test_evaluation_environment_of_another_kind_is_not_limited_by_settings_of_workers():
+def test_evaluation_on_another_kind_ignores_settings_of_workers():
     """The training steps in workers, and a JAX environment in no process."""
 
     class Same(gym_toys.Walk):
@@ -109,3 +110,9 @@ def test_evaluation_environment_that_does_not_fit_is_refused(name):
     make, message = REFUSED[name]
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_parameters_of_a_plain_id_are_not_given_to_another():
+    config = make_config("CartPole-v1", {"env_settings": {"sutton_barto_reward": True}}, preset=False)
+    _, evaluated = evaluation_environment(config, environment(config), "CartPole-v0")
+    assert (evaluated.env.id, evaluated.env.env_settings) == ("CartPole-v0", {})

@@ -51,7 +51,8 @@ def evaluation_environment(
         config: settings of the training.
         env: the environment of the training.
         other: id of another environment, or an object; None or empty: the environment of the training.
-        env_settings: parameters of the environment. They are added to those of the training if its library is the same.
+        env_settings: parameters of the environment. They are added to those of the training if both ids name the same
+            library, as in ``minigrid:…``.
         levels: range of level seeds; None: that of the training.
 
     Raises:
@@ -79,7 +80,7 @@ def _other_environment(config: Config, other: Any, env_settings: dict[str, Any])
                 f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
             )
         library, before = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
-        env_id, env_settings = other, {**(config.env.env_settings if library == before else {}), **env_settings}
+        env_id, env_settings = other, {**(config.env.env_settings if library and library == before else {}), **env_settings}
         made = make_env(env_id, env_settings, preprocessing_of(config))
     else:
         env_id, made = from_object(other, env_settings, preprocessing_of(config))

@@ -12,7 +12,7 @@ from proximo.config.custom import is_custom
 from proximo.config.listing import lists_settings
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.config.typed_settings import Settings
-from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, replaced_by, replaced_by_optimizers, validate
+from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
 from proximo.signatures import answered
@@ -95,7 +95,9 @@ def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, A
     # The values are not checked yet: an object is custom code.
     removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
     removed |= {
-        name for name, (other, values) in ONLY_WITH.items() if requested.get(other) is not None and requested[other] not in values
+        name
+        for name, condition in ONLY_WITH.items()
+        if (value := requested.get(condition[0])) is not None and not is_met(condition, value, requested.get("critic_optimizer"))
     }
     if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)

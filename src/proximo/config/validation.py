@@ -197,6 +197,12 @@ def replaced_by_optimizers(optimizer: object, critic_optimizer: object) -> set[s
     )
 
 
+def is_met(condition: tuple[str, tuple[str, ...]], value: object, critic_optimizer: object) -> bool:
+    """Whether a ``condition`` of ``ONLY_WITH`` is met if its setting is ``value``. One on ``optimizer`` may be met by the critic's."""
+    other, values = condition
+    return value in values or (other == "optimizer" and critic_optimizer in values)
+
+
 def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
     """Check that every changed setting has an effect with the others."""
     for name, value in changed.items():
@@ -204,7 +210,7 @@ def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
             continue
         other, values = ONLY_WITH.get(name, ("memory", BUILT_IN_MEMORIES))
         current = LEAVES[other].value_in(config)
-        if current in values or (other == "optimizer" and config.ppo.critic_optimizer in values):
+        if is_met((other, values), current, config.ppo.critic_optimizer):
             continue
         if values is BUILT_IN_MEMORIES and current == "none":
             raise ConfigError(f"{name} = {value} needs a memory, but memory = none: set memory, for example to gru.")

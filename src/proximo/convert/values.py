@@ -48,7 +48,7 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     pictures = "Cnn" in value
     settings: Ours = {"towers": "shared"} if pictures else {}
     if theirs.recurrent:
-        # Layers are behind the LSTM. Those of a network for pictures are only the convolutions.
+        # Layers are after the LSTM. Those of a network for pictures are only the convolutions.
         settings |= {"memory": "lstm", "memory_size": 256, "hidden_sizes": [], "head_sizes": [] if pictures else [64, 64]}
         settings["sequence_length"] = _sequence_length(theirs)
     return settings
@@ -81,7 +81,7 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Layers of policy and value, behind the memory or the convolutions if there are any."""
+    """Layers of policy and value, after the memory or the convolutions if there are any."""
     pi, vf = (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
     if not all(isinstance(size, int) for size in (*pi, *vf)):
         return None
@@ -91,7 +91,7 @@ def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
 
 
 def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Whether the value function has an LSTM of its own."""
+    """Whether the value function has a separate LSTM."""
     if not value and not theirs.get("shared_lstm"):
         return None
     return {"towers": "separate"} if value and "Cnn" not in str(theirs.get("policy")) else {}

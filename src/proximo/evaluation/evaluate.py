@@ -83,8 +83,8 @@ def evaluate(
         levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
         env_settings: parameters of the environment that differ from the training's.
         num_envs: environments that are played at the same time; 0: chosen automatically.
-        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training. If it is of the
-            same library, ``env_settings`` are added to those of the training.
+        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training. If both ids name the
+            same library, as in ``minigrid:…``, ``env_settings`` are added to those of the training.
 
     Returns:
         The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -141,8 +141,9 @@ def evaluate_policy(
         The episodes by mode, and what was played.
 
     Raises:
-        ConfigError: a number or a mode is unknown or out of range, or ``levels`` or ``env_settings`` change the spaces of the environment.
+        ConfigError: a number or a mode is unknown or out of range, or the spaces of the environment are not those of the policy.
         CheckpointError: there is no such run, or it has no valid checkpoint.
+        EnvError, TrainingError: the environment is unknown, cannot be made, or fails during an episode.
     """
     prepare_jax()
     _check_numbers(episodes, seed, num_envs)

@@ -13,22 +13,5 @@ from proximo.integrations.lightning_training import LightningTraining
 
 
 class PPOModule(LightningTraining, pytorch_lightning.LightningModule):
-    """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``.
-
-        trainer.fit(module := PPOModule("CartPole-v1"))
-        module.agent.evaluate(100)
-
-    One batch of Lightning is one update. One epoch is the time between two evaluations (``eval_every``). Training ends at
-    ``total_steps``.
-
-    Args:
-        env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
-        preset: Use the preset of the environment.
-        **settings: Settings by name, as for ``proximo.PPO``.
-
-    Attributes:
-        agent: The ``PPO`` that learns. Use it to predict, evaluate and save.
-
-    Raises:
-        ConfigError: A setting is unknown or invalid.
-    """
+    """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``, with the arguments and attributes of
+    ``proximo.integrations.lightning.PPOModule``."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, PyTree
 
-from proximo.config import NetworkConfig
+from proximo.config import LEAVES, NetworkConfig
 from proximo.config.custom import is_custom
-from proximo.errors import EnvError, nearest
+from proximo.errors import ConfigError, EnvError, nearest
 from proximo.networks.custom import networks as custom
 from proximo.networks.custom.head import CustomHead, make_family
 from proximo.networks.encoders import make_encoder
 from proximo.networks.heads import ActorHead, Readout, ReadoutFunction, make_actor, num_parameters
-from proximo.networks.layers import MLP
+from proximo.networks.image_encoders import ImageEncoder
+from proximo.networks.layers import MLP, LayerNorm
 from proximo.networks.recurrent import make_memory
 from proximo.networks.torso import Torso
 from proximo.spaces import ActionSpace, Dict, Space, without
@@ -47,7 +48,17 @@ def make_parts(
     made = [_torso(*each) for each in zip(jax.random.split(key_torsos, len(spaces)), spaces, configs, strict=True)]
     torsos, features = zip(*made, strict=True)
     actor = make_head(_readout("actor", key_actor, features[0], count, ACTOR_GAIN, config))
-    return torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
+    parts = torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
+    if config.layer_norm and not _has(parts, LayerNorm):
+        raise ConfigError("layer_norm = true has no effect, because no part has hidden layers: set hidden_sizes or head_sizes.")
+    if config.cnn_features != LEAVES["cnn_features"].default and not _has(parts, ImageEncoder):
+        raise ConfigError(f"cnn_features = {config.cnn_features} has no effect, because no CNN reads {space}: leave it out.")
+    return parts
+
+
+def _has(parts: PyTree, kind: type) -> bool:
+    """Whether ``parts`` contain a module of ``kind``."""
+    return any(isinstance(leaf, kind) for leaf in jax.tree.leaves(parts, is_leaf=lambda x: isinstance(x, kind)))
 
 
 def _family(space: ActionSpace, config: NetworkConfig) -> tuple[int, Callable[[ReadoutFunction], ActorHead]]:

@@ -68,7 +68,7 @@ def gradient_transformation(state: LearnerState) -> optax.GradientTransformation
 
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
-    """Scales a gradient down to the norm ``max_grad_norm``. With ``critic_max_grad_norm``, the critic's part has a norm of its own."""
+    """Scales a gradient down to the norm ``max_grad_norm``. With ``critic_max_grad_norm``, the critic's part has a separate norm."""
     h = state.enabled_hyperparameters
     clip = optax.clip_by_global_norm(h.max_grad_norm)
     if h.critic_max_grad_norm is None:
