@@ -2,16 +2,18 @@
 
 import functools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import proximo
 from proximo.errors import ConfigError, TrainingError
+from proximo.ppo.behavior_cloning import Demonstrations, cloning_loss, padded, split
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from gym_toys import Countdown
-from helpers import bits
+from helpers import bits, shaken
 
 SETTINGS = {"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "eval_episodes": 0, "hidden_sizes": (32,)}
 GRU = {"memory": "gru", "memory_size": 16}
@@ -97,6 +99,29 @@ def test_memory_learns_from_episodes_in_their_order(sequence_length):
         chosen, memory = learner.predict(x[t], memory, bool(start[t]))
         correct.append(chosen == action[t])
     assert np.mean(correct) > 0.95
+
+
+def test_padded_sequences_have_the_loss_of_the_whole_demonstration():
+    """Ten steps in sequences of four: the last one has two steps of padding, and each begins with the memory of the one before."""
+    learner = agent(**GRU)
+    x, actions = observations()[:10] / 30.0, jnp.arange(10) % 2
+    start = jnp.array([True, False, False, False, False, False, True, False, False, False])
+    policy = shaken(learner.policy.actor_critic)
+    given = Demonstrations(
+        policy.init_memory(1), None, *(jnp.asarray(a)[:, None] for a in (x, start, jnp.ones(10, bool), actions))
+    )
+    _, distribution, _ = policy.unroll(policy.init_memory(1), given.observation, given.episode_start, given.valid)
+    expected = -distribution.log_prob(given.action).mean()
+    assert float(cloning_loss(policy, split(policy, padded(given, 4), 4))) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_each_call_shuffles_with_another_key():
+    learner = agent()
+    keys = [bits(learner._current_state().learner.key)]
+    for _ in range(2):
+        proximo.pretrain(learner, observations(), np.zeros(STEPS), num_epochs=1)
+        keys.append(bits(learner._current_state().learner.key))
+    assert len({str(key) for key in keys}) == 3
 
 
 def test_observed_action_is_that_of_the_previous_step(monkeypatch):

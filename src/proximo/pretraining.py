@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError
 from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.networks import ActorCritic
-from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone
+from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
 from proximo.signatures import answered
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
 from proximo.training.exclusive_use import ExclusiveUse
@@ -73,7 +73,7 @@ def pretrain(
         state, config = agent._current_state(), agent.config
         policy = state.learner.policy
         length = config.sequence_length if policy.is_recurrent else 1
-        demonstrations = _padded(_convert(agent, policy, observations, actions, episode_start, rewards), length)
+        demonstrations = padded(_convert(agent, policy, observations, actions, episode_start, rewards), length)
         settings = CloningSettings(num_epochs, max(1, round(minibatch_size / length)), length)
         key, shuffle_key = jax.random.split(state.learner.key)
         rates = jnp.float32(learning_rate), state.learner.hyperparameters.max_grad_norm
@@ -160,12 +160,3 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
         if not allows(space, mask != 0, action):
             raise ConfigError(f"actions[{number}] is {action.tolist()}, which the action mask of its observation forbids.")
     return actions
-
-
-def _padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
-    """``demonstrations`` with invalid steps at the end, so that their number is a multiple of ``length``."""
-    count = demonstrations.valid.shape[0]
-    missing = -count % length
-    steps = dataclasses.replace(demonstrations, memory=None)
-    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), steps)
-    return dataclasses.replace(padded, memory=demonstrations.memory, valid=jnp.arange(count + missing)[:, None] < count)

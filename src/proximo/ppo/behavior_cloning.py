@@ -103,6 +103,15 @@ def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array,
     return -masked_mean(distribution.log_prob(sequences.action), sequences.valid)
 
 
+def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
+    """``demonstrations`` with invalid steps at the end, so that their number is a multiple of ``length``."""
+    count = demonstrations.valid.shape[0]
+    missing = -count % length
+    steps = dataclasses.replace(demonstrations, memory=None)
+    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), steps)
+    return dataclasses.replace(padded, memory=demonstrations.memory, valid=jnp.arange(count + missing)[:, None] < count)
+
+
 def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
     """Split the single sequence of all steps into sequences of ``length`` steps, with the memory of ``policy`` before each."""
     steps = dataclasses.replace(demonstrations, memory=None)
