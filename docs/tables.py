@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
 from proximo.other_libraries import Entry, libraries, load
@@ -87,6 +87,8 @@ def _default(leaf: Leaf) -> str:
 def _takes(leaf: Leaf) -> str:
     if leaf.type == SizesOrSame:
         return f"integers, such as `64,64`{_range(leaf)}, or `same`"
+    if leaf.type == CountOrAll:
+        return f"integer{_range(leaf)}, or `all`"
     if leaf.type == SCHEDULE:
         return f"number or schedule{_range(leaf)}"
     if words := choices(leaf.type):

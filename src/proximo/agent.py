@@ -17,10 +17,12 @@ from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import hints, quick_check
+from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
 from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
+from proximo.config.loading import resume_warnings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
@@ -131,7 +133,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         prepare_jax()
         by_id = {"eval_env": eval_env} if isinstance(eval_env, str) else {}
         made, config = make_environment(env, {**settings, **by_id}, preset)
-        self._set_up(made, config, env, None if by_id else eval_env, verbose)
+        self._set_up(made, with_device_number(config), env, None if by_id else eval_env, verbose)
         self.warnings = self._quick_warnings()
 
     def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
@@ -162,7 +164,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     @property
     def policy(self) -> Policy:
         """The current policy, which can act, be exported, or be used in JAX programs."""
-        return Policy(self._current_state().learner.policy, self._env, self.config, self.step)
+        return Policy(on_one_device(self._current_state().learner.policy), self._env, self.config, self.step)
 
     def __repr__(self) -> str:
         return f"PPO({self.config.env.id!r} at step {self.step})"
@@ -560,8 +562,10 @@ def load(
     agent = PPO.__new__(PPO)
     if isinstance(eval_env, str):
         config, eval_env = override(config, {"eval_env": eval_env}), None
-    agent._set_up(made, config, env, eval_env, verbose)
+    here = with_available_devices(config)
+    agent._set_up(made, here, env, eval_env, verbose)
     agent._restore(path, which)
+    agent.warnings += resume_warnings(config, here)
     return agent
 
 

@@ -12,7 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import evaluation_environment
 from proximo.config import Config
 from proximo.envs import Environment
@@ -46,10 +48,20 @@ class Backend(abc.ABC):
     """Whether ``advance`` donates the arrays of its state to the result, so that they can no longer be read. A caller that still needs them
     makes a copy."""
 
-    def __init__(self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: Evaluation | None):
+    def __init__(
+        self,
+        config: Config,
+        env: Environment,
+        collector: Any,
+        stacked: bool,
+        evaluation: Evaluation | None,
+        mesh: Mesh | None,
+    ):
         self.config, self.env, self.collector = config, env, collector
         self.stacked = stacked
         """Whether several seeds are trained together. Otherwise they are trained one after the other."""
+        self.num_devices = 1 if mesh is None else mesh.size
+        """Number of devices that ``advance`` computes on. Everything else is computed on one."""
         self.capacity = config.updates_per_call
         """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
@@ -75,8 +87,12 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def seed_state(self, state: State, index: int) -> State:
-        """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree."""
-        return jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
+        device, so that its policy acts there alone."""
+        seed_state = jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        if self.num_devices > 1 and isinstance(seed_state, TrainState):
+            return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
+        return seed_state
 
     @abc.abstractmethod
     def with_new_episodes(self, state: TrainState) -> TrainState:

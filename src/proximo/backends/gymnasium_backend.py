@@ -10,6 +10,7 @@ import numpy as np
 
 from proximo.backends.backend import Backend, Evaluation
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
+from proximo.collect.devices import check_divisible, make_mesh
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
@@ -30,8 +31,11 @@ class GymnasiumBackend(Backend):
     collector: GymnasiumCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
-        programs = reuse(gymnasium_key(config, env), lambda: GymnasiumPrograms(config, env))
-        super().__init__(config, env, GymnasiumCollector(config, env, programs), stacked=False, evaluation=evaluation)
+        mesh = make_mesh(config)
+        if mesh is not None:
+            check_divisible(config, mesh.size)
+        programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
+        super().__init__(config, env, GymnasiumCollector(config, env, programs), False, evaluation, mesh)
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:

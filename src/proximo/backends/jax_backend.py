@@ -1,5 +1,5 @@
 """The backend for JAX environments: collecting and learning are one compiled program, of one seed or of several along a leading
-axis."""
+axis, on one device or on several."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.compiled_function import CompiledFunction
+from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, placed
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
-from proximo.ppo import make_hyperparameters
+from proximo.ppo import Hyperparameters, make_hyperparameters
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, Observation, TrainState
@@ -25,12 +27,14 @@ from proximo.types import Metrics, Observation, TrainState
 
 class JaxPrograms:
     """The compiled functions that trainings share if their settings differ only in traced numbers. ``advance`` is compiled once for each
-    number of seeds."""
+    number of seeds. ``mesh`` has the devices; None for one."""
 
-    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool):
+    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None):
         # A reference to env: the cache key contains id(env), which Python would reuse if env were freed.
         self.collector = collector = JaxCollector(config, env, seeds_axis=stacked)
         trainer, capacity = JaxTrainer(collector), config.updates_per_call
+        init = collector.init_seeds if stacked else collector.init
+        self._mesh, self._stacked = mesh, stacked
 
         def advance(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
             return trainer.advance(state, num_updates, capacity)
@@ -38,11 +42,25 @@ class JaxPrograms:
         def over_seeds(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
             return jax.vmap(function, in_axes=in_axes, axis_name=SEEDS_AXIS) if stacked else function
 
-        self.start = jax.jit(collector.init_seeds if stacked else collector.init)
+        def advance_all(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
+            return divided(over_seeds(advance, (0, None)), self._mesh_for(state), stacked)(state, num_updates)
+
+        def start(keys: jax.Array, hyperparameters: Hyperparameters) -> TrainState:
+            state = init(keys, hyperparameters)
+            return constrained(state, self._mesh_for(state), stacked)
+
+        self.start = jax.jit(start)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
-        self.advance = CompiledFunction(over_seeds(advance, (0, None)), donate=(0,))
+        self.advance = CompiledFunction(advance_all, donate=(0,))
         self.inspect_before = jax.jit(over_seeds(trainer.inspect_before))
         self.inspect_after = jax.jit(over_seeds(trainer.inspect_after))
+
+    def placed(self, state: TrainState) -> TrainState:
+        """``state`` on the devices that ``advance`` computes on. What is there already is not copied."""
+        return placed(state, self._mesh_for(state), self._stacked)
+
+    def _mesh_for(self, state: TrainState) -> Mesh | None:
+        return mesh_for(self._mesh, state.healthy.size) if self._stacked else self._mesh
 
 
 class JaxBackend(Backend):
@@ -51,8 +69,12 @@ class JaxBackend(Backend):
     can_stack = donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
-        self._programs: JaxPrograms = reuse(program_key(config, env, stacked), lambda: JaxPrograms(config, env, stacked))
-        super().__init__(config, env, self._programs.collector, stacked, evaluation=evaluation)
+        mesh = make_mesh(config)
+        if mesh is not None and (not stacked or config.run.seeds % mesh.size):
+            check_divisible(config, mesh.size)
+        key = program_key(config, env, stacked, mesh)
+        self._programs: JaxPrograms = reuse(key, lambda: JaxPrograms(config, env, stacked, mesh))
+        super().__init__(config, env, self._programs.collector, stacked, evaluation, mesh)
 
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():
@@ -64,10 +86,10 @@ class JaxBackend(Backend):
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():
-            self._programs.advance.program(state.healthy.size, state, jnp.int32(1))
+            self._programs.advance.program(state.healthy.size, self._programs.placed(state), jnp.int32(1))
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
-        state, metrics = self._programs.advance(state.healthy.size, state, jnp.int32(num_updates))
+        state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), jnp.int32(num_updates))
         metrics = jax.block_until_ready(metrics)
         return state, {name: np.atleast_2d(np.asarray(x))[:, :num_updates] for name, x in metrics.items()}
 

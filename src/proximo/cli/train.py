@@ -10,7 +10,7 @@ from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
 from proximo.config import GROUPS, LEAVES, text_of, to_mapping, unknown
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
 
@@ -141,6 +141,7 @@ _KINDS = {
     str: "TEXT",
     SCHEDULE: "FLOAT|SCHEDULE",
     SizesOrSame: "LIST|same",
+    CountOrAll: "INT|all",
     dict[str, Any]: "KEY=VALUE,...",
 }
 

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
+from proximo.collect.devices import check_divisible, check_mesh, constrained, divided
 from proximo.collect.jax_collector import JaxCollector
 from proximo.collect.jax_trainer import JaxTrainer
 from proximo.collect.learning import learn
@@ -17,6 +19,7 @@ from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
+from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import Metrics, Rollout, TrainState
 
@@ -32,7 +35,7 @@ class Functions(NamedTuple):
     """``update(state, rollout) -> (state, metrics)``"""
 
 
-def make_functions(config: Config, env: Environment, seeds_axis: bool = False) -> Functions:
+def make_functions(config: Config, env: Environment, seeds_axis: bool = False, mesh: Mesh | None = None) -> Functions:
     """The parts of a training on a JAX environment, as pure functions.
 
         config = proximo.make_config("gymnax:CartPole-v1")
@@ -55,33 +58,47 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False) -
         env: a JAX environment.
         seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds
             together.
+        mesh: several devices, with an axis ``"envs"`` over which environments are divided:
+            ``jax.make_mesh((4,), ("envs",), axis_types=(jax.sharding.AxisType.Auto,))``. None: one device.
 
     Returns:
         The functions, a named tuple ``(init, collect, update)``.
 
     Raises:
+        ConfigError: the environments or minibatches cannot be divided equally over ``mesh``.
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
-    collector = _checked_collector(config, env, seeds_axis)
+    collector = _checked_collector(config, env, seeds_axis, mesh)
     with_precision = jax.default_matmul_precision(config.run.matmul_precision)
+
+    def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+        return constrained(collector.init(key, hyperparameters), mesh)
+
+    def collect_part(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
+        collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
+        return dataclasses.replace(state, collector=collected), rollout, metrics
+
+    def update_part(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
+        return TrainState(learner, state.collector, healthy), metrics
 
     @with_precision
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
         _check_type("collect(state): state", state, TrainState)
-        collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
-        return dataclasses.replace(state, collector=collected), rollout, metrics
+        return divided(collect_part, mesh)(state)
 
     @with_precision
     def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
         _check_type("update(state, rollout): state", state, TrainState)
         _check_type("update(state, rollout): rollout", rollout, Rollout)
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
-        return TrainState(learner, state.collector, healthy), metrics
+        return divided(update_part, mesh)(state, rollout)
 
-    return Functions(collector.init, collect, update)
+    return Functions(init, collect, update)
 
 
-def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Callable[..., tuple[TrainState, Metrics]]:
+def make_train(
+    config: Config, env: Environment, seeds_axis: bool = False, mesh: Mesh | None = None
+) -> Callable[..., tuple[TrainState, Metrics]]:
     """Make a whole training one pure function. You can jit it, and vmap it over keys and hyperparameters.
 
         config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": 20_000})
@@ -92,24 +109,30 @@ def make_train(config: Config, env: Environment, seeds_axis: bool = False) -> Ca
         config: the settings.
         env: a JAX environment.
         seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds together.
+        mesh: as in ``make_functions``.
 
     Returns:
         ``train(key, hyperparameters=None) -> (TrainState, metrics)``. Metrics have one entry for each update. The result equals that
         of ``proximo train`` up to rounding, because XLA may compile a larger program differently.
 
     Raises:
+        ConfigError: as in ``make_functions``.
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
-    collector, total = _checked_collector(config, env, seeds_axis), config.total_updates
+    collector, total = _checked_collector(config, env, seeds_axis, mesh), config.total_updates
     trainer = JaxTrainer(collector)
+    advance = divided(lambda state: trainer.advance(state, jnp.int32(total), total), mesh)
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return trainer.advance(collector.init(key, hyperparameters), jnp.int32(total), total)
+        return advance(constrained(collector.init(key, hyperparameters), mesh))
 
     return train
 
 
-def _checked_collector(config: Config, env: Environment, seeds_axis: bool) -> JaxCollector:
+def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh: Mesh | None) -> JaxCollector:
+    if mesh is not None:
+        check_mesh(mesh)
+        check_divisible(config, mesh.shape[ENVS_AXIS])
     collector = JaxCollector(config, env, seeds_axis)
     check_policy(env, config)
     return collector

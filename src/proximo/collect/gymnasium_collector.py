@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
@@ -51,11 +52,11 @@ class GymnasiumCollector:
 
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
-        vector_env, policy = self.environments.open(), state.learner.policy
+        vector_env, policy = self.environments.open(), on_one_device(state.learner.policy)
         packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
         start = RolloutEnd.empty(policy, vector_env, self.programs)
         rollout = RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
-        self.programs.learn.program(0, state.learner, state.healthy, rollout)
+        self.programs.learn.program(0, state.learner, state.healthy, self.programs.placed(rollout))
 
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
@@ -66,7 +67,7 @@ class GymnasiumCollector:
             The next state, the rollout, and metrics of the episodes that finished in it. The arrays of the rollout belong to a rollout
             buffer, which the next call overwrites (with ``learner_lag`` the call after it).
         """
-        vector_env = self.environments.open()
+        vector_env, policy = self.environments.open(), on_one_device(policy)
         if self._end is None:
             self._index, start = 0, self._reset(policy, state)
         else:

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
+from proximo.collect.devices import divided, placed
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
 from proximo.collect.learning import fresh_learner, fresh_policy, learn
 from proximo.config import Config
@@ -26,6 +28,7 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
 from proximo.types import BurnIn, Memory, Metrics, Observation, Previous, Rollout
 
+T = TypeVar("T")
 Leaves = tuple[Any, ...]
 """The arrays of an observation or of noise."""
 LARGE = 2**14
@@ -34,14 +37,15 @@ MAX_EXACT = 2**24
 
 
 class GymnasiumPrograms:
-    """The functions for one ``Config``. Each is compiled when it is first called, and again for other shapes.
+    """The functions for one ``Config``. Each is compiled when it is first called, and again for other shapes. ``learn`` computes on the
+    devices of ``mesh``, everything else on one.
 
     The policy is passed as one flat vector and its large arrays, and a step returns one array: each argument and each result
     of a compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-gymnasium-collector.md).
     """
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment):
-        self.config, self.space = config, env.observation_space
+    def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
+        self.config, self.space, self.mesh = config, env.observation_space, mesh
         shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         leaves, self._tree = jax.tree.flatten(policy)
@@ -71,7 +75,11 @@ class GymnasiumPrograms:
 
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
-        self.learn, self.inspect = compiled(self._learn), compiled(self._inspect)
+        self.learn, self.inspect = compiled(divided(self._learn, mesh)), compiled(self._inspect)
+
+    def placed(self, tree: T) -> T:
+        """A learner or a rollout on the devices that ``learn`` computes on. What is there already is not copied."""
+        return placed(tree, self.mesh)
 
     def _example_action(self, policy: ActorCritic) -> tuple[Array, Array]:
         """One action as the environment takes it, and as it is sampled."""

@@ -43,11 +43,13 @@ class GymnasiumTrainer:
         """The error that ended collecting. Each later update raises it."""
 
     def begin(self, state: TrainState) -> TrainState:
-        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0."""
+        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0. The learner is moved to the
+        devices that it computes on."""
         self.collector.begin()
         self._ahead = self._failure = None
         self.bad_environment = ""
-        return TrainState(without_running_return(state.learner), state.collector, state.healthy)
+        learner, healthy = self.collector.programs.placed((without_running_return(state.learner), state.healthy))
+        return TrainState(learner, state.collector, healthy)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
         """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner unchanged. Raises ``EnvError`` or
@@ -81,7 +83,8 @@ class GymnasiumTrainer:
         the rollout buffer."""
         if self.last_rollout is None:
             return None
-        learned = jax.device_get(self.collector.programs.inspect(0, before, after.policy, self.last_rollout))
+        programs = self.collector.programs
+        learned = jax.device_get(programs.inspect(0, before, after.policy, programs.placed(self.last_rollout)))
         ended = {
             "episode_returns": np.array([episode.episode_return for episode in self.last_episodes]),
             "episode_lengths": np.array([episode.length for episode in self.last_episodes], np.int64),
@@ -107,7 +110,8 @@ class GymnasiumTrainer:
     def _learn(self, state: TrainState, rollout: GymnasiumRollout) -> tuple[LearnerState, Bool[Array, ""], dict[str, float]]:
         self.is_learning = True
         try:
-            learned = self.collector.programs.learn(0, state.learner, state.healthy, rollout)
+            programs = self.collector.programs
+            learned = programs.learn(0, state.learner, state.healthy, programs.placed(rollout))
             learner, healthy, metrics = jax.block_until_ready(learned)
         finally:
             self.is_learning = False

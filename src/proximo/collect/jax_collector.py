@@ -14,6 +14,7 @@ from proximo.collect.learning import fresh_learner, without_running_return
 from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
+from proximo.math.across_devices import largest, on_any_device, own_part, smallest, total
 from proximo.math.masked_statistics import masked_mean, masked_std
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
@@ -121,13 +122,15 @@ class JaxCollector:
 
     def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, StepEpisodes]:
         """``collect`` with the episodes themselves in place of their metrics."""
-        shape = (self.config.ppo.num_steps, self.config.env.num_envs)
+        whole = (self.config.ppo.num_steps, self.config.env.num_envs)
+        shape = (whole[0], state.episode_start.shape[0])  # on several devices, each has a part of the environments
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
-        # All random numbers of the rollout at once: a draw in every step costs more than twice as much.
-        drawn = (policy.actor.noise(key_noise, shape), jax.random.split(key_step, shape), jax.random.split(key_reset, shape))
-        drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), drawn)
+        # All random numbers of the rollout at once: a draw in every step costs more than twice as much. Each device draws those of all
+        # environments, so that they do not depend on the number of devices.
+        drawn = (policy.actor.noise(key_noise, whole), jax.random.split(key_step, whole), jax.random.split(key_reset, whole))
+        drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), own_part(drawn))
 
         def run(state: JaxCollectorState, drawn: PyTree) -> tuple[JaxCollectorState, tuple]:
             return jax.lax.scan(lambda s, of_step: self._step(policy, s, *of_step), state, drawn)
@@ -215,13 +218,13 @@ class JaxCollector:
 def _episode_metrics(episodes: StepEpisodes) -> Metrics:
     """Statistics of the episodes that finished, 0 if none did."""
     finished = episodes.finished
-    metrics = {"rollout/episodes": jnp.sum(finished).astype(jnp.float32)}
+    metrics = {"rollout/episodes": total(jnp.sum(finished)).astype(jnp.float32)}
     for name, x in {"return": episodes.episode_return, "length": episodes.length.astype(jnp.float32)}.items():
         metrics[f"rollout/{name}_mean"] = masked_mean(x, finished)
         metrics[f"rollout/{name}_std"] = masked_std(x, finished)
-        for extreme, function, other in (("min", jnp.min, jnp.inf), ("max", jnp.max, -jnp.inf)):
-            found = function(jnp.where(finished, x, other))
-            metrics[f"rollout/{name}_{extreme}"] = jnp.where(jnp.any(finished), found, 0.0)
+        for extreme, function, of_all, other in (("min", jnp.min, smallest, jnp.inf), ("max", jnp.max, largest, -jnp.inf)):
+            found = of_all(function(jnp.where(finished, x, other)))
+            metrics[f"rollout/{name}_{extreme}"] = jnp.where(on_any_device(jnp.any(finished)), found, 0.0)
     if episodes.success is not None:
         metrics["rollout/success_rate"] = masked_mean((episodes.success & finished).astype(jnp.float32), finished)
     return metrics

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
@@ -30,15 +31,15 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
     return _kept[key]
 
 
-def program_key(config: Config, env: JaxEnvironment, stacked: bool) -> Hashable:
-    """A key that is equal for trainings with the same compiled functions. Such trainings differ only in traced numbers and in settings of
-    ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
-    return "jax program", id(env), stacked, config.updates_per_call, _static(config)
+def program_key(config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None) -> Hashable:
+    """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in traced numbers
+    and in settings of ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
+    return "jax program", id(env), stacked, mesh, config.updates_per_call, _static(config)
 
 
-def gymnasium_key(config: Config, env: GymnasiumEnvironment) -> Hashable:
-    """``program_key`` for Gymnasium environments, whose compiled functions depend only on the spaces and the settings."""
-    return "gymnasium programs", env.observation_space, env.action_space, _static(config)
+def gymnasium_key(config: Config, env: GymnasiumEnvironment, mesh: Mesh | None) -> Hashable:
+    """``program_key`` for Gymnasium environments, whose compiled functions depend only on the spaces, the settings and the devices."""
+    return "gymnasium programs", env.observation_space, env.action_space, mesh, _static(config)
 
 
 def _static(config: Config) -> Hashable:

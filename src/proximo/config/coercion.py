@@ -21,6 +21,9 @@ SCHEDULE = ScheduleText | Custom
 SizesOrSame = tuple[int, ...] | Literal["same"]
 """Sizes of layers; ``same``: those of another setting."""
 
+CountOrAll = int | Literal["all"]
+"""How many; ``all``: as many as there are."""
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -75,6 +78,10 @@ def _integers(value: Any) -> tuple[int, ...]:
 
 def _integers_or_same(value: Any) -> tuple[int, ...] | Literal["same"]:
     return "same" if value == "same" else _integers(value)
+
+
+def _count_or_all(value: Any) -> int | Literal["all"]:
+    return "all" if value == "all" else _integer(value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -150,6 +157,7 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     SCHEDULE: (EXPECTED, _schedule),
     tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
     SizesOrSame: ("whole numbers such as 64,64, none, or same", _integers_or_same),
+    CountOrAll: ("a whole number, or all", _count_or_all),
     tuple[str, ...]: ("names such as one,two, or none", _names),
     dict[str, Any]: ("key=value pairs", _pairs),
 }

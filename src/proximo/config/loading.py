@@ -20,7 +20,7 @@ from proximo.signatures import answered
 RESUMABLE = {
     "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every", "keep_checkpoints",
     "tensorboard", "updates_per_call",
-    "track", "histograms", "video_every", *WORKER_SETTINGS,
+    "track", "histograms", "video_every", "devices", *WORKER_SETTINGS,
 }  # fmt: skip
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
@@ -114,10 +114,13 @@ def shortened(config: Config) -> Config:
 
 def resume_warnings(before: Config, after: Config) -> list[str]:
     """What a resume with the settings ``after`` changes about a run that was saved with the settings ``before``."""
-    if before.ppo.total_steps == after.ppo.total_steps:
-        return []
-    sentence = "schedules stretch over the new total, so this run differs from one that had the new total from the start."
-    return [f"total_steps {before.ppo.total_steps} → {after.ppo.total_steps}: {sentence}"]
+    sentences = {
+        "total_steps": "schedules stretch over the new total, so this run differs from one that had the new total from the start.",
+        "devices": "minibatches are drawn in other groups and sums are rounded in another order, so this run differs from the uninterrupted one; "
+        "the learning problem stays the same.",
+    }
+    values = {name: (LEAVES[name].value_in(before), LEAVES[name].value_in(after)) for name in sentences}
+    return [f"{name} {old} → {new}: {sentences[name]}" for name, (old, new) in values.items() if old != new]
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:

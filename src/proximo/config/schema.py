@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from proximo.config.coercion import SizesOrSame
+from proximo.config.coercion import CountOrAll, SizesOrSame
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
@@ -319,6 +319,13 @@ class RunConfig:
     seeds: int = _setting(1, "number of independent seeds to train", low=1, high=1000)
     seeds_mode: Literal["auto", "vmap", "serial"] = _setting(
         "auto", "vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX environments"
+    )
+    devices: CountOrAll = _setting(
+        1,
+        "devices that share the training: their number, or all; each has an equal part of the environments and of every minibatch, so that the "
+        "learning problem stays the same",
+        low=1,
+        high=10**5,
     )
     runs_dir: str = _setting("runs", "folder of all runs")
     name: str = _setting("", "name of the run; empty: date and time")

@@ -204,6 +204,8 @@ class AgentSettings(TypedDict, total=False):
     """number format of the computations in encoders and memories."""
     seed: int
     """random seed of the run; with seeds=K, the first of K consecutive seeds."""
+    devices: int | Literal["all"]
+    """devices that share the training: their number, or all; each has an equal part of the environments and of every minibatch, so that the learning problem stays the same."""
     updates_per_call: int
     """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
     eval_every: int

@@ -1,7 +1,12 @@
-"""Statistics over the valid steps of a batch. Arrays of steps have any shape, written ``*steps``; all in one call have the same."""
+"""Statistics over the valid steps of a batch, of all devices that share it (``across_devices``).
+
+Arrays of steps have any shape, written ``*steps``; all in one call have the same.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
+from proximo.math.across_devices import total
 
 Steps = Float[Array, "*steps"]
 Valid = Bool[Array, "*steps"]
@@ -9,7 +14,7 @@ Valid = Bool[Array, "*steps"]
 
 def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Mean over valid steps, ``Σ valid x / Σ valid``; 0 if no step is valid."""
-    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+    return total(jnp.sum(jnp.where(valid, x, 0.0))) / jnp.maximum(total(jnp.sum(valid)), 1)
 
 
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:

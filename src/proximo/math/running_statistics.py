@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from proximo.math.across_devices import total
+
 WORD = 2.0**23
 """The low word is below ``WORD``. With at most ``WORD`` new samples it stays below 2^24, so that float32 counts exactly."""
 
@@ -36,14 +38,14 @@ class RunningStatistics(eqx.Module):
         return cls(jnp.zeros(2), jnp.zeros(shape), jnp.ones(shape))
 
     def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
-        """Add the valid samples, with the axes of ``valid`` first, then those of ``mean``."""
+        """Add the valid samples of all devices, with the axes of ``valid`` first, then those of ``mean``."""
         axes = tuple(range(valid.ndim))
         weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
-        added = jnp.sum(valid).astype(self.mean.dtype)
+        added = total(jnp.sum(valid)).astype(self.mean.dtype)
         safe = jnp.maximum(added, 1.0)
         samples = samples.astype(self.mean.dtype)
-        mean = jnp.sum(jnp.where(weight, samples, 0.0), axes) / safe
-        variance = jnp.sum(jnp.where(weight, jnp.square(samples - mean), 0.0), axes) / safe
+        mean = total(jnp.sum(jnp.where(weight, samples, 0.0), axes)) / safe
+        variance = total(jnp.sum(jnp.where(weight, jnp.square(samples - mean), 0.0), axes)) / safe
         return self.merged_moments(added, mean, variance)
 
     def merged_moments(

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from proximo.math.masked_statistics import masked_mean
 from proximo.math.schedules import scheduled
 from proximo.ppo.state import AdaptiveState, LearnerState
 from proximo.types import Metrics
@@ -39,7 +38,7 @@ def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
     The rule for the learning rate is that of Rudin et al. 2021, arXiv:2109.11978.
     """
     h, adaptive = state.enabled_hyperparameters, state.adaptive
-    divergence = jnp.max(jax.vmap(masked_mean)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
+    divergence = jnp.max(jax.vmap(mean_of_steps)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
     if adaptive.kl_coef is not None:
         halved = jnp.where(divergence < h.kl_target / 1.5, 0.5, 1.0)
         factor = jnp.where(divergence > h.kl_target * 1.5, 2.0, halved)
@@ -51,6 +50,11 @@ def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
         rate = rate * jnp.where(divergence > h.desired_kl * 2.0, 1.0 / RATE_FACTOR, raised)
         adaptive = dataclasses.replace(adaptive, rate_factor=rate / jnp.maximum(scheduled_rate, RATE_RANGE[0]))
     return adaptive
+
+
+def mean_of_steps(x: Float[Array, "*steps"], taken: Bool[Array, "*steps"]) -> Float[Array, ""]:
+    """Mean of a metric over the gradient steps that count; it is the same on all devices."""
+    return jnp.sum(jnp.where(taken, x, 0.0)) / jnp.maximum(jnp.sum(taken), 1)
 
 
 def taken_steps(active: Float[Array, "K M"]) -> Bool[Array, "K M"]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key, UInt32
 
+from proximo.math.across_devices import num_devices, own_key
 from proximo.ppo.adaptive import adapt
 from proximo.ppo.loss import loss
 from proximo.ppo.metrics import summarize
@@ -25,7 +26,8 @@ Carry = tuple[Learned, Bool[Array, ""]]
 def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:
     """Learn from one rollout: ``num_epochs`` passes of ``num_minibatches`` gradient steps on the clipped surrogate.
 
-    The function is pure and knows nothing about environments.
+    The function is pure and knows nothing about environments. On several devices, each has the transitions of its environments, and draws
+    equally many sequences for each minibatch. All means are global (``math.across_devices``).
 
     Args:
         state: the learner.
@@ -46,7 +48,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         learned, _ = carry
         recomputes = static.refresh_memory or static.recompute_advantage
         epoch_batch = prepare_batch(state, scaled, optimizer.policy(learned)) if recomputes else batch
-        minibatches = minibatch_indices(epoch_key, num_sequences, static.num_minibatches)
+        minibatches = minibatch_indices(own_key(epoch_key), num_sequences, static.num_minibatches)
         return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
 
     start = (optimizer.start, jnp.array(True))
@@ -60,7 +62,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         reward_scale=reward_scale,
         adaptive=adapt(state, step_metrics),
         key=key,
-        steps=add_steps(state.steps, rollout.episode_start.size),
+        steps=add_steps(state.steps, rollout.episode_start.size * num_devices()),
     )
     return new_state, summarize(state, batch, step_metrics)
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
+from proximo.math.across_devices import largest, smallest
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
@@ -23,7 +24,8 @@ from proximo.types import Metrics
 def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
 
-    The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over valid steps.
+    The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over the valid steps
+    of all devices.
 
     Args:
         policy: the policy that learns.
@@ -84,8 +86,8 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
     return {
         "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),
         "clip_fraction": minibatch.mean((jnp.abs(ratio - 1.0) > minibatch.clip_eps).astype(ratio.dtype)),
-        "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
-        "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),
+        "ratio_min": smallest(jnp.min(ratio, where=valid, initial=jnp.inf)),
+        "ratio_max": largest(jnp.max(ratio, where=valid, initial=-jnp.inf)),
     }
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from proximo.math.across_devices import num_devices, total
 from proximo.math.loss_terms import approximate_kl
 from proximo.math.masked_statistics import masked_mean
 from proximo.networks import ActorCritic
@@ -20,7 +21,7 @@ from proximo.types import Metrics, Rollout, steps_to_float
 
 def is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
     """Whether the memory is diagnosed after the update from ``state``: after every ``diagnose_every``-th one."""
-    updates = jnp.round(steps_to_float(state.steps) / rollout.episode_start.size)
+    updates = jnp.round(steps_to_float(state.steps) / (rollout.episode_start.size * num_devices()))
     return jnp.mod(updates + 1, state.static.diagnose_every) == 0
 
 
@@ -58,7 +59,7 @@ def _distance(stored: PyTree[Array], fresh: PyTree[Array]) -> Float[Array, ""]:
     """``‖stored - fresh‖ / ‖fresh‖`` over all numbers of all memories."""
 
     def squared(tree: PyTree[Array]) -> Array:
-        return sum((jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)), jnp.zeros(()))
+        return total(sum((jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)), jnp.zeros(())))
 
     stored, fresh = eqx.filter((stored, fresh), eqx.is_inexact_array)
     return jnp.sqrt(squared(jax.tree.map(jnp.subtract, stored, fresh)) / (squared(fresh) + 1e-12))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.math.schedules import scheduled
-from proximo.ppo.adaptive import learning_rate, taken_steps
+from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
 from proximo.ppo.custom_optimizer import is_transformation
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
@@ -40,7 +40,7 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
     h, progress = state.enabled_hyperparameters, state.progress
     metrics = {
-        **{name: masked_mean(x, taken) for name, x in averaged.items()},
+        **{name: mean_of_steps(x, taken) for name, x in averaged.items()},
         "ratio_min": jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf)),
         "ratio_max": jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf)),
         "gradient_steps": jnp.sum(step_metrics["active"]),

@@ -88,7 +88,7 @@ class Minibatch(Batch):
         return probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean over the valid steps.
+        """Mean over the valid steps, of all devices.
 
         Args:
             x: one number for each step.

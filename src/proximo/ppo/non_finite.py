@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from proximo.math.across_devices import on_any_device
 from proximo.networks.recurrent import select
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout
@@ -29,7 +30,7 @@ def find_non_finite(rollout: Rollout, metrics: Metrics, state: LearnerState) -> 
         broken = jax.tree.map(lambda x: ~jnp.isfinite(x), eqx.filter(tree, eqx.is_inexact_array))
         if valid is not None:
             broken = select(valid, broken, jax.tree.map(jnp.zeros_like, broken))
-        return jnp.any(jnp.array([jnp.any(x) for x in jax.tree.leaves(broken)]))
+        return on_any_device(jnp.any(jnp.array([jnp.any(x) for x in jax.tree.leaves(broken)])))
 
     return {
         # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.

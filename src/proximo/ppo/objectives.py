@@ -15,6 +15,7 @@ from proximo.config.custom import Custom, is_custom, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
+from proximo.math.across_devices import is_divided, is_equal
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import Minibatch
 from proximo.types import Metrics
@@ -78,6 +79,9 @@ def call_objective(
     Raises:
         ConfigError: if it raises, or returns anything other than one number and a dictionary of numbers. One loss for each step is an
             error too, because broadcasting would sum it.
+
+    On several devices, a custom loss that is not the same on all of them becomes NaN, which ends the training: its mean was not taken by
+    ``minibatch.mean``.
     """
     with custom_code_errors(f"The function of {setting}", ConfigError):
         returned: Any = function(policy, minibatch)
@@ -90,6 +94,8 @@ def call_objective(
             raise ConfigError(
                 f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(x) returns it."
             )
+    if is_divided() and function not in OBJECTIVES.values():
+        return jnp.where(is_equal(jnp.asarray(returned[0])), returned[0], jnp.nan), returned[1]
     return returned
 
 

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import hints, quick_check
+from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
@@ -93,6 +94,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
     prepare_jax()
+    config = with_device_number(config)
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
@@ -200,7 +202,7 @@ def _resume(
 ) -> list[Result]:
     run_dirs = resuming.without_failed(seed_run_dirs(path), reporter) or [path]
     before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
-    configs = [changed_for_resume(config, settings) for config in before]
+    configs = [with_device_number(changed_for_resume(config, settings)) for config in before]
     config = configs[0]
     check_trackers(config.run.track)
     for warning in (*resume_warnings(before[0], config), *system_differences(run_dirs[0])):

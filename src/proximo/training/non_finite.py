@@ -39,5 +39,7 @@ def non_finite_message(config: Config, source: str, step: int, run_dir: Path | N
     losses = [f"{name} = {custom[name]}" for name in ("objective", "extra_loss") if name in custom]
     if losses and source in ("loss", "gradient"):
         hint = f"check {' and '.join(losses)}, or {hint}"
+        if config.run.devices != 1:
+            hint = f"on several devices, a custom loss takes its means by minibatch.mean; {hint}"
     place = f" of {run_dir}" if run_dir is not None else ""
     return f"NaN or infinity in the {source} between steps {step} and {step + config.batch_size}{place} ({environment or hint})."

@@ -21,8 +21,6 @@ def run_summary(backend: Backend) -> dict[str, Any]:
     normalizer = sum(leaf.size for leaf in jax.tree.leaves(policy.normalizer))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(policy)) - normalizer
     transitions = config.batch_size // config.ppo.num_minibatches
-    device = jax.devices()[0]
-    name = device.platform if device.device_kind == device.platform else f"{device.device_kind} ({device.platform})"
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
@@ -34,8 +32,18 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "updates": config.total_updates,
         "seeds_mode": "vmap" if backend.stacked else "serial",
         "twin": twin(config.env.id),
-        "device": f"{name}, {cores()} cores",
+        "device": describe_devices(backend.num_devices),
     }
+
+
+def describe_devices(used: int) -> str:
+    """The devices that a training uses, and how it could use more, in words."""
+    devices = jax.devices()
+    kind, platform = devices[0].device_kind, devices[0].platform
+    name = platform if kind == platform else f"{kind} ({platform})"
+    several = f"{used} × " if used > 1 else ""
+    more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
+    return f"{several}{name}, {cores()} cores{more}"
 
 
 def describe_network(config: Config, policy: ActorCritic) -> str:

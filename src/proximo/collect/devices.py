@@ -1,0 +1,172 @@
+"""Several devices: how a training is divided over a mesh.
+
+Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several seeds that train
+in one program are divided themselves, if their number is a multiple of the number of devices: seeds need no communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from proximo.collect.gymnasium_rollout import GymnasiumRollout
+from proximo.config import Config, override
+from proximo.errors import ConfigError
+from proximo.math.across_devices import ENVS_AXIS
+from proximo.ppo.state import RewardScale
+from proximo.types import JaxCollectorState, Rollout
+
+T = TypeVar("T")
+SEED_GROUPS_AXIS = "seed_groups"
+"""The axis of a mesh over which seeds are divided."""
+DIVIDED = (RewardScale, JaxCollectorState, Rollout, GymnasiumRollout)
+"""The types with fields that have an axis of environments."""
+
+
+def with_device_number(config: Config) -> Config:
+    """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for."""
+    asked = config.run.devices
+    if asked == 1:
+        return config
+    platform, available = jax.default_backend(), jax.device_count()
+    if asked == "all":
+        return override(config, {"devices": available})
+    if asked > available:
+        virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
+        raise ConfigError(
+            f"devices = {asked}, but JAX has {available} here ({platform}): set devices to {available} or fewer, or to all{virtual}."
+        )
+    return config
+
+
+def with_available_devices(config: Config) -> Config:
+    """``config`` with as many of its devices as JAX has here."""
+    asked = config.run.devices
+    return config if asked == "all" else override(config, {"devices": min(asked, jax.device_count())})
+
+
+def make_mesh(config: Config) -> Mesh | None:
+    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer."""
+    count = int(with_device_number(config).run.devices)
+    return _mesh(jax.devices()[:count], ENVS_AXIS) if count > 1 else None
+
+
+def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
+    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally."""
+    if mesh is None or num_seeds % mesh.size:
+        return mesh
+    return _mesh(list(mesh.devices.flat), SEED_GROUPS_AXIS)
+
+
+def _mesh(devices: list[jax.Device], axis: str) -> Mesh:
+    return jax.make_mesh((len(devices),), (axis,), axis_types=(AxisType.Auto,), devices=devices)
+
+
+def check_divisible(config: Config, count: int) -> None:
+    """Raise ``ConfigError`` unless ``count`` devices can have equal parts of the environments and of each minibatch."""
+    num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
+    if num_envs % count:
+        below = num_envs // count * count
+        raise ConfigError(
+            f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
+            f"{f'{below} or ' if below else ''}{below + count}, or --devices {_divisor_below(num_envs, count)}."
+        )
+    each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
+    if each % num_minibatches:
+        above = (
+            next(divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0) if num_minibatches < each else 0
+        )
+        raise ConfigError(
+            f"num_minibatches = {num_minibatches}: each of {count} devices has {each} {what} of a rollout, which cannot be divided into so many "
+            f"equal parts: choose num_minibatches = {_divisor_below(each, num_minibatches)}{f' or {above}' if above else ''}."
+        )
+
+
+def _divisor_below(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` that is at most ``limit``."""
+    return next(divisor for divisor in range(min(limit, number), 0, -1) if number % divisor == 0)
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Raise ``ConfigError`` unless environments can be divided over ``mesh``."""
+    if ENVS_AXIS not in mesh.axis_names or set(mesh.axis_types) != {AxisType.Auto}:
+        raise ConfigError(
+            f"mesh = {mesh}: expected an axis {ENVS_AXIS!r} and automatic axes, as jax.make_mesh((4,), ({ENVS_AXIS!r},), "
+            "axis_types=(jax.sharding.AxisType.Auto,)) makes them."
+        )
+
+
+def divided(function: Callable[..., Any], mesh: Mesh | None, stacked: bool = False) -> Callable[..., Any]:
+    """``function`` on the devices of ``mesh``: each call computes the part of one device. Without a mesh, ``function`` itself.
+
+    Args:
+        function: a function of trees of arrays, such as a training state.
+        mesh: the devices, with one axis: that of environments or that of seeds.
+        stacked: whether all arrays of more than zero axes have a leading axis of seeds.
+    """
+    if mesh is None:
+        return function
+
+    def on_devices(*arguments: Any) -> Any:
+        results = jax.eval_shape(function, *arguments)  # of one device: the same tree
+        in_specs, out_specs = (_specs(tree, mesh, stacked) for tree in (arguments, results))
+        # JAX's types of values that vary between devices would reject scans in the code of users.
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)(*arguments)
+
+    return on_devices
+
+
+def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
+    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied."""
+    return tree if mesh is None else jax.device_put(tree, _shardings(tree, mesh, stacked))
+
+
+def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
+    """``placed`` for a compiled function."""
+    return tree if mesh is None else jax.lax.with_sharding_constraint(tree, _shardings(tree, mesh, stacked))
+
+
+def on_one_device(tree: T) -> T:
+    """``tree`` with its arrays on one device, which then computes with them alone."""
+
+    def moved(x: Any) -> Any:
+        on_several = isinstance(x, jax.Array) and len(x.devices()) > 1
+        return jax.device_put(x, jax.local_devices()[0]) if on_several else x
+
+    return jax.tree.map(moved, tree)
+
+
+def _shardings(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), _specs(tree, mesh, stacked))
+
+
+def _specs(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
+    """How each array of ``tree`` is divided."""
+    if mesh.axis_names == (SEED_GROUPS_AXIS,):
+        return jax.tree.map(lambda x: PartitionSpec(SEED_GROUPS_AXIS) if x.ndim else PartitionSpec(), tree)
+
+    def of_node(node: PyTree) -> PyTree:
+        return jax.tree_util.tree_map_with_path(lambda path, _: of_axis(_env_axis(node, path)), node)
+
+    def of_axis(axis: int | None) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * (axis + stacked), ENVS_AXIS)
+
+    return jax.tree.map(of_node, tree, is_leaf=lambda node: isinstance(node, DIVIDED))
+
+
+def _env_axis(node: PyTree, path: tuple[Any, ...]) -> int | None:
+    """The axis of environments in the field of ``node`` at ``path``; None if all devices have the same."""
+    field = path[0].name if isinstance(node, DIVIDED) else ""
+    if isinstance(node, RewardScale):
+        return 0 if field == "running_return" else None
+    if isinstance(node, JaxCollectorState):
+        return None if field in ("env_params", "key") else int(field == "burn_in_steps")
+    if isinstance(node, Rollout):
+        return 0 if field.startswith("last_") else 1
+    if isinstance(node, GymnasiumRollout):
+        return None if field == "policy" else int(field != "last_memory")
+    return None

@@ -1,0 +1,79 @@
+"""Reductions over the devices that share a rollout.
+
+Each device has the transitions of a part of the environments. Every statistic of the algorithm is a sum over all transitions, so it
+becomes global by ``total``, before it is divided by the global count. In a program of one device, these functions change nothing.
+"""
+
+from __future__ import annotations
+
+import jax
+from jaxtyping import Array, Bool, Key, PyTree, Shaped
+
+ENVS_AXIS = "envs"
+"""The axis of the mesh over which environments are divided."""
+
+
+def is_divided() -> bool:
+    """Whether the function that is being traced runs on several devices, under ``jax.shard_map`` over ``ENVS_AXIS``."""
+    return ENVS_AXIS in jax.sharding.get_abstract_mesh().manual_axes
+
+
+def num_devices() -> int:
+    """Number of devices that share the rollout."""
+    return jax.lax.axis_size(ENVS_AXIS) if is_divided() else 1
+
+
+def total(x: PyTree[Array]) -> PyTree[Array]:
+    """Sum of ``x`` over the devices.
+
+    Its derivative is that of this device's summand. ``total`` of the gradients of all devices is thus the gradient of a global loss.
+    """
+    return jax.tree.map(_sum, x) if is_divided() else x
+
+
+@jax.custom_jvp
+def _sum(x: Array) -> Array:
+    return jax.lax.psum(x, ENVS_AXIS)
+
+
+@_sum.defjvp
+def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _sum(*primals), tangents[0]
+
+
+def largest(x: Shaped[Array, ""]) -> Shaped[Array, ""]:
+    """The largest ``x`` of all devices, without a derivative."""
+    return jax.lax.pmax(jax.lax.stop_gradient(x), ENVS_AXIS) if is_divided() else x
+
+
+def smallest(x: Shaped[Array, ""]) -> Shaped[Array, ""]:
+    """The smallest ``x`` of all devices, without a derivative."""
+    return jax.lax.pmin(jax.lax.stop_gradient(x), ENVS_AXIS) if is_divided() else x
+
+
+def on_any_device(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether ``flag`` is true on any device."""
+    return total(flag.astype("int32")) > 0 if is_divided() else flag
+
+
+def is_equal(x: Shaped[Array, ""]) -> Bool[Array, ""]:
+    """Whether ``x`` is the same number on all devices."""
+    return largest(x) == smallest(x)
+
+
+def own_part(x: PyTree[Shaped[Array, "T N ..."]]) -> PyTree[Shaped[Array, "T n ..."]]:
+    """The columns of this device's environments, from arrays of all ``N`` environments."""
+    count = num_devices()
+    if count == 1:
+        return x
+
+    def columns(x: Array) -> Array:
+        size = x.shape[1] // count
+        return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ENVS_AXIS) * size, size, axis=1)
+
+    return jax.tree.map(columns, x)
+
+
+def own_key(key: Key[Array, ""]) -> Key[Array, ""]:
+    """A random key of this device alone."""
+    return key if num_devices() == 1 else jax.random.fold_in(key, jax.lax.axis_index(ENVS_AXIS))

@@ -1,0 +1,300 @@
+"""Measurements on eight virtual CPU devices, printed as one JSON object. ``test_devices.py`` runs this file in a process of its own.
+
+    python several_devices.py PART ...
+
+The reference of an update on D devices is the update on one device that draws its minibatches in the same D groups of environments.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+import proximo
+
+import jax  # isort: skip  (after proximo, which sets the number of threads)
+import jax.numpy as jnp
+
+from commands import final_state
+from proximo.backends import make_backend
+from proximo.collect import make_functions, program_cache
+from proximo.collect.environment import environment
+from proximo.config import override
+from proximo.config.custom import Custom
+from proximo.jax_setup import prepare_jax
+from proximo.math.shuffling import permutation
+from proximo.ppo import algorithm, loss, rollout_processing
+from proximo.ppo.optimizer import split_policy
+from proximo.storage import checkpoint
+from proximo.tracking.reporter import Reporter
+
+import gym_toys
+import toys
+from helpers import small_config
+
+LEARNING_RATE, ADAM_EPS, EPOCHS, MINIBATCHES, ENVS, STEPS = 1e-3, 1e-3, 2, 4, 8, 16
+COMMON = {
+    "num_envs": ENVS, "num_steps": STEPS, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES, "learning_rate": LEARNING_RATE,
+    "adam_eps": ADAM_EPS, "normalize_observation": True, "normalize_reward": True, "normalize_advantage": "minibatch",
+}  # fmt: skip
+CASES = {
+    "mlp": {"desired_kl": 0.01},
+    "gru": {"memory": "gru", "sequence_length": 4, "burn_in": 2, "refresh_memory": True, "target_kl": 4e-6},
+}
+ID, TOTAL = "toys:RandomEnds", 4 * ENVS * STEPS
+SETTINGS = {**COMMON, "hidden_sizes": 8, "eval_episodes": 0, "updates_per_call": 2, "total_steps": TOTAL}
+
+
+def mesh_of(count):
+    return jax.make_mesh((count,), ("envs",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:count])
+
+
+def grouped_indices(groups, key, sequences, num_minibatches):
+    """``minibatch_indices`` of one device that draws from ``groups`` groups of environments, each with the key of its device."""
+    size = ENVS // groups
+
+    def of_group(group):
+        of_device = permutation(jax.random.fold_in(key, group) if groups > 1 else key, sequences // groups)
+        return (of_device // size * ENVS + group * size + of_device % size).reshape(num_minibatches, -1)
+
+    return jnp.concatenate([of_group(group) for group in range(groups)], axis=1)
+
+
+def grouped(groups):
+    return mock.patch.object(algorithm, "minibatch_indices", functools.partial(grouped_indices, groups))
+
+
+@functools.cache
+def prepared(case):
+    """The settings of a case, a state, and a rollout in which the devices have unequal numbers of valid steps."""
+    config = small_config(**COMMON, **CASES[case])
+    functions = make_functions(config, toys.RandomEnds())
+    state = jax.jit(functions.init)(jax.random.key(1))
+    _, rollout, _ = jax.eval_shape(functions.collect, state)
+    generator = np.random.default_rng(2)
+
+    def draw(x):
+        if x.dtype == bool:
+            return jnp.asarray(generator.random(x.shape) < 0.2)
+        drawn = generator.integers(0, 2, x.shape) if jnp.issubdtype(x.dtype, jnp.integer) else generator.normal(size=x.shape)
+        return jnp.asarray(drawn, x.dtype)
+
+    rollout = jax.tree.map(draw, rollout)
+    valid = jnp.asarray(generator.random((STEPS, ENVS)) < np.linspace(0.3, 1.0, ENVS))
+    # The first policy is nearly uniform over two actions.
+    log_prob = jnp.full_like(rollout.log_prob, np.log(0.5))
+    return (
+        config,
+        state,
+        dataclasses.replace(rollout, valid=valid, log_prob=log_prob, truncated=rollout.truncated & ~rollout.terminated),
+    )
+
+
+@functools.cache
+def reference_program(case):
+    """The update on one device with the given minibatches of each epoch, which it finds by the keys of the epochs."""
+    config, *_ = prepared(case)
+    update = make_functions(config, toys.RandomEnds()).update
+
+    def with_indices(state, rollout, keys, indices):
+        def given(key, *_):
+            epoch = jnp.argmax(jnp.all(jax.random.key_data(keys) == jax.random.key_data(key), axis=1))
+            return indices[epoch]
+
+        with mock.patch.object(algorithm, "minibatch_indices", given):
+            return update(state, rollout)
+
+    return jax.jit(with_indices)
+
+
+@functools.cache
+def reference(case, groups):
+    config, state, rollout = prepared(case)
+    keys = jax.random.split(jax.random.split(state.learner.key)[1], EPOCHS)  # as in ``ppo.update``
+    sequences = ENVS * STEPS // config.sequence_length
+    indices = jnp.stack([grouped_indices(groups, key, sequences, MINIBATCHES) for key in keys])
+    return jax.device_get(reference_program(case)(state, rollout, keys, indices))
+
+
+def of_parameters(policy, expected):
+    """The largest difference of two parameters, relative to the largest parameter."""
+    a, b = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(split_policy(p)[0])]) for p in (policy, expected))
+    return float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
+
+
+def of_arrays(tree, expected):
+    """The largest difference in an array, relative to the largest number of this array."""
+    pairs = zip(*(map(np.asarray, jax.tree.leaves(jax.device_get(x))) for x in (tree, expected)), strict=True)
+    return max(float(np.max(np.abs(a - b.astype(float))) / max(np.max(np.abs(b)), 1e-6)) for a, b in pairs)
+
+
+def difference_of_metrics(metrics, expected):
+    """The largest difference of a metric, relative to its size or to 1; infinity if the names differ."""
+    values = [(metrics[name], x) for name, x in expected.items() if x is not None and np.isfinite(x)]
+    return max(abs(float(x) - y) / max(1.0, abs(y)) for x, y in values) if metrics.keys() == expected.keys() else np.inf
+
+
+def compared(case, count, mistake=None):
+    """How far the update on ``count`` devices is from its reference."""
+    config, state, rollout = prepared(case)
+    with mistake or contextlib.nullcontext():
+        learned, metrics = jax.jit(make_functions(config, toys.RandomEnds(), mesh=mesh_of(count)).update)(state, rollout)
+    expected, expected_metrics = reference(case, count)
+    rest = [
+        (s.learner.policy.normalizer, s.learner.reward_scale, s.learner.adaptive, s.learner.optimizer, s.learner.steps)
+        for s in (learned, expected)
+    ]
+    return {
+        "policy": of_parameters(learned.learner.policy, expected.learner.policy),
+        "learner": of_arrays(*rest),
+        "metrics": difference_of_metrics(metrics, expected_metrics),
+        "gradient_steps": float(metrics["train/gradient_steps"]),
+    }
+
+
+def alone(function):
+    """``function`` with the sums of one device."""
+
+    def local(*arguments):
+        with (
+            mock.patch("proximo.math.masked_statistics.total", lambda x: x),
+            mock.patch("proximo.math.running_statistics.total", lambda x: x),
+        ):
+            return function(*arguments)
+
+    return local
+
+
+def mistakes():
+    """Reductions that are local by mistake, each with the case that it must change."""
+    normalized, with_observations, ratio_metrics = (
+        rollout_processing.normalized,
+        rollout_processing.with_observations,
+        loss.ratio_metrics,
+    )
+
+    def with_local_kl(minibatch):
+        return {**ratio_metrics(minibatch), "approx_kl": alone(ratio_metrics)(minibatch)["approx_kl"]}
+
+    return {
+        "advantages": ("mlp", mock.patch.object(rollout_processing, "normalized", alone(normalized))),
+        "observations": ("mlp", mock.patch.object(rollout_processing, "with_observations", alone(with_observations))),
+        "kl": ("gru", mock.patch.object(loss, "ratio_metrics", with_local_kl)),
+    }
+
+
+def float32():
+    return compared("mlp", 4)
+
+
+def float64():
+    found = {f"{case} {count}": compared(case, count) for case in CASES for count in (1, 2, 4)}
+    return {**found, **{name: compared(case, 4, mistake) for name, (case, mistake) in mistakes().items()}}
+
+
+def local_loss():
+    """Whether an update stays healthy whose custom loss is the mean over the steps of one device."""
+    _, state, rollout = prepared("mlp")
+
+    def mean_here(policy, minibatch):
+        return jnp.mean(jnp.square(minibatch.new_value)), {}
+
+    config = small_config(**COMMON, **CASES["mlp"], extra_loss=Custom(mean_here))
+    update = make_functions(config, toys.RandomEnds(), mesh=mesh_of(2)).update
+    return bool(jax.jit(update)(state, rollout)[0].healthy)
+
+
+def learned(env, count, groups=0, **more):
+    """An agent after a training; with ``groups``, on one device that draws its minibatches in so many groups."""
+    with grouped(groups) if groups else contextlib.nullcontext():
+        agent = proximo.PPO(env, devices=count, preset=False, verbose=0, **SETTINGS, **more).learn(TOTAL)
+    if groups:
+        program_cache._kept.clear()  # its program draws other minibatches than its settings say
+    return agent
+
+
+def trainings():
+    """Whole trainings, with collecting and the metrics of episodes, on four devices."""
+    found = {}
+    for name, env, more in (("gymnasium", gym_toys.Walk, {"num_workers": 0}), ("jax", ID, {})):
+        agents = learned(env, 1, groups=4, **more), learned(env, 4, **more)
+        rows = [{key: x for key, x in agent.history[-1].items() if not key.startswith("time/")} for agent in agents]
+        found[name] = {
+            "policy": of_parameters(*(agent.policy.actor_critic for agent in reversed(agents))),
+            "metrics": difference_of_metrics(*reversed(rows)),
+            "learns_on": len(agents[1]._current_state().healthy.devices()),
+            "acts_on": len(jax.tree.leaves(agents[1].policy.actor_critic)[0].devices()),
+        }
+    return found
+
+
+def runs(counts=(4, 1)):
+    """A run on four devices that is resumed from its second update, on the same number and on others."""
+    messages, found = [], {}
+
+    class Messages(Reporter):
+        def warned(self, message):
+            messages.append(message)
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**SETTINGS, "checkpoint_every": TOTAL // 2, "tensorboard": False, "runs_dir": folder, "name": "whole"}
+        [result] = proximo.train(ID, preset=False, devices=4, **settings)
+        for count in counts:
+            run_dir = shutil.copytree(result.run_dir, Path(folder) / f"on-{count}")
+            proximo.resume(f"{run_dir}@{TOTAL // 2}", devices=count, reporter=Messages())
+            found[str(count)] = {
+                "bit for bit": final_state(run_dir) == final_state(result.run_dir),
+                "step": checkpoint.steps(run_dir / "checkpoints")[-1],
+                "warnings": [message for message in messages if message.startswith("devices")],
+            }
+            messages.clear()
+    return found
+
+
+def more_runs():
+    return runs((1, 2, 8))
+
+
+def seeds():
+    """Two seeds in one program, divided over two devices, and their environments over four; compared with the first seed alone."""
+    found = {}
+    for count, alone_on in ((2, 1), (4, 4)):
+        config = override(learned(ID, alone_on).config, {"devices": count})
+        backend = make_backend(config, environment(config), stacked=True)
+        state = backend.start([0, 3])
+        backend.compile(state)
+        for _ in range(2):
+            state, _ = backend.advance(state, 2)
+        policy = backend.seed_state(state, 0).learner.policy
+        found[str(count)] = {
+            "difference": of_parameters(policy, learned(ID, alone_on).policy.actor_critic),
+            "axes": str(state.healthy.sharding.spec),
+        }
+    return found
+
+
+PARTS = {function.__name__: function for function in (float32, float64, local_loss, trainings, runs, more_runs, seeds)}
+
+
+def main(parts):
+    prepare_jax()
+    found = {}
+    for part in parts:
+        if part != "float32" and not jax.config.values["jax_enable_x64"]:
+            jax.config.update("jax_enable_x64", True)
+            for cached in (prepared, reference_program, reference):
+                cached.cache_clear()
+        found[part] = PARTS[part]()
+        print(part, json.dumps(found[part]), file=sys.stderr, flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,181 @@
+"""Several devices: an update on D devices equals the update on one device that draws its minibatches in the same D groups."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from proximo.cli import main
+from proximo.collect import JaxTrainer
+from proximo.collect.devices import check_divisible, divided, with_device_number
+from proximo.config.loading import resume_warnings
+from proximo.errors import ConfigError
+from proximo.math.across_devices import ENVS_AXIS
+from proximo.ppo.optimizer import split_policy
+from proximo.training.run_summary import describe_devices
+
+from helpers import small_collector, small_config
+
+from several_devices import ADAM_EPS, ENVS, EPOCHS, LEARNING_RATE, MINIBATCHES, STEPS  # isort: skip
+
+GRADIENT_STEPS = EPOCHS * MINIBATCHES
+# Both updates add the same numbers in another order: the error of a sum of n numbers is at most n u times the sum of their sizes, with the unit
+# roundoff u = 2^-24. A gradient, whose norm is clipped to 0.5, is a mean of n = T N / M transitions, so it differs by at most n u g, where g is the mean
+# size of its summands (below 10 in these cases). Adam changes a parameter by lr m / (sqrt(v) + eps), whose derivative is at most lr / eps. The
+# differences of all gradient steps add up.
+FLOAT32_BOUND = GRADIENT_STEPS * LEARNING_RATE / ADAM_EPS * (ENVS * STEPS / MINIBATCHES) * 2**-24 * 10
+
+
+@functools.cache
+def measured(*parts):
+    """What ``several_devices.py`` measures in a process with eight virtual devices."""
+    folder = Path(__file__).parent
+    env = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "NPROC": "4"}
+    env["PYTHONPATH"] = os.pathsep.join([str(folder.parent), *filter(None, [env.get("PYTHONPATH")])])
+    command = [sys.executable, str(folder / "several_devices.py"), *parts]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def fast():
+    return measured("float32", "float64", "local_loss", "trainings", "runs")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("case", ["mlp", "gru"])
+def test_update_equals_that_of_one_device_in_the_same_groups(case, count):
+    found = fast()["float64"][f"{case} {count}"]
+    assert found["policy"] < 1e-12
+    assert found["learner"] < 1e-12
+    assert found["metrics"] < 1e-9
+
+
+def test_update_in_float32_differs_by_rounding():
+    assert 0 < fast()["float32"]["policy"] < FLOAT32_BOUND
+
+
+def test_target_kl_stops_all_devices_at_the_same_gradient_step():
+    for count in (1, 2, 4):
+        assert 0 < fast()["float64"][f"gru {count}"]["gradient_steps"] < GRADIENT_STEPS
+
+
+@pytest.mark.parametrize("mistake", ["advantages", "observations", "kl"])
+def test_a_local_reduction_fails(mistake):
+    found = fast()["float64"][mistake]
+    assert max(found["policy"], found["learner"], found["metrics"]) > FLOAT32_BOUND
+
+
+@pytest.mark.parametrize("kind", ["jax", "gymnasium"])
+def test_a_training_equals_that_of_one_device_in_the_same_groups(kind):
+    found = fast()["trainings"][kind]
+    assert found["policy"] < 1e-9
+    assert found["metrics"] < 1e-5
+    assert (found["learns_on"], found["acts_on"]) == (4, 1)
+
+
+def test_a_custom_loss_with_a_local_mean_ends_the_training():
+    assert fast()["local_loss"] is False
+
+
+def check_runs(found):
+    for count, resumed in found.items():
+        assert resumed["step"] == 4 * ENVS * STEPS
+        assert resumed["bit for bit"] == (count == "4")
+        assert len(resumed["warnings"]) == (count != "4")
+
+
+def test_a_run_resumes_on_its_number_of_devices_bit_for_bit_and_on_one():
+    check_runs(fast()["runs"])
+
+
+@pytest.mark.slow
+def test_a_run_resumes_on_any_number_of_devices():
+    check_runs(measured("more_runs")["more_runs"])
+
+
+@pytest.mark.slow
+def test_seeds_are_divided_if_they_can_be_and_environments_otherwise():
+    found = measured("seeds")["seeds"]
+    assert "seed_groups" in found["2"]["axes"]
+    assert "seed_groups" not in found["4"]["axes"]
+    assert all(of_count["difference"] < 1e-9 for of_count in found.values())
+
+
+def test_resume_warning_states_what_another_number_changes():
+    [sentence] = resume_warnings(small_config(devices=4), small_config(devices=2))
+    assert sentence.startswith("devices 4 → 2: minibatches are drawn in other groups")
+    assert sentence.endswith("the learning problem stays the same.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "fix"),
+    [
+        ({"num_envs": 10}, 4, "num_envs = 8 or 12, or --devices 2."),
+        ({"num_envs": 3}, 4, "num_envs = 4, or --devices 3."),
+        ({"num_envs": 4, "num_steps": 8, "num_minibatches": 32}, 4, "num_minibatches = 8."),
+        (
+            {"num_envs": 4, "num_steps": 12, "memory": "gru", "sequence_length": 2, "num_minibatches": 4},
+            4,
+            "4 devices has 6 sequences of a rollout, which cannot be divided into so many equal parts: choose num_minibatches = 3 or 6.",
+        ),
+    ],
+)
+def test_settings_that_do_not_divide_are_refused(settings, count, fix):
+    with pytest.raises(ConfigError, match="cannot be divided") as error:
+        check_divisible(small_config(**settings), count)
+    assert str(error.value).endswith(fix)
+    check_divisible(small_config(**settings), 1)
+
+
+def test_more_devices_than_there_are_is_one_sentence(capsys, tmp_path):
+    assert main(["train", "toys:RandomEnds", "--no-preset", "--devices", "99", "--runs-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"devices = 99, but JAX has {jax.device_count()} here (cpu): set devices to {jax.device_count()} or fewer" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_devices_become_their_number():
+    assert with_device_number(small_config(devices="all")).run.devices == jax.device_count()
+
+
+@pytest.mark.parametrize(
+    ("used", "text"), [(1, "cpu, 2 cores (1 of 4 devices; --devices all uses all)"), (4, "4 × cpu, 2 cores")]
+)
+def test_the_banner_names_devices_that_are_not_used(monkeypatch, used, text):
+    monkeypatch.setattr(jax, "devices", lambda: [jax.local_devices()[0]] * 4)
+    monkeypatch.setattr("proximo.training.run_summary.cores", lambda: 2)
+    assert describe_devices(used) == text
+
+
+def communicated(jaxpr, repeats=1):
+    """The arrays that devices add or compare: how often, and how many numbers."""
+    found = []
+    for equation in jaxpr.eqns:
+        if ENVS_AXIS in equation.params.get("axes", ()):
+            found += [(repeats, variable.aval.size) for variable in equation.invars]
+        inner = repeats * equation.params["length"] if equation.primitive.name == "scan" else repeats
+        for parameter in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+            if hasattr(parameter, "eqns") or hasattr(parameter, "jaxpr"):
+                found += communicated(getattr(parameter, "jaxpr", parameter), inner)
+    return found
+
+
+def test_an_update_communicates_its_gradients_and_a_few_numbers():
+    mesh = jax.sharding.AbstractMesh((4,), (ENVS_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    collector = small_collector(num_envs=8)
+    state = jax.eval_shape(collector.init, jax.random.key(0))
+    update, collect = JaxTrainer(collector).update, lambda state: collector.collect(state.learner.policy, state.collector)
+    parameters = sum(x.size for x in jax.tree.leaves(split_policy(state.learner.policy)[0]))
+    of_update, of_collecting = (communicated(jax.make_jaxpr(divided(f, mesh))(state).jaxpr) for f in (update, collect))
+    assert {repeats for repeats, _ in of_collecting} == {1}
+    assert sum(size for _, size in of_collecting) < 30
+    gradient_steps = 4
+    per_step = sum(size for repeats, size in of_update if repeats == gradient_steps)
+    assert parameters < per_step < parameters + 30
+    assert sum(repeats * size for repeats, size in of_update) < gradient_steps * per_step + 100
