@@ -10,7 +10,7 @@ import numpy as np
 
 from proximo.backends.backend import Backend, Evaluation
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
-from proximo.collect.devices import check_divisible, make_mesh
+from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
@@ -47,8 +47,8 @@ class GymnasiumBackend(Backend):
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         # The state may be that of a JAX environment.
-        collector = GymnasiumCollectorState(state.collector.key)
-        return TrainState(without_running_return(state.learner), collector, jnp.array(True))
+        learner, key = on_one_device((state.learner, state.collector.key))
+        return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():

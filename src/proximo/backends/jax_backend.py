@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, placed
+from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, on_one_device, placed
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
@@ -82,7 +82,7 @@ class JaxBackend(Backend):
             return jax.block_until_ready(self._programs.start(keys, make_hyperparameters(self.config.ppo)))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        return self._programs.with_new_episodes(state.learner, state.collector.key)
+        return self._programs.with_new_episodes(*on_one_device((state.learner, state.collector.key)))
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():
