@@ -137,8 +137,8 @@ def of_arrays(tree, expected):
 
 def difference_of_metrics(metrics, expected):
     """The largest difference of a metric, relative to its size or to 1; infinity if the names differ."""
-    values = [(metrics[name], x) for name, x in expected.items() if x is not None and np.isfinite(x)]
-    return max(abs(float(x) - y) / max(1.0, abs(y)) for x, y in values) if metrics.keys() == expected.keys() else np.inf
+    values = [(float(metrics[name]), float(x)) for name, x in expected.items() if x is not None and np.isfinite(x)]
+    return max(abs(x - y) / max(1.0, abs(y)) for x, y in values) if metrics.keys() == expected.keys() else np.inf
 
 
 def compared(case, count, mistake=None):

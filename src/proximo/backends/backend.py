@@ -89,7 +89,7 @@ class Backend(abc.ABC):
     def seed_state(self, state: State, index: int) -> State:
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone."""
-        seed_state = jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        seed_state: Any = jax.tree.map(lambda x: x[index], state) if self.stacked else state
         if self.num_devices > 1 and isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
         return seed_state

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
@@ -62,7 +62,7 @@ def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
     return _mesh(list(mesh.devices.flat), SEED_GROUPS_AXIS)
 
 
-def _mesh(devices: list[jax.Device], axis: str) -> Mesh:
+def _mesh(devices: list[Any], axis: str) -> Mesh:
     return jax.make_mesh((len(devices),), (axis,), axis_types=(AxisType.Auto,), devices=devices)
 
 
@@ -77,9 +77,7 @@ def check_divisible(config: Config, count: int) -> None:
         )
     each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
     if each % num_minibatches:
-        above = (
-            next(divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0) if num_minibatches < each else 0
-        )
+        above = next((divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0), 0)
         raise ConfigError(
             f"num_minibatches = {num_minibatches}: each of {count} devices has {each} {what} of a rollout, which cannot be divided into so many "
             f"equal parts: choose num_minibatches = {_divisor_below(each, num_minibatches)}{f' or {above}' if above else ''}."
@@ -100,7 +98,7 @@ def check_mesh(mesh: Mesh) -> None:
         )
 
 
-def divided(function: Callable[..., Any], mesh: Mesh | None, stacked: bool = False) -> Callable[..., Any]:
+def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stacked: bool = False) -> Callable[..., Any]:
     """``function`` on the devices of ``mesh``: each call computes the part of one device. Without a mesh, ``function`` itself.
 
     Args:
@@ -144,7 +142,7 @@ def _shardings(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), _specs(tree, mesh, stacked))
 
 
-def _specs(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
+def _specs(tree: PyTree, mesh: Mesh | AbstractMesh, stacked: bool) -> PyTree:
     """How each array of ``tree`` is divided."""
     if mesh.axis_names == (SEED_GROUPS_AXIS,):
         return jax.tree.map(lambda x: PartitionSpec(SEED_GROUPS_AXIS) if x.ndim else PartitionSpec(), tree)
