@@ -32,6 +32,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.math.shuffling import permutation
 from proximo.ppo import algorithm, loss, rollout_processing
 from proximo.ppo.optimizer import split_policy
+from proximo.ppo.state import StaticSettings
 from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
 
@@ -207,6 +208,8 @@ def local_loss():
         return jnp.mean(jnp.square(minibatch.new_value)), {}
 
     config = small_config(**COMMON, **CASES["mlp"], extra_loss=Custom(mean_here))
+    learner = dataclasses.replace(state.learner, static=StaticSettings.of(config))
+    state = dataclasses.replace(state, learner=learner)
     update = make_functions(config, toys.RandomEnds(), mesh=mesh_of(2)).update
     return bool(jax.jit(update)(state, rollout)[0].healthy)
 
