@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import gymnasium
 import numpy as np
 
 import proximo
@@ -238,7 +239,7 @@ def trainings():
     return found
 
 
-def runs(counts=(4, 1)):
+def runs(counts=(4, 1), **more):
     """A run on four devices that is resumed from its second update, on the same number and on others."""
     messages, found = [], {}
 
@@ -247,7 +248,7 @@ def runs(counts=(4, 1)):
             messages.append(message)
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = {**SETTINGS, "checkpoint_every": TOTAL // 2, "tensorboard": False, "runs_dir": folder, "name": "whole"}
+        settings = {**SETTINGS, "checkpoint_every": TOTAL // 2, "tensorboard": False, "runs_dir": folder, "name": "whole", **more}
         [result] = proximo.train(ID, preset=False, devices=4, **settings)
         for count in counts:
             run_dir = shutil.copytree(result.run_dir, Path(folder) / f"on-{count}")
@@ -262,7 +263,30 @@ def runs(counts=(4, 1)):
 
 
 def more_runs():
-    return runs((1, 2, 8))
+    return runs((1, 2, 8), histograms=True)
+
+
+class Twin(gymnasium.Env):
+    """A Gymnasium environment with the spaces of ``toys.RandomEnds``."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.normal(size=3).astype(np.float32), float(action), self.np_random.random() < 0.2, False, {}
+
+
+def environments():
+    """An agent on four devices that changes from a JAX environment to a Gymnasium environment and back, and is saved and loaded."""
+    agent = learned(ID, 4)
+    for env in (Twin, toys.RandomEnds(), Twin):
+        agent.set_env(env).learn(TOTAL)
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = proximo.load(agent.save(Path(folder) / "agent"), env=Twin)
+    return {"steps": agent.step, "loaded": of_parameters(loaded.policy.actor_critic, agent.policy.actor_critic)}
 
 
 def seeds():
@@ -283,7 +307,9 @@ def seeds():
     return found
 
 
-PARTS = {function.__name__: function for function in (float32, float64, local_loss, trainings, runs, more_runs, seeds)}
+PARTS = {
+    function.__name__: function for function in (float32, float64, local_loss, trainings, runs, more_runs, seeds, environments)
+}
 
 
 def main(parts):

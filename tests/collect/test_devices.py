@@ -10,15 +10,18 @@ from pathlib import Path
 import jax
 import pytest
 
+import proximo
 from proximo.cli import main
 from proximo.collect import JaxTrainer
 from proximo.collect.devices import check_divisible, divided, with_device_number
+from proximo.config import override
 from proximo.config.loading import resume_warnings
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.optimizer import split_policy
 from proximo.training.run_summary import describe_devices
 
+import toys
 from helpers import small_collector, small_config
 
 from several_devices import ADAM_EPS, ENVS, EPOCHS, LEARNING_RATE, MINIBATCHES, STEPS  # isort: skip
@@ -100,6 +103,11 @@ def test_a_run_resumes_on_any_number_of_devices():
 
 
 @pytest.mark.slow
+def test_an_agent_on_several_devices_changes_its_environment():
+    assert measured("environments")["environments"] == {"steps": 4 * 4 * ENVS * STEPS, "loaded": 0.0}
+
+
+@pytest.mark.slow
 def test_seeds_are_divided_if_they_can_be_and_environments_otherwise():
     found = measured("seeds")["seeds"]
     assert "seed_groups" in found["2"]["axes"]
@@ -138,6 +146,14 @@ def test_more_devices_than_there_are_is_one_sentence(capsys, tmp_path):
     error = capsys.readouterr().err
     assert f"devices = 99, but JAX has {jax.device_count()} here (cpu): set devices to {jax.device_count()} or fewer" in error
     assert not list(tmp_path.iterdir())
+
+
+def test_an_agent_is_loaded_with_fewer_devices(tmp_path):
+    agent = proximo.PPO(toys.RandomEnds(), num_envs=4, num_steps=8, num_minibatches=2, hidden_sizes=4)
+    agent.config = override(agent.config, {"devices": 4})
+    loaded = proximo.load(agent.save(tmp_path / "agent"), env=toys.RandomEnds())
+    assert loaded.config.run.devices == 1
+    assert [warning for warning in loaded.warnings if warning.startswith("devices 4 → 1")]
 
 
 def test_all_devices_become_their_number():
