@@ -18,7 +18,6 @@ from proximo.config import override
 from proximo.config.loading import resume_warnings
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
-from proximo.ppo.optimizer import split_policy
 from proximo.training.run_summary import describe_devices
 
 import toys
@@ -150,6 +149,7 @@ def test_more_devices_than_there_are_is_one_sentence(capsys, tmp_path):
 
 def test_an_agent_is_loaded_with_fewer_devices(tmp_path):
     agent = proximo.PPO(toys.RandomEnds(), num_envs=4, num_steps=8, num_minibatches=2, hidden_sizes=4)
+    assert agent.policy.init_memory() is not None  # the agent now has a state
     agent.config = override(agent.config, {"devices": 4})
     loaded = proximo.load(agent.save(tmp_path / "agent"), env=toys.RandomEnds())
     assert loaded.config.run.devices == 1
@@ -187,7 +187,8 @@ def test_an_update_communicates_its_gradients_and_a_few_numbers():
     collector = small_collector(num_envs=8)
     state = jax.eval_shape(collector.init, jax.random.key(0))
     update, collect = JaxTrainer(collector).update, lambda state: collector.collect(state.learner.policy, state.collector)
-    parameters = sum(x.size for x in jax.tree.leaves(split_policy(state.learner.policy)[0]))
+    policy = state.learner.policy
+    parameters = sum(x.size for x in jax.tree.leaves(policy)) - sum(x.size for x in jax.tree.leaves(policy.normalizer))
     of_update, of_collecting = (communicated(jax.make_jaxpr(divided(f, mesh))(state).jaxpr) for f in (update, collect))
     assert {repeats for repeats, _ in of_collecting} == {1}
     assert sum(size for _, size in of_collecting) < 30

@@ -15,7 +15,8 @@ ENVS_AXIS = "envs"
 
 def is_divided() -> bool:
     """Whether the function that is being traced runs on several devices, under ``jax.shard_map`` over ``ENVS_AXIS``."""
-    return ENVS_AXIS in jax.sharding.get_abstract_mesh().manual_axes
+    mesh = jax.sharding.get_abstract_mesh()
+    return ENVS_AXIS in mesh.manual_axes and mesh.shape[ENVS_AXIS] > 1
 
 
 def num_devices() -> int:
@@ -63,12 +64,11 @@ def is_equal(x: Shaped[Array, ""]) -> Bool[Array, ""]:
 
 def own_part(x: PyTree[Shaped[Array, "T N ..."]]) -> PyTree[Shaped[Array, "T n ..."]]:
     """The columns of this device's environments, from arrays of all ``N`` environments."""
-    count = num_devices()
-    if count == 1:
+    if not is_divided():
         return x
 
     def columns(x: Array) -> Array:
-        size = x.shape[1] // count
+        size = x.shape[1] // num_devices()
         return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ENVS_AXIS) * size, size, axis=1)
 
     return jax.tree.map(columns, x)
@@ -76,4 +76,4 @@ def own_part(x: PyTree[Shaped[Array, "T N ..."]]) -> PyTree[Shaped[Array, "T n .
 
 def own_key(key: Key[Array, ""]) -> Key[Array, ""]:
     """A random key of this device alone."""
-    return key if num_devices() == 1 else jax.random.fold_in(key, jax.lax.axis_index(ENVS_AXIS))
+    return jax.random.fold_in(key, jax.lax.axis_index(ENVS_AXIS)) if is_divided() else key
