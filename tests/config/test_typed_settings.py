@@ -7,13 +7,13 @@ from pathlib import Path
 
 import proximo.config
 from proximo.config import LEAVES
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, BoolOrAuto, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schema import RUN_DIRECTORY
 
 PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
 TYPES = {
-    int: "int", float: "float", bool: "bool", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
+    int: "int", float: "float", bool: "bool", BoolOrAuto: "bool | Literal['auto']", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
     tuple[int, ...]: "int | Sequence[int] | str",
     tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip

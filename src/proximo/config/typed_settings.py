@@ -72,14 +72,14 @@ class AgentSettings(TypedDict, total=False):
     """discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off."""
     normalize_advantage: Literal["none", "batch", "minibatch"]
     """normalize advantages over the whole rollout (batch) or over each minibatch."""
-    normalize_observation: bool
-    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy."""
+    normalize_observation: bool | Literal["auto"]
+    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: vectors only."""
     clip_observation: float
-    """clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off."""
+    """clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off."""
     clip_reward: Literal["none", "sign"]
     """sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected."""
-    normalize_reward: bool
-    """divide rewards by the standard deviation of the discounted return."""
+    normalize_reward: bool | Literal["auto"]
+    """divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set."""
     recompute_advantage: bool
     """recompute values and advantages before every epoch; clip_value_eps still clips around the collected values."""
     sequence_length: int
