@@ -14,7 +14,7 @@ class Walk(gym.Env):
     """Correct: a walk in two dimensions that terminates or is truncated at random."""
 
     def __init__(self):
-        self.observation_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)
+        self.observation_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
@@ -47,7 +47,7 @@ RewardWithAxis = changed(reward=lambda r: np.array([r]))
 NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
 NoInfo = changed(info=lambda i: None)
-OutOfRange = changed(observation=lambda o: o + np.float32(1000))
+OutOfRange = changed(observation=lambda o: o + np.float32(20))
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 

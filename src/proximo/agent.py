@@ -148,11 +148,12 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _quick_warnings(self) -> list[str]:
         """Warnings about the environments."""
-        pairs = [(self._env, self.config), self._evaluated_on]
-        if self._evaluated_on[0] is self._env:
-            del pairs[1]
-        found = [[*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))] for made, config in pairs]
-        return [*dict.fromkeys(itertools.chain(*found))]
+        quick = quick_check(self._env, self.config.env.id)
+        found = [*quick.warnings, *(hint.message for hint in hints(self._env, self.config, quick.seen))]
+        other, config = self._evaluated_on
+        if other is not self._env:
+            found += [*quick_check(other, config.env.id).warnings, *(hint.message for hint in hints(other, config))]
+        return [*dict.fromkeys(found)]
 
     @property
     def env(self) -> Environment:

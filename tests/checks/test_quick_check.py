@@ -11,7 +11,7 @@ from proximo.errors import EnvError
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "broken_envs:Masked"])
 def test_sound_environment_passes_without_warnings(env_id):
-    assert quick_check(make_env(env_id), env_id) == []
+    assert quick_check(make_env(env_id), env_id).warnings == []
 
 
 def test_cartpole_takes_less_than_half_a_second():
@@ -49,7 +49,7 @@ def test_nan_reward_in_jax_is_an_error():
 
 
 def test_ignored_seed_is_a_warning():
-    (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")
+    (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored").warnings
     assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 
@@ -64,7 +64,7 @@ def test_one_instance_is_made_and_no_vector_environment():
         fields = {name: getattr(env, name) for name in ("id", "observation_space", "action_space", "spec", "make", "make_vector")}
         return GymnasiumEnvironment(**{**fields, **parts})
 
-    assert quick_check(replaced(single, make=counted(single.make)), "single") == []
+    assert quick_check(replaced(single, make=counted(single.make)), "single").warnings == []
     assert len(made) == 1
-    assert quick_check(replaced(vector, make_vector=counted(vector.make_vector)), "vector") == []
+    assert quick_check(replaced(vector, make_vector=counted(vector.make_vector)), "vector").warnings == []
     assert len(made) == 1

@@ -96,7 +96,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
-        warnings = dict.fromkeys([*_checked(made, config), *_checked(*evaluation)])
+        warnings = dict.fromkeys([*_checked(made, config), *_checked(*evaluation, trained=evaluation[0] is made)])
     for warning in warnings:
         reporter.warned(warning)
     check_policy(made, config)  # before a directory is made
@@ -117,11 +117,11 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
-def _checked(env: Environment, config: Config) -> list[str]:
-    """The warnings of the quick check, once for each environment, and hints."""
+def _checked(env: Environment, config: Config, trained: bool = True) -> list[str]:
+    """The warnings of the quick check, once for each environment, and hints. The scale matters only where the policy is ``trained``."""
     # The entry keeps a reference, so that no other object gets the same id().
-    _, warnings = reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))
-    return [*warnings, *(hint.message for hint in hints(env, config))]
+    _, quick = reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))
+    return [*quick.warnings, *(hint.message for hint in hints(env, config, quick.seen if trained else None))]
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
