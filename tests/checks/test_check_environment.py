@@ -25,7 +25,9 @@ def short(monkeypatch):
 
 def findings(name, **preprocessing):
     env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
-    return check_environment(make_env(env_id, {}, Preprocessing(**preprocessing)), make_config(env_id, {"num_envs": 4}, preset=False))
+    return check_environment(
+        make_env(env_id, {}, Preprocessing(**preprocessing)), make_config(env_id, {"num_envs": 4}, preset=False)
+    )
 
 
 def messages(found, level):

@@ -6,24 +6,26 @@ from typing import Any
 
 from proximo.checks.finding import Finding, warning
 from proximo.checks.images import check_images
-from proximo.checks.policy import check_parameters
+from proximo.checks.policy import check_size
 from proximo.checks.scale import Seen, check_scale
 from proximo.config import Config
 from proximo.envs import other_ids
+from proximo.networks import ActorCritic
 from proximo.spaces import from_any
 
 
-def hints(env: Any, config: Config, seen: Seen | None = None) -> list[Finding]:
+def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: Seen | None = None) -> list[Finding]:
     """Warnings about the version of the task, its images, the size of the network, and the scale of observations and rewards.
 
     Args:
         env: The environment.
         config: The settings of the training.
-        seen: A random play of the environment. None if its scale is checked elsewhere, or is of no interest.
+        policy: A policy of the training; its arrays may be shapes. None leaves out the warning about its size.
+        seen: A random play. None leaves out the warnings about scale.
     """
     newer = other_ids.newer_version(config.env.id)
     version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]
     space = from_any(env.observation_space, "observation")
-    network = check_images(space, config) or check_parameters(env, config)
+    network = check_images(space, config) or ([] if policy is None else check_size(policy))  # large images make large networks
     scale = [] if seen is None else check_scale(space, seen, config)
     return [*version, *network, *(finding for finding in scale if finding.level == "warning")]

@@ -10,7 +10,6 @@ from jaxtyping import PyTree
 from proximo.checks.finding import Finding, run_check, warning
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config
-from proximo.errors import ProximoError
 from proximo.networks import ActorCritic
 
 MAX_PARAMETERS = 10_000_000
@@ -25,19 +24,19 @@ FIXES = {
 
 
 def check_policy(env: Any, config: Config) -> Finding:
-    """Check that the network of ``config`` accepts the observations of ``env`` and returns its actions. Computes shapes only."""
-    return run_check(
-        "policy",
-        lambda: f"A policy can be made for these spaces; its arrays have {_count(_shapes(env, config)):,} entries.",
-    )
+    """Check that the network of ``config`` accepts the observations of ``env``, returns its actions, and is not very large. Computes
+    shapes only."""
+
+    def make() -> Finding | str:
+        policy = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+        fits = f"A policy can be made for these spaces; its arrays have {_count(policy):,} entries."
+        return next(iter(check_size(policy)), fits)
+
+    return run_check("policy", make)
 
 
-def check_parameters(env: Any, config: Config) -> list[Finding]:
-    """A warning if the network has more than ``MAX_PARAMETERS``. None if no policy can be made, which is an error elsewhere."""
-    try:
-        policy = _shapes(env, config)
-    except ProximoError:
-        return []
+def check_size(policy: ActorCritic) -> list[Finding]:
+    """A warning if the network has more than ``MAX_PARAMETERS``. The arrays of ``policy`` may be shapes."""
     parts = {
         "encoder": [torso.encoder for torso in policy.torsos],
         "memory": [torso.cell for torso in policy.torsos],
@@ -50,15 +49,11 @@ def check_parameters(env: Any, config: Config) -> list[Finding]:
     largest = max(jax.tree.leaves(parts[name]), key=lambda leaf: leaf.size).shape
     return [
         warning(
-            "network",
+            "policy",
             f"The network has {total / 1e6:.1f} million parameters, {_count(parts[name]) / 1e6:.1f} million of them in the {name}, whose largest "
             f"array is {'×'.join(map(str, largest))}. More than {MAX_PARAMETERS / 1e6:.0f} million make training slow: {FIXES[name]}.",
         )
     ]
-
-
-def _shapes(env: Any, config: Config) -> ActorCritic:
-    return jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
 
 
 def _count(tree: PyTree) -> int:

@@ -13,8 +13,8 @@ from proximo.config.custom import is_custom
 from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.spaces import ACTION_MASK, Box, Space
 
-MAX_OBSERVATION = 50.0
-"""Largest absolute value of an observation without a warning. Angular velocities of 20 and more are usual."""
+MAX_OBSERVATION = 100.0
+"""Largest absolute value of an observation without a warning. Levels and percentages of 100 are learned as fast as those of 1."""
 MAX_REWARD = 100.0
 """Largest absolute value of a reward without a warning. A crash at -100 is usual."""
 MIN_REWARD = 1e-3
