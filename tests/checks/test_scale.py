@@ -13,7 +13,8 @@ LEVELS = Box((2,), 0.0, 1000.0)
 
 
 def warnings(space, observations, rewards=ORDINARY, **settings):
-    found = check_scale(space, Seen(observations, np.asarray(rewards)), make_config("toys:RandomEnds", settings))
+    config = make_config("toys:RandomEnds", {"normalize_observation": False, "normalize_reward": False, **settings})
+    found = check_scale(space, Seen(observations, np.asarray(rewards)), config)
     return [f"{finding.check}: {finding.message}" for finding in found if finding.level == "warning"]
 
 

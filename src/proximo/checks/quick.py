@@ -122,8 +122,8 @@ def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
     carry = start = reset(jax.random.key(0))
     played, started = [], 0.0
     while len(played) * STEPS < MAX_STEPS and (not played or time.perf_counter() - started < SECONDS):
-        carry, seen = jax.device_get(steps(start, carry, jax.random.key(len(played))))
-        started = started or time.perf_counter()  # after compiling
-        played.append(seen)
+        carry, seen = steps(start, carry, jax.random.key(len(played)))
+        played.append(jax.device_get(seen))
+        started = started or time.perf_counter()  # compiling does not count
     later, reward = jax.tree.map(lambda *parts: np.concatenate(parts), *played)
     return jax.device_get(start[1]), later, reward

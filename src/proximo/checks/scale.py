@@ -14,11 +14,11 @@ from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.spaces import ACTION_MASK, Box, Space
 
 MAX_OBSERVATION = 100.0
-"""Largest absolute value of an observation without a warning. Levels and percentages of 100 are learned as fast as those of 1."""
+"""Largest absolute value of an observation without a warning. Levels in 0 … 100 were learned as fast as levels in 0 … 1."""
 MAX_REWARD = 100.0
 """Largest absolute value of a reward without a warning. A crash at -100 is usual."""
 MIN_REWARD = 1e-3
-"""A warning is given if no reward is larger."""
+"""A warning is given if no reward is larger. CartPole was learned with rewards of 1e-3 as fast as with 1, and not with 1e-4."""
 
 
 class Seen(NamedTuple):
