@@ -48,6 +48,7 @@ NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
 NoInfo = changed(info=lambda i: None)
 OutOfRange = changed(observation=lambda o: o + np.float32(20))
+Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 
@@ -262,6 +263,26 @@ class Vector(VectorEnv):
         )
         self.ended = terminated | truncated
         return observation, reward, terminated, truncated, {}
+
+
+class VectorLarge(Vector):
+    """Large observations and rewards."""
+
+    def step(self, actions):
+        observation, reward, *rest = super().step(actions)
+        return observation + np.float32(1e6), reward + 1e5, *rest
+
+
+class JaxLarge(toys.RandomEnds):
+    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.zeros(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
+        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
 
 
 class VectorMaskByAnotherName(Vector):

@@ -26,7 +26,8 @@ def short(monkeypatch):
 def findings(name, **preprocessing):
     env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
     return check_environment(
-        make_env(env_id, {}, Preprocessing(**preprocessing)), make_config(env_id, {"num_envs": 4}, preset=False)
+        make_env(env_id, {}, Preprocessing(**preprocessing)),
+        make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False),
     )
 
 
@@ -123,6 +124,13 @@ def test_probable_mistake_is_a_warning(name):
 
 def assert_matches(pattern, sentence):
     assert re.search(pattern, sentence), sentence
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("Large", ""), ("JaxLarge", ""), ("VectorLarge", "vectorized ")])
+def test_large_observations_and_rewards_are_warnings(name, prefix):
+    scale = {f.check: f.message for f in findings(name) if f.check.endswith(" scale") and f.level == "warning"}
+    assert set(scale) == {f"{prefix}observation scale", f"{prefix}reward scale"}
+    assert "set normalize_reward = true (--normalize-reward)" in scale[f"{prefix}reward scale"]
 
 
 def test_gymnasiums_checker_is_reported():

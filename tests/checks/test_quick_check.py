@@ -4,9 +4,11 @@ import time
 
 import pytest
 
+import proximo
 from proximo.checks import quick_check
 from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.errors import EnvError
+from proximo.tracking.reporter import Reporter
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "broken_envs:Masked"])
@@ -46,6 +48,50 @@ def test_nan_reward_in_jax_is_an_error():
 
     with pytest.raises(EnvError, match=r"nan.step gave the reward nan in random step \d+: expected a finite number"):
         quick_check(Nan(), "nan")
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "toys:RandomEnds"])
+def test_up_to_a_hundred_random_steps_are_seen(env_id):
+    seen = quick_check(make_env(env_id), env_id).seen
+    steps, per_step = len(seen.rewards), seen.rewards[0].size
+    assert 8 <= steps <= 104
+    assert all(len(values) > steps * per_step for values in seen.observations)
+
+
+def test_jax_episodes_that_end_begin_again():
+    seen = quick_check(make_env("broken_envs:JaxLarge"), "broken_envs:JaxLarge").seen
+    assert seen.rewards[:6].T.tolist() == [[1e5, 2e5, 3e5] * 2] * 4
+    assert seen.observations[0].max() == 3e6
+
+
+LARGE = {"normalize_observation": False, "normalize_reward": False}
+
+
+@pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
+def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path):
+    class Warned(Exception):
+        """Ends the training."""
+
+    class Collects(Reporter):
+        def warned(self, message):
+            warnings.append(message)
+
+        def started(self, config, run_dirs, summary):
+            raise Warned
+
+    warnings = []
+    with pytest.raises(Warned):
+        proximo.train(env_id, reporter=Collects(), runs_dir=str(tmp_path), **LARGE)
+    assert warnings == proximo.PPO(env_id, **LARGE).warnings
+    assert [message.split(" in the range")[0] for message in warnings] == [
+        "Observations of random steps are",
+        "Rewards of random steps are",
+    ]
+
+
+def test_scale_of_an_evaluation_environment_is_no_warning():
+    agent = proximo.PPO("toys:RandomEnds", eval_env="broken_envs:JaxLarge", **LARGE)
+    assert agent.warnings == []
 
 
 def test_ignored_seed_is_a_warning():
