@@ -69,7 +69,7 @@ LARGE = {"normalize_observation": False, "normalize_reward": False}
 
 @pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
 def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path):
-    class Warned(Exception):
+    class StoppedError(Exception):
         """Ends the training."""
 
     class Collects(Reporter):
@@ -77,10 +77,10 @@ def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path):
             warnings.append(message)
 
         def started(self, config, run_dirs, summary):
-            raise Warned
+            raise StoppedError
 
     warnings = []
-    with pytest.raises(Warned):
+    with pytest.raises(StoppedError):
         proximo.train(env_id, reporter=Collects(), runs_dir=str(tmp_path), **LARGE)
     assert warnings == proximo.PPO(env_id, **LARGE).warnings
     assert [message.split(" in the range")[0] for message in warnings] == [
