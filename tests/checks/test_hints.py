@@ -83,8 +83,8 @@ def test_image_that_an_mlp_reads_is_a_warning(space, settings, count):
         ),
         (
             Box((3,)),
-            {"memory": "lstm", "memory_size": 1024},
-            "16.9 million parameters, 16.8 million of them in the memory, .* smaller memory_size",
+            {"memory": "lstm", "memory_size": 2048},
+            "34.6 million of them in the memory, .* smaller memory_size",
         ),
         (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, "12.3 million of them in the heads, .* smaller head_sizes"),
         (image(84, 84, 4), {"memory": "gru", "memory_size": 512}, None),
