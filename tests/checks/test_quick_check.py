@@ -5,9 +5,10 @@ import time
 import pytest
 
 import proximo
-from proximo.checks import quick_check
+from proximo.checks import quick, quick_check
 from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.errors import EnvError
+from proximo.networks.recurrent import select
 from proximo.tracking.reporter import Reporter
 
 
@@ -56,6 +57,19 @@ def test_up_to_a_hundred_random_steps_are_seen(env_id):
     steps, per_step = len(seen.rewards), seen.rewards[0].size
     assert 8 <= steps <= 104
     assert all(len(values) > steps * per_step for values in seen.observations)
+
+
+def test_steps_of_a_jax_environment_compile_once(monkeypatch):
+    traced = []
+    monkeypatch.setattr(quick, "SECONDS", 60.0)
+    monkeypatch.setattr(quick, "select", lambda *arguments: traced.append(1) or select(*arguments))
+    counts = []
+    for steps in (8, 24):
+        traced.clear()
+        monkeypatch.setattr(quick, "MAX_STEPS", steps)
+        assert len(quick_check(make_env("gymnax:CartPole-v1"), "gymnax:CartPole-v1").seen.rewards) == steps
+        counts.append(len(traced))
+    assert counts[0] == counts[1]
 
 
 def test_jax_episodes_that_end_begin_again():

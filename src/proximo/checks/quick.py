@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
 from proximo.networks.recurrent import select
@@ -69,20 +69,22 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
     one = make_one(env)
     expected = leaves(env.observation_space)
     try:
-        first = _short(one, env, MAX_STEPS)
-        wrong = next((f.message for f in check_interface(first, expected, env_id) if f.level == "error"), None)
-        if wrong:
-            raise EnvError(f"{wrong} {_more(env_id)}")
-        repeats = first_difference(first, _short(one, env, STEPS), expected) is None
+        plays = (play(one, env_id, env.action_space, steps, seconds=SECONDS) for steps in (STEPS, MAX_STEPS))
+        first, again = (_checked(played, expected, env_id) for played in plays)
     finally:
         with contextlib.suppress(Exception):
             one.close()
     differs = f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {_more(env_id)}"
-    return QuickCheck([] if repeats else [differs], Seen(stacked_observations(first, expected), rewards_of(first)))
+    repeats = first_difference(first, again, expected) is None
+    return QuickCheck([] if repeats else [differs], Seen(stacked_observations(again, expected), rewards_of(again)))
 
 
-def _short(one: Any, env: GymnasiumEnvironment, steps: int) -> list[Transition]:
-    return play(one, env.id, env.action_space, steps, seconds=SECONDS)
+def _checked(played: list[Transition], expected: list[Leaf], env_id: str) -> list[Transition]:
+    """``played``. Raises ``EnvError`` if a transition is not what Gymnasium's interface demands."""
+    wrong = next((f.message for f in check_interface(played, expected, env_id) if f.level == "error"), None)
+    if wrong:
+        raise EnvError(f"{wrong} {_more(env_id)}")
+    return played
 
 
 def _check_jax(env: JaxEnvironment, env_id: str) -> Seen:
@@ -105,7 +107,8 @@ def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
 
     @jax.jit
     def reset(key: Key[Array, ""]) -> PyTree:
-        return jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params)
+        start = jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params)
+        return jax_vector.as_template(start, start)  # the types of later steps: otherwise ``steps`` would compile twice
 
     @jax.jit
     def steps(start: PyTree, carry: PyTree, key: Key[Array, ""]) -> PyTree:
