@@ -7,7 +7,7 @@ from proximo.config import Config, NetworkConfig
 from proximo.config.custom import is_custom
 from proximo.envs.gymnasium.observations import leaves
 from proximo.networks.encoders import NatureCNN, image_axes
-from proximo.spaces import Box, LeafSpace, Space
+from proximo.spaces import Box, Space
 
 MAX_SIDE = 128
 """Largest height and width of an image in pixels without a warning. 64 to 84 pixels are usual."""
@@ -22,7 +22,7 @@ def check_images(space: Space, config: Config) -> list[Finding]:
     return [*_large(space), *_flattened(space, config.network)]
 
 
-def has_image_shape(space: LeafSpace) -> bool:
+def has_image_shape(space: Space) -> bool:
     """Whether ``space`` has three or four axes that could be those of an image for Nature CNN. Its numbers may be of any type."""
     if not isinstance(space, Box) or len(space.shape) not in (3, 4):
         return False
@@ -30,9 +30,9 @@ def has_image_shape(space: LeafSpace) -> bool:
     return min(height, width) >= max(NatureCNN.min_size, channels)
 
 
-def first_layer_parameters(space: LeafSpace, network: NetworkConfig) -> int:
-    """Parameters of the first layer of the MLPs that ``encoder = auto`` makes for an image that is not declared as bytes. 0 if
-    ``space`` is none."""
+def first_layer_parameters(space: Space, network: NetworkConfig) -> int:
+    """Parameters of the first layer of the MLPs that ``encoder = auto`` makes for an image that is not declared as uint8; 0 for any other
+    space."""
     if not isinstance(space, Box) or space.dtype == "uint8" or network.encoder != "auto" or not has_image_shape(space):
         return 0
     towers = (network.hidden_sizes, network.for_critic.hidden_sizes)[: 2 if network.towers == "separate" else 1]
