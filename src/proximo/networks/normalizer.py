@@ -19,12 +19,16 @@ from proximo.types import Observation
 DEFAULT_CLIP = 10.0
 
 
+def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
+    """Whether a part of an observation is normalized if the setting ``normalize_observation`` is ``which``."""
+    return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 1 if which == "auto" else which)
+
+
 def make_statistics(space: Space, which: bool | Literal["auto"] = True) -> PyTree[RunningStatistics] | None:
     """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``."""
 
     def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
-        is_normalized = isinstance(leaf, Box) and leaf.is_float and (which is True or (which == "auto" and len(leaf.shape) <= 1))
-        return RunningStatistics.of_shape(leaf.shape) if is_normalized else None
+        return RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None
 
     statistics = tree(make_leaf, space)
     if isinstance(space, Dict):
