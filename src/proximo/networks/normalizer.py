@@ -6,7 +6,7 @@ know the range), the action mask, the previous action and the previous reward. `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,12 @@ from proximo.types import Observation
 DEFAULT_CLIP = 10.0
 
 
-def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized."""
+def make_statistics(space: Space, which: bool | Literal["auto"] = True) -> PyTree[RunningStatistics] | None:
+    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``."""
 
     def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
-        return RunningStatistics.of_shape(leaf.shape) if isinstance(leaf, Box) and leaf.is_float else None
+        is_normalized = isinstance(leaf, Box) and leaf.is_float and (which is True or (which == "auto" and len(leaf.shape) <= 1))
+        return RunningStatistics.of_shape(leaf.shape) if is_normalized else None
 
     statistics = tree(make_leaf, space)
     if isinstance(space, Dict):

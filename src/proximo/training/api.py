@@ -20,7 +20,7 @@ from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
-from proximo.config.typed_settings import Settings
+from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError, command
@@ -164,7 +164,7 @@ def resume(
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
     progress: bool | None = None,
-    **settings: Any,
+    **settings: Unpack[ResumeSettings],
 ) -> list[Result]:
     """Continue a run from its newest valid checkpoint or, if it has none yet, from the beginning with a warning.
 
