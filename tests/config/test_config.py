@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import pytest
 
 from proximo import config as c
@@ -106,6 +107,7 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64, or none"),
         ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, none, or same"),
         ("activation", "reluu", r"expected one of celu, elu, .* tanh \(did you mean 'relu'\?\)"),
+        ("activation", jax.nn.gelu, r"expected one of celu, elu, .* tanh \(did you mean 'gelu'\?\)"),
         ("hidden_sizes", "64,0", r"expected at least 1"),
         ("env_settings", "a", r"expected key=value pairs"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),

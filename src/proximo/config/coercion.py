@@ -188,7 +188,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        raise wrong(expected + nearest(str(value)[:80], custom.choices(leaf.type))) from None
+        raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
     parts = _parts(result)
     if not all(is_plain(part) for part in parts if isinstance(part, str)):
         raise wrong("text without control characters")
