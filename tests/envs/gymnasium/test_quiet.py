@@ -46,7 +46,7 @@ class FakePool:
 
     @property
     def gymnasium_observation_space(self):
-        bound = np.full(2, np.finfo(np.float64).max)
+        bound = np.full(2, 0.1)  # in float64
         return gymnasium.spaces.Box(-bound, bound)
 
     def reset(self):
