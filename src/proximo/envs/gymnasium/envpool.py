@@ -21,7 +21,7 @@ RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_cl
 
 @contextlib.contextmanager
 def _float64_bounds() -> Iterator[None]:
-    """EnvPool makes its spaces with bounds in float64. Gymnasium warns about each that it rounds to float32."""
+    """EnvPool makes its spaces with bounds in float64, also when it resets. Gymnasium warns about each that it rounds to float32."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*precision lowered by casting")
         yield
@@ -48,7 +48,7 @@ class EnvPoolVector:
             self._envs = _library(f"envpool:{self._task}").make(
                 self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
             )
-        return self._envs.reset()
+            return self._envs.reset()
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         """Step all environments."""
