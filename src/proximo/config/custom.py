@@ -52,9 +52,10 @@ def takes_custom(kind: Any) -> bool:
     return Custom in typing.get_args(kind)
 
 
-def expected(kind: Any) -> str:
-    """What a setting of type ``kind`` accepts, for messages."""
-    code = f", or custom code: an object, or its name as {NAMED}" if takes_custom(kind) else ""
+def expected(setting: str, kind: Any) -> str:
+    """What a ``setting`` of type ``kind`` accepts, for messages."""
+    named = f"{NAMED} or optax:sgd" if setting in OPTIMIZERS else NAMED
+    code = f", or custom code: an object, or its name as {named}" if takes_custom(kind) else ""
     return f"one of {', '.join(choices(kind))}{code}"
 
 
