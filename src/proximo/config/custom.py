@@ -93,7 +93,7 @@ def is_transformation(code: Any) -> bool:
 
 
 def _is_optax_function(code: Any) -> bool:
-    return inspect.isfunction(code) and code.__module__.split(".")[0] == "optax"
+    return inspect.isfunction(code) and str(code.__module__).split(".")[0] == "optax"
 
 
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
