@@ -39,6 +39,7 @@ def test_override_replaces_what_is_named_and_nothing_else():
         ("gamma", 1, 1.0),
         ("normalize_reward", "true", True),
         ("normalize_reward", "off", False),
+        ("normalize_reward", "auto", "auto"),
         ("hidden_sizes", "64,64", (64, 64)),
         ("hidden_sizes", [32], (32,)),
         ("hidden_sizes", "()", ()),
@@ -90,7 +91,8 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
         ("learning_rate", -1e-3, r"expected at least 0"),
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
-        ("normalize_reward", "perhaps", r"expected true or false"),
+        ("normalize_reward", "perhaps", r"expected auto, true or false"),
+        ("layer_norm", "perhaps", r"expected true or false"),
         ("memory", "GRU", r"\(did you mean 'gru'\?\)"),
         (
             "memory",
