@@ -49,12 +49,13 @@ def _observation_scale(expected: list[Leaf], observations: list[np.ndarray], con
         return ok(name, "Not checked: custom networks may scale observations themselves.")
     found: dict[str, list[str]] = {}
     for leaf, values in zip(expected, observations, strict=True):
-        space, low, high = leaf.space, float(values.min()), float(values.max())
+        space, finite = leaf.space, values[np.isfinite(values)]
         if not isinstance(space, Box) or space.dtype == "uint8" or leaf.path == (ACTION_MASK,):
             continue  # the policy scales these by their space
         if is_normalized(space, config.ppo.normalize_observation) or first_layer_parameters(space, network) > MAX_FIRST_LAYER:
             continue  # the latter has a warning that names the same fix
-        if max(-low, high) > MAX_OBSERVATION:
+        if finite.size and np.abs(finite).max() > MAX_OBSERVATION:
+            low, high = finite.min(), finite.max()
             found.setdefault(_observation_fix(space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
     if not found:
         return ok(name, f"Observations of random steps are at most {MAX_OBSERVATION:g} in size, or the policy scales them.")
@@ -74,6 +75,7 @@ def _reward_scale(rewards: np.ndarray, ppo: PPOConfig) -> Finding:
     name = "reward scale"
     if ppo.normalizes_reward or ppo.clip_reward != "none":
         return ok(name, "The learner scales rewards.")
+    rewards = rewards[np.isfinite(rewards)]
     sizes = np.abs(rewards[rewards != 0])
     if not sizes.size or MIN_REWARD <= sizes.max() <= MAX_REWARD:
         return ok(name, f"The largest reward of random steps is 0, or between {MIN_REWARD:g} and {MAX_REWARD:g} in size.")
