@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from proximo.config import GROUPS, Config, check_names, custom_settings, from_mapping, may_replace, override, presets
+from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override, presets
 from proximo.config.custom import is_custom
 from proximo.config.listing import lists_settings
 from proximo.config.schema import WORKER_SETTINGS
