@@ -73,7 +73,7 @@ def check_divisible(config: Config, count: int) -> None:
         below = num_envs // count * count
         raise ConfigError(
             f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or --devices {_divisor_below(num_envs, count)}."
+            f"{f'{below} or ' if below else ''}{below + count}, or devices = {_divisor_below(num_envs, count)}."
         )
     each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
     if each % num_minibatches:
