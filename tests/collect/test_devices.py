@@ -1,6 +1,5 @@
 """Several devices: an update on D devices equals the update on one device that draws its minibatches in the same D groups."""
 
-import functools
 import json
 import os
 import subprocess
@@ -33,7 +32,6 @@ GRADIENT_STEPS = EPOCHS * MINIBATCHES
 FLOAT32_BOUND = GRADIENT_STEPS * LEARNING_RATE / ADAM_EPS * (ENVS * STEPS / MINIBATCHES) * 2**-24 * 10
 
 
-@functools.cache
 def measured(*parts):
     """What ``several_devices.py`` measures in a process with eight virtual devices."""
     folder = Path(__file__).parent
@@ -45,43 +43,45 @@ def measured(*parts):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
 def fast():
+    """The parts that every run of the tests measures, in one process."""
     return measured("float32", "float64", "local_loss", "trainings", "runs")
 
 
 @pytest.mark.parametrize(("case", "count"), UPDATES)
-def test_update_equals_that_of_one_device_in_the_same_groups(case, count):
-    found = fast()["float64"][f"{case} {count}"]
+def test_update_equals_that_of_one_device_in_the_same_groups(fast, case, count):
+    found = fast["float64"][f"{case} {count}"]
     assert found["policy"] < 1e-12
     assert found["learner"] < 1e-12
     assert found["metrics"] < 1e-9
 
 
-def test_update_in_float32_differs_by_rounding():
-    assert 0 < fast()["float32"]["policy"] < FLOAT32_BOUND
+def test_update_in_float32_differs_by_rounding(fast):
+    assert 0 < fast["float32"]["policy"] < FLOAT32_BOUND
 
 
-def test_target_kl_stops_all_devices_at_the_same_gradient_step():
+def test_target_kl_stops_all_devices_at_the_same_gradient_step(fast):
     for count in (2, 4):
-        assert 0 < fast()["float64"][f"gru {count}"]["gradient_steps"] < GRADIENT_STEPS
+        assert 0 < fast["float64"][f"gru {count}"]["gradient_steps"] < GRADIENT_STEPS
 
 
 @pytest.mark.parametrize("mistake", ["advantages", "observations", "kl"])
-def test_a_local_reduction_fails(mistake):
-    found = fast()["float64"][mistake]
+def test_a_local_reduction_fails(fast, mistake):
+    found = fast["float64"][mistake]
     assert max(found["policy"], found["learner"], found["metrics"]) > FLOAT32_BOUND
 
 
 @pytest.mark.parametrize("kind", ["jax", "gymnasium"])
-def test_a_training_equals_that_of_one_device_in_the_same_groups(kind):
-    found = fast()["trainings"][kind]
+def test_a_training_equals_that_of_one_device_in_the_same_groups(fast, kind):
+    found = fast["trainings"][kind]
     assert found["policy"] < 1e-9
     assert found["metrics"] < 1e-5
     assert (found["learns_on"], found["acts_on"]) == (4, 1)
 
 
-def test_a_custom_loss_with_a_local_mean_ends_the_training():
-    assert fast()["local_loss"] is False
+def test_a_custom_loss_with_a_local_mean_ends_the_training(fast):
+    assert fast["local_loss"] is False
 
 
 def check_runs(found):
@@ -91,8 +91,8 @@ def check_runs(found):
         assert len(resumed["warnings"]) == (count != "4")
 
 
-def test_a_run_resumes_on_its_number_of_devices_bit_for_bit_and_on_one():
-    check_runs(fast()["runs"])
+def test_a_run_resumes_on_its_number_of_devices_bit_for_bit_and_on_one(fast):
+    check_runs(fast["runs"])
 
 
 @pytest.mark.slow
