@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from proximo.checks.finding import Finding, warning
@@ -14,13 +15,27 @@ from proximo.spaces import Box, from_any
 
 MAX_SIDE = 128
 """Largest height and width of an image in pixels without a warning. 64 to 84 pixels are usual."""
+STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
 
 
 def hints(env: Any, config: Config) -> list[Finding]:
-    """Warnings about the version of the task, and about the size of its images."""
+    """Warnings about the version of the task, about its sticky actions, and about the size of its images."""
     newer = other_ids.newer_version(config.env.id)
     version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]
-    return [*version, *_large_images(env, config)]
+    return [*version, *_sticky_actions(config), *_large_images(env, config)]
+
+
+def _sticky_actions(config: Config) -> list[Finding]:
+    """A warning for an Atari game that repeats actions at random unless it is told otherwise."""
+    if not STICKY_ID.fullmatch(config.env.id) or "repeat_action_probability" in config.env.env_settings:
+        return []
+    return [
+        warning(
+            "sticky_actions",
+            f"{config.env.id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky "
+            "actions: add --env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm.",
+        )
+    ]
 
 
 def _large_images(env: Any, config: Config) -> list[Finding]:
