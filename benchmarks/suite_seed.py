@@ -7,10 +7,7 @@ import time
 STARTED = time.monotonic()
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import re
 import resource
 import signal
@@ -24,12 +21,12 @@ import proximo
 from proximo.config import Config, to_mapping
 from proximo.config.loading import make_config
 from proximo.config.schema import WORKER_SETTINGS
+from proximo.jax_setup import cores
 from proximo.storage import run_directory
 from proximo.tracking.json_lines import read_rows
+from learning import EVALUATION_SEEDS, circumstances
 from suite_tasks import Task, add_result, differences, load_suite, read_results
 
-EVALUATION_SEEDS = 1_000_000
-"""Seed s is evaluated with the seed EVALUATION_SEEDS + s, which no training and no tuning uses."""
 LAST_EPISODES = 100
 CURVE_POINTS = 100
 SESSIONS = "sessions.json"
@@ -129,19 +126,8 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
         "evaluation": summary,
         "curve": learning_curve(rows),
         **circumstances(),
-    }
-
-
-def circumstances() -> dict[str, Any]:
-    """Where, when and with what a seed was trained."""
-    import jax
-
-    return {
-        "date": datetime.date.today().isoformat(),
-        "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version()},
-        "device": jax.devices()[0].device_kind,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
+        "script": "benchmarks/suite.py",
+        "cores": cores(),
     }
 
 
