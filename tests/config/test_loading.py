@@ -124,7 +124,7 @@ def test_every_preset_is_valid_and_has_provenance(env_id):
 
 def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environment():
     half_cheetah, swimmer = presets.load("HalfCheetah-v5"), presets.load("Swimmer-v5")
-    assert swimmer["provenance"].startswith("CleanRL")
+    assert swimmer["provenance"].startswith("Tianshou")
     assert swimmer["ppo"]["gamma"] == 0.9999 != half_cheetah["ppo"].get("gamma")
     assert swimmer["ppo"]["normalize_reward"] is half_cheetah["ppo"]["normalize_reward"] is True
     assert presets.load("minigrid:MemoryS9")["network"]["memory"] == "gtrxl"
