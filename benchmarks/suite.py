@@ -39,7 +39,7 @@ def pending(suite: Suite, results: dict[str, Any]) -> list[Seed]:
     """The seeds that are not in ``results`` yet, in the order of training."""
     done = {(name, int(seed)) for name, record in results["tasks"].items() for seed in record["seeds"]}
     most = max(task.seeds for task in suite.tasks.values())
-    seeds = [(name, seed) for seed in range(most) for name, task in suite.tasks.items() if seed < task.seeds]
+    seeds = [(name, task.first_seed + i) for i in range(most) for name, task in suite.tasks.items() if i < task.seeds]
     return [seed for seed in seeds if seed not in done]
 
 

@@ -23,7 +23,9 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings in addition to those of the preset."""
     seeds: int = 10
-    """Number of seeds, from 0 up."""
+    """Number of seeds."""
+    first_seed: int = 0
+    """The lowest seed: 0 for results, 100 for tuning."""
     episodes: int = 100
     """Episodes in the evaluation of the final policy."""
     metric: str = "return_mean"

@@ -60,9 +60,9 @@ def fake_seeds(suite, monkeypatch, tmp_path):
 
 
 def test_seeds_that_are_missing_are_trained_lowest_first(suite, fake_seeds, tmp_path, capsys):
-    file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1}, "broken": {"seeds": 1}})
+    file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}, "broken": {"seeds": 1}})
     given, loaded = arguments(tmp_path, file), suite.load_suite(file)
-    assert suite.pending(loaded, suite.read_results(given.out)) == [("a", 0), ("b", 0), ("broken", 0), ("a", 1)]
+    assert suite.pending(loaded, suite.read_results(given.out)) == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
     assert suite.train(given, suite.pending(loaded, suite.read_results(given.out))) == 1
     assert "this task fails" in capsys.readouterr().out
     assert suite.pending(loaded, suite.read_results(given.out)) == [("broken", 0)]
