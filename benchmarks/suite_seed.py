@@ -24,7 +24,7 @@ from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
 from proximo.storage import run_directory
 from proximo.tracking.json_lines import read_rows
-from learning import EVALUATION_SEEDS, circumstances
+from measurements import EVALUATION_SEEDS, circumstances
 from suite_tasks import Task, add_result, differences, load_suite, read_results
 
 LAST_EPISODES = 100
@@ -61,12 +61,11 @@ def train(config: Config, run_dir: Path) -> list[dict[str, Any]]:
     """Train the seed, or continue where it stopped. Returns what each session has used. Exits if a signal stops it."""
     file = run_dir / SESSIONS
     sessions = json.loads(file.read_text()) if file.is_file() else []
+    if run_dir.is_dir() and run_directory.read_config(run_dir) != config:
+        sys.exit(f"{run_dir} has other settings: remove it to train this seed from the beginning.")
     if sessions and sessions[-1]["complete"]:
         return sessions
     if run_dir.is_dir():
-        saved = run_directory.read_config(run_dir)
-        if saved != config:
-            sys.exit(f"{run_dir} has other settings: remove it to train this seed from the beginning.")
         [result] = proximo.resume(run_dir, progress=True)
     else:
         [result] = proximo.train(config=config, progress=True)
@@ -111,9 +110,7 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
     rows = read_rows(run_dir / run_directory.METRICS)
     last = last_episodes(rows)
     policy = proximo.load_policy(run_dir)
-    summary = proximo.evaluate(
-        policy, task.episodes, deterministic=task.policy == "greedy", seed=EVALUATION_SEEDS + seed, env_settings=task.unseen
-    ).summary()
+    summary = evaluation(task, policy, seed)
     train_seconds = sum(session["train_seconds"] for session in sessions)
     return {
         "score": summary[task.metric],
@@ -124,11 +121,18 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
         "sessions": len(sessions),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "evaluation": summary,
+        "also_on": {env: evaluation(task, policy, seed, env)[task.metric] for env in task.also_on},
         "curve": learning_curve(rows),
         **circumstances(),
         "script": "benchmarks/suite.py",
         "cores": cores(),
     }
+
+
+def evaluation(task: Task, policy: proximo.Policy, seed: int, env: str | None = None) -> dict[str, Any]:
+    """The summary of the episodes that judge the policy of a seed. None: they are played on the environment of the training."""
+    greedy, first = task.policy == "greedy", EVALUATION_SEEDS + seed
+    return proximo.evaluate(policy, task.episodes, deterministic=greedy, seed=first, env_settings=task.unseen, env=env).summary()
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ class Task:
     """One row of a suite. The file gives the same names, for each task or as ``defaults`` for all."""
 
     env: str
-    """Id of the environment; by default the name of the task."""
+    """Id of the environment; by default the name of the task up to the first comma."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings in addition to those of the preset."""
     seeds: int = 10
@@ -38,8 +38,14 @@ class Task:
     """Whether the mean over seeds or the worst seed must reach ``mark`` and ``aim``."""
     mark: float | None = None
     """Score that must be reached."""
+    mark_steps: int | None = None
+    """Environment steps that a training may take to reach the mark; None: as many as it takes."""
     aim: float | None = None
     """Score that is aimed for."""
+    aim_steps: int | None = None
+    """Environment steps that a training may take to reach the aim; None: as many as it takes."""
+    also_on: dict[str, float | None] = field(default_factory=dict)
+    """Other environments that the final policy is evaluated on, with the score that is aimed for."""
     published: dict[str, str] = field(default_factory=dict)
     """Published scores by source, as text."""
 
@@ -71,7 +77,9 @@ def load_suite(path: Path) -> Suite:
             sys.exit(f"{path}: {name} has unknown entries: {', '.join(sorted(unknown))}; expected {', '.join(sorted(known))}.")
         if unknown := set(task.get("published", ())) - set(published):
             sys.exit(f"{path}: {name} has results of {', '.join(sorted(unknown))}, whose source is missing under published.")
-    return Suite(content["title"], published, {name: Task(**{"env": name, **task}) for name, task in tasks.items()})
+    return Suite(
+        content["title"], published, {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()}
+    )
 
 
 def read_results(path: Path) -> dict[str, Any]:

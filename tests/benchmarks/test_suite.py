@@ -87,7 +87,9 @@ class Interrupt:
 def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
     import suite_seed
 
-    file = written(tmp_path, {"random ends": {"env": ENV, "episodes": 8, "settings": SETTINGS}})
+    file = written(
+        tmp_path, {"random ends": {"env": ENV, "episodes": 8, "settings": SETTINGS, "also_on": {"toys:RandomEnds": 0}}}
+    )
     out = tmp_path / "out.json"
     monkeypatch.setattr(sys, "argv", ["", str(file), "random ends", "3", "--work", str(tmp_path / "work"), "--out", str(out)])
     with monkeypatch.context() as patch:
@@ -105,11 +107,14 @@ def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
     assert row["sessions"] == 2
     assert record["steps"] == row["curve"][-1][0] == 2048
     assert record["settings"]["ppo"]["num_steps"] == 16
-    assert row["score"] == row["evaluation"]["return_mean"]
+    assert row["score"] == row["evaluation"]["return_mean"] == row["also_on"][ENV]
     assert row["evaluation"]["episodes"] == 8
 
     file.write_text(file.read_text().replace("num_epochs: 1", "num_epochs: 2"))
     with pytest.raises(SystemExit, match=r"out.json has seeds of random ends with other settings \(num_epochs\)"):
+        suite_seed.main()
+    out.unlink()
+    with pytest.raises(SystemExit, match="random-ends-seed-3 has other settings: remove it"):
         suite_seed.main()
 
 
@@ -130,19 +135,21 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     from suite_tasks import Suite, Task
 
     tasks = {
-        "a": Task(env="a", seeds=4, mark=50, aim=99, published={"Others": "70 ± 3"}),
-        "b": Task(env="b", seeds=1, mark=-1, judged_by="worst"),
+        "a": Task(env="a", seeds=4, mark=50, aim=60, aim_steps=999, published={"Others": "70 ± 3"}),
+        "b": Task(env="b", seeds=2, mark=-1, judged_by="worst", also_on={"d": 0.5}),
         "c": Task(env="c"),
     }
     scores = {"a": [100, 100, 100, 10], "b": [-2.0]}
+    row = {"last_100": 5.0, "also_on": {"d": 0.75}}
     results = {
-        name: {"steps": 1000, "seeds": {str(i): {"score": x, "last_100": 5.0} for i, x in enumerate(values)}}
+        name: {"steps": 1000, "seeds": {str(i): {"score": x, **row} for i, x in enumerate(values)}}
         for name, values in scores.items()
     }
     text = suite.table(Suite("Toys", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
     assert text.splitlines()[2:] == [
-        "| `a` | 1,000 | 4 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
-        "| `b` | 1,000 | 1 | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",
+        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
+        "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",
+        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | aim 0.500 |",
         "",
         "- Others: a page",
     ]
@@ -152,4 +159,4 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
 def test_every_suite_names_its_sources_and_has_valid_settings(suite, path):
     for task in suite.load_suite(path).tasks.values():
         config = proximo.make_config(task.env, task.settings)
-        assert config.ppo.total_steps >= 100_000, task.env
+        assert config.total_updates > 1, task.env
