@@ -47,7 +47,11 @@ CASES: dict[str, list[str]] = {
     "gym-workers": ["CartPole-v1", *GYMNASIUM[:-1], "2", "--overlap", "true", "--stagger-steps", "20"],
 }
 UPDATES = 4
-PRESETS_AGREE = [
+COMMON = [
+    "--normalize-observation",
+    "false",
+    "--normalize-reward",
+    "false",
     "--normalize-advantage",
     "minibatch",
     "--eval-episodes",
@@ -61,7 +65,7 @@ PRESETS_AGREE = [
 
 def train(name: str, folder: Path) -> list[Path]:
     """Train one case; the run directories of its seeds."""
-    arguments = [*CASES[name], *PRESETS_AGREE]
+    arguments = [*COMMON, *CASES[name]]
     envs, steps = (int(arguments[arguments.index(flag) + 1]) for flag in ("--num-envs", "--num-steps"))
     command = [
         "train",

@@ -43,6 +43,8 @@ def measure(kind: str, seeds: list[int]) -> dict[str, Any]:
         "gamma": setting["gamma"],
         "total_steps": setting["steps"],
         "eval_episodes": 0,
+        "normalize_observation": False,
+        "normalize_reward": False,
     }
     config = proximo.make_config(f"identity_envs:{KINDS[kind].__name__}", settings, preset=False)
     env = environment(config)

@@ -36,8 +36,6 @@ TASKS = {
     "LunarLander-v3": 300_000,
     "InvertedDoublePendulum-v5": 200_000,
     "HalfCheetah-v5": 300_000,
-    "Hopper-v5": 300_000,
-    "Walker2d-v5": 300_000,
     "scaled_envs:Tank": 200_000,
     "scaled_envs:cartpole_in_millions": 200_000,
     "scaled_envs:cartpole_with_large_rewards": 200_000,

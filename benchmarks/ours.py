@@ -29,6 +29,8 @@ SETTING = {
     "learning_rate": "linear(2.5e-4, 0)",
     "clip_value_eps": 0.2,
     "ent_coef": 0.01,
+    "normalize_observation": False,
+    "normalize_reward": False,
 }
 RECURRENT = {
     "memory": "gru",

@@ -54,6 +54,8 @@ def make_config(options: argparse.Namespace):
         "num_workers": options.workers,
         "overlap": options.overlap,
         "learner_lag": int(options.lag),
+        "normalize_observation": False,
+        "normalize_reward": False,
     }
     if options.images:
         settings |= IMAGES

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, BoolOrAuto, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
 from proximo.other_libraries import Entry, libraries, load
@@ -92,6 +92,8 @@ def _takes(leaf: Leaf) -> str:
     if words := choices(leaf.type):
         custom = [" [custom code](custom-networks.md)"] if takes_custom(leaf.type) else []
         return ", ".join([*(f"`{word}`" for word in words), *custom])
+    if leaf.type == BoolOrAuto:
+        return "`auto`, `true`, `false`"
     if leaf.type is bool:
         return "`true`, `false`"
     if leaf.type is str:

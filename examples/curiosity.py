@@ -24,6 +24,7 @@ SETTINGS = {
     "learning_rate": 1e-3,
     "gamma": 0.99,
     "normalize_observation": True,
+    "normalize_reward": False,
     "num_epochs": 4,
 }
 

@@ -14,7 +14,7 @@ class Walk(gym.Env):
     """Correct: a walk in two dimensions that terminates or is truncated at random."""
 
     def __init__(self):
-        self.observation_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)
+        self.observation_space = gym.spaces.Box(-10.0, 10.0, (2,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
@@ -47,7 +47,8 @@ RewardWithAxis = changed(reward=lambda r: np.array([r]))
 NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
 NoInfo = changed(info=lambda i: None)
-OutOfRange = changed(observation=lambda o: o + np.float32(1000))
+OutOfRange = changed(observation=lambda o: o + np.float32(20))
+Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 
 
@@ -262,6 +263,26 @@ class Vector(VectorEnv):
         )
         self.ended = terminated | truncated
         return observation, reward, terminated, truncated, {}
+
+
+class VectorLarge(Vector):
+    """Large observations and rewards."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.envs = [Large() for _ in range(num_envs)]
+
+
+class JaxLarge(toys.RandomEnds):
+    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.zeros(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
+        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
 
 
 class VectorMaskByAnotherName(Vector):

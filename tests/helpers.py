@@ -27,7 +27,7 @@ import toys
 
 SMALL = {
     "id": "toys:RandomEnds", "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "total_steps": 3200,
-    "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True,
+    "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True, "normalize_reward": False,
 }  # fmt: skip
 CELL_SETTINGS = {"lru": {"memory_layers": 2}, "gtrxl": {"memory_layers": 2, "memory_window": 3, "memory_heads": 2}}
 MEMORIES: dict[str, dict[str, Any]] = {

@@ -136,7 +136,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
         """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
-        check_policy(env, config)
+        self._shapes = check_policy(env, config)
         check_number("verbose", verbose, 0, 1)
         self.verbose = verbose
         self._env, self._given, self._given_eval_env = env, _object(given), eval_env
@@ -148,11 +148,12 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _quick_warnings(self) -> list[str]:
         """Warnings about the environments."""
-        pairs = [(self._env, self.config), self._evaluated_on]
-        if self._evaluated_on[0] is self._env:
-            del pairs[1]
-        found = [[*quick_check(made, config.env.id), *(hint.message for hint in hints(made, config))] for made, config in pairs]
-        return [*dict.fromkeys(itertools.chain(*found))]
+        quick = quick_check(self._env, self.config.env.id)
+        found = [*quick.warnings, *(hint.message for hint in hints(self._env, self.config, self._shapes, quick.seen))]
+        other, config = self._evaluated_on
+        if other is not self._env:
+            found += [*quick_check(other, config.env.id).warnings, *(hint.message for hint in hints(other, config))]
+        return [*dict.fromkeys(found)]
 
     @property
     def env(self) -> Environment:

@@ -7,6 +7,7 @@ import pytest
 
 import proximo.envs.gymnasium.environment as environment
 from proximo.checks import check_environment, gymnasium_environment, jax_play, vector_environment, verdict, workers, worst
+from proximo.config.loading import make_config
 from proximo.envs import Preprocessing, make_env
 
 
@@ -24,7 +25,10 @@ def short(monkeypatch):
 
 def findings(name, **preprocessing):
     env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
-    return check_environment(make_env(env_id, {}, Preprocessing(**preprocessing)), env_id, 4)
+    return check_environment(
+        make_env(env_id, {}, Preprocessing(**preprocessing)),
+        make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False),
+    )
 
 
 def messages(found, level):
@@ -122,6 +126,13 @@ def assert_matches(pattern, sentence):
     assert re.search(pattern, sentence), sentence
 
 
+@pytest.mark.parametrize(("name", "prefix"), [("Large", ""), ("JaxLarge", ""), ("VectorLarge", "vectorized ")])
+def test_large_observations_and_rewards_are_warnings(name, prefix):
+    scale = {f.check: f.message for f in findings(name) if f.check.endswith(" scale") and f.level == "warning"}
+    assert set(scale) == {f"{prefix}observation scale", f"{prefix}reward scale"}
+    assert "set normalize_reward = true (--normalize-reward)" in scale[f"{prefix}reward scale"]
+
+
 def test_gymnasiums_checker_is_reported():
     (sentence,) = [s for s in messages(findings("SeedIgnored"), "warning") if s.startswith("Gymnasium")]
     assert_matches(r"Gymnasium's checker fails: .*Training with proximo requires only the other checks", sentence)
@@ -134,7 +145,7 @@ def test_gymnasiums_checker_is_reported():
 def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
     assert messages(findings("Endless", max_episode_steps=50), "warning") == []
     env = make_env("broken_envs:JaxEndless")
-    assert messages(check_environment(env, "endless", limit=50), "warning") == []
+    assert messages(check_environment(env, make_config("endless", {"max_episode_steps": 50})), "warning") == []
 
 
 def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):

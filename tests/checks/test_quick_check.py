@@ -4,14 +4,17 @@ import time
 
 import pytest
 
-from proximo.checks import quick_check
+import proximo
+from proximo.checks import quick, quick_check
 from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.errors import EnvError
+from proximo.networks.recurrent import select
+from proximo.tracking.reporter import Reporter
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "broken_envs:Masked"])
 def test_sound_environment_passes_without_warnings(env_id):
-    assert quick_check(make_env(env_id), env_id) == []
+    assert quick_check(make_env(env_id), env_id).warnings == []
 
 
 def test_cartpole_takes_less_than_half_a_second():
@@ -48,8 +51,65 @@ def test_nan_reward_in_jax_is_an_error():
         quick_check(Nan(), "nan")
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "gymnax:CartPole-v1", "toys:RandomEnds"])
+def test_up_to_a_hundred_random_steps_are_seen(env_id):
+    seen = quick_check(make_env(env_id), env_id).seen
+    steps, per_step = len(seen.rewards), seen.rewards[0].size
+    assert 8 <= steps <= 104
+    assert all(len(values) > steps * per_step for values in seen.observations)
+
+
+def test_steps_of_a_jax_environment_compile_once(monkeypatch):
+    traced = []
+    monkeypatch.setattr(quick, "SECONDS", 60.0)
+    monkeypatch.setattr(quick, "select", lambda *arguments: traced.append(1) or select(*arguments))
+    counts = []
+    for steps in (8, 24):
+        traced.clear()
+        monkeypatch.setattr(quick, "MAX_STEPS", steps)
+        assert len(quick_check(make_env("gymnax:CartPole-v1"), "gymnax:CartPole-v1").seen.rewards) == steps
+        counts.append(len(traced))
+    assert counts[0] == counts[1]
+
+
+def test_jax_episodes_that_end_begin_again():
+    seen = quick_check(make_env("broken_envs:JaxLarge"), "broken_envs:JaxLarge").seen
+    assert seen.rewards[:6].T.tolist() == [[1e5, 2e5, 3e5] * 2] * 4
+    assert seen.observations[0].max() == 3e6
+
+
+LARGE = {"normalize_observation": False, "normalize_reward": False}
+
+
+@pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
+def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path):
+    class StoppedError(Exception):
+        """Ends the training."""
+
+    class Collects(Reporter):
+        def warned(self, message):
+            warnings.append(message)
+
+        def started(self, config, run_dirs, summary):
+            raise StoppedError
+
+    warnings = []
+    with pytest.raises(StoppedError):
+        proximo.train(env_id, reporter=Collects(), runs_dir=str(tmp_path), **LARGE)
+    assert warnings == proximo.PPO(env_id, **LARGE).warnings
+    assert [message.split(" in the range")[0] for message in warnings] == [
+        "Observations of random steps are",
+        "Rewards of random steps are",
+    ]
+
+
+def test_scale_of_an_evaluation_environment_is_no_warning():
+    agent = proximo.PPO("toys:RandomEnds", eval_env="broken_envs:JaxLarge", **LARGE)
+    assert agent.warnings == []
+
+
 def test_ignored_seed_is_a_warning():
-    (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")
+    (sentence,) = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored").warnings
     assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 
@@ -64,7 +124,7 @@ def test_one_instance_is_made_and_no_vector_environment():
         fields = {name: getattr(env, name) for name in ("id", "observation_space", "action_space", "spec", "make", "make_vector")}
         return GymnasiumEnvironment(**{**fields, **parts})
 
-    assert quick_check(replaced(single, make=counted(single.make)), "single") == []
+    assert quick_check(replaced(single, make=counted(single.make)), "single").warnings == []
     assert len(made) == 1
-    assert quick_check(replaced(vector, make_vector=counted(vector.make_vector)), "vector") == []
+    assert quick_check(replaced(vector, make_vector=counted(vector.make_vector)), "vector").warnings == []
     assert len(made) == 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import pytest
 
 from proximo import config as c
@@ -39,6 +40,7 @@ def test_override_replaces_what_is_named_and_nothing_else():
         ("gamma", 1, 1.0),
         ("normalize_reward", "true", True),
         ("normalize_reward", "off", False),
+        ("normalize_reward", "auto", "auto"),
         ("hidden_sizes", "64,64", (64, 64)),
         ("hidden_sizes", [32], (32,)),
         ("hidden_sizes", "()", ()),
@@ -90,7 +92,8 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear"),
         ("learning_rate", -1e-3, r"expected at least 0"),
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
-        ("normalize_reward", "perhaps", r"expected true or false"),
+        ("normalize_reward", "perhaps", r"expected auto, true or false"),
+        ("layer_norm", "perhaps", r"expected true or false"),
         ("memory", "GRU", r"\(did you mean 'gru'\?\)"),
         (
             "memory",
@@ -104,6 +107,7 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64, or none"),
         ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, none, or same"),
         ("activation", "reluu", r"expected one of celu, elu, .* tanh \(did you mean 'relu'\?\)"),
+        ("activation", jax.nn.gelu, r"expected one of celu, elu, .* tanh \(did you mean 'gelu'\?\)"),
         ("hidden_sizes", "64,0", r"expected at least 1"),
         ("env_settings", "a", r"expected key=value pairs"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),

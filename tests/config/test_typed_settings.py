@@ -7,13 +7,14 @@ from pathlib import Path
 
 import proximo.config
 from proximo.config import LEAVES
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, BoolOrAuto, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
+from proximo.config.loading import RESUMABLE
 from proximo.config.schema import RUN_DIRECTORY
 
 PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
 TYPES = {
-    int: "int", float: "float", bool: "bool", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
+    int: "int", float: "float", bool: "bool", BoolOrAuto: "bool | Literal['auto']", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
     tuple[int, ...]: "int | Sequence[int] | str",
     tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
@@ -49,10 +50,17 @@ def source() -> str:
     """The text of the generated file, formatted."""
     apart = (*RUN_DIRECTORY, "eval_env")  # an agent takes eval_env, which may be an object, as an argument of its own
     of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *apart)]
+    again = [leaf for name, leaf in LEAVES.items() if name in RESUMABLE or takes_custom(leaf.type)]
     parts = [
         HEAD,
         typed_dict("AgentSettings", "TypedDict", "Settings of an agent: all but those of run directories.", of_agents),
         typed_dict("Settings", "AgentSettings", "Settings of a training.", [LEAVES[name] for name in apart]),
+        typed_dict(
+            "ResumeSettings",
+            "TypedDict",
+            "Settings that a resumed run may change, and custom code, which may be given again.",
+            again,
+        ),
     ]
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
     return subprocess.run(command, input="\n\n".join(parts), capture_output=True, text=True, check=True).stdout

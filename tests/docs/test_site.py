@@ -1,9 +1,12 @@
 """The site is built without a warning, from what is there, and asks nothing of a network."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from urllib.parse import unquote
 
 import pytest
 
@@ -18,6 +21,7 @@ pytest.importorskip("latex2mathml", reason="the extra docs is not installed")
 pytest.importorskip("mkdocstrings_handlers.python", reason="the extra docs is not installed")
 
 equations, links, notebooks, sources = (script(HOOKS / f"{name}.py") for name in ("equations", "links", "notebooks", "sources"))
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 LOADED = re.compile(r'<(?:script|img|source|iframe|link)\b[^>]*?\b(?:src|href)=["\']?(https?:|//)', re.IGNORECASE)
 
 
@@ -45,6 +49,40 @@ def test_pages_load_nothing_from_other_hosts(site):
     assert not [page.name for page in pages if LOADED.search(page.read_text())]
     assert not [sheet.name for sheet in site.rglob("*.css") if re.search(r"@import|url\(['\"]?(https?:)?//", sheet.read_text())]
     assert LOADED.search('<link rel="stylesheet" href="https://fonts.example/a.css">')
+
+
+def test_links_and_pictures_lead_to_files_of_the_site(site):
+    texts = {
+        page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"
+    }  # a server's page: absolute links
+    ids = {page: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in texts.items()}
+    broken = []
+    for page, text in texts.items():
+        for link in set(re.findall(r'\b(?:href|src)="([^"]+)"', text)):
+            path, _, anchor = unquote(link).partition("#")
+            target = (page.parent / path).resolve() if path else page
+            found = target.is_file() and (not anchor or anchor in ids.get(target, {anchor}))
+            if not found and not re.match("[a-z]+:", link):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert broken == []
+
+
+def test_pages_from_disk_have_the_search_index_and_its_frame(site):
+    """Pages from disk may neither fetch an index nor start a worker."""
+    index = (site / "search" / "search_index.js").read_text()
+    assert json.loads(index.removeprefix("var __index = "))["docs"]
+    for page in (site / "index.html", site / "decisions" / "index.html"):
+        scripts = re.findall(r'<script src="([^"]+)"', page.read_text())
+        assert (page.parent / scripts[0]).samefile(site / "iframe-worker.js")
+
+
+@pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+def test_the_search_of_a_page_from_disk_finds_pages(site, tmp_path):
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]
+    address = f"{(site / 'decisions' / 'index.html').as_uri()}?q=burn_in"
+    shown = subprocess.run([*words, "--dump-dom", address], capture_output=True, text=True, check=True, timeout=120).stdout
+    results = re.findall(r'<a href="([^"#]+)[^"]*" class="md-search-result__link"', shown)
+    assert (site / "memory.html").as_uri() in results
 
 
 def test_equations_are_drawn_by_the_browser(site):

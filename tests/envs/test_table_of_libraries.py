@@ -51,6 +51,11 @@ def test_script_uses_every_extra_and_trains_on_every_library():
         assert f"smoke {library}:" in script
 
 
+def test_readme_lists_every_extra_that_a_user_may_want():
+    listed = re.search(r"They are called (`.*?)\.\n", text("README.md"), re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", listed[1])) == set(extras()) - {"docs", "test", "dev"}
+
+
 def test_contributing_installs_the_extras_of_all_jax_libraries():
     names = ",".join(extra for library, extra in EXTRAS.items() if LIBRARIES[library].is_jax)
     assert f'pip install -e ".[{names}]"' in text("CONTRIBUTING.md")

@@ -399,6 +399,19 @@ def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
     assert learner.video_path.stat().st_size > 1000
 
 
+def test_parameters_of_pytorch_in_a_subclass_are_refused_unless_they_are_frozen(tmp_path):
+    class Model(PPOModule):
+        def __init__(self, trained):
+            super().__init__("toys:RandomEnds", preset=False, **SETTINGS)
+            self.head = torch.nn.Linear(3, 4).requires_grad_(trained)
+
+    with pytest.raises(ConfigError, match=r"^head\.weight is a parameter of PyTorch, which proximo cannot train"):
+        trainer(tmp_path).fit(Model(True))
+    frozen = Model(False)
+    trainer(tmp_path, max_steps=1).fit(frozen)
+    assert frozen.agent.step == BATCH
+
+
 def test_a_torch_network_is_refused_by_that_name():
     with pytest.raises(ConfigError, match="encoder: Linear is a PyTorch module"):
         module(encoder=torch.nn.Linear(3, 4), hidden_sizes=(64, 64))

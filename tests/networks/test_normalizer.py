@@ -25,8 +25,16 @@ def test_only_floating_point_parts_have_statistics():
     assert statistics["body"][0].mean.shape == (3,)
     assert statistics["body"][1:] == (None, None)
     assert statistics["camera"] is statistics["level"] is statistics["action_mask"] is None
+    assert make_statistics(SPACE, False) is None
     assert make_statistics(Dict((("a", Discrete(2)), ("b", Box((2,), 0.0, 9.0, "int32"))))) is None
     assert make_statistics(Dict((("action_mask", Box((2,))), ("b", Discrete(2))))) is None
+
+
+def test_auto_normalizes_vectors_only():
+    space = Dict((("board", Box((2, 2))), ("vector", Box((3,)))))
+    assert make_statistics(space, "auto")["board"] is None
+    assert make_statistics(space, "auto")["vector"] is not None
+    assert make_statistics(space, True)["board"] is not None
 
 
 def test_each_part_is_normalized_by_its_valid_observations():

@@ -119,6 +119,7 @@ def test_attributes_of_other_agents_say_what_to_use():
 
 def test_arguments_of_other_libraries_are_answered():
     assert answer_call([], ["total_timesteps"]) == " total_timesteps is called total_steps here."
+    assert answer_call([], ["num_eval_episodes"]) == " num_eval_episodes is called episodes here."
     assert answer_call([], ["verbose"]).startswith(" verbose: learn and train show a bar")
     assert "The environment is the first argument, without 'MlpPolicy'" in answer_call(["MlpPolicy", "CartPole-v1"], [])
 

@@ -110,6 +110,14 @@ def test_a_schedule_may_be_a_function_of_progress():
     assert float(metrics["learning_rate"]) == pytest.approx(1e-2)
 
 
+@pytest.mark.parametrize(
+    "schedule", [optax.constant_schedule(1e-3), optax.exponential_decay(1e-3, 1, 0.1), optax.cosine_decay_schedule(1e-3, 1)]
+)
+def test_schedules_of_optax_over_one_step_are_accepted(schedule):
+    rate = learner(learning_rate=schedule).enabled_hyperparameters.learning_rate
+    assert rate.function is schedule
+
+
 def test_the_value_clip_may_be_a_schedule():
     end = dataclasses.replace(learner(clip_value_eps="linear(0.4, 0.2)"), steps=jnp.array([0, 0], jnp.uint32))
     schedule = end.enabled_hyperparameters.clip_value_eps
@@ -139,6 +147,8 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
         ({"optimizer": lambda: optax.sgd(1.0)}, r"^The function of optimizer raised TypeError"),
         ({"learning_rate": lambda progress: jnp.ones(2)}, r"^learning_rate = .* expected one number"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
+        ({"learning_rate": optax.linear_schedule(1e-3, 0.0, 2_500)}, r"^learning_rate = .* counts steps.* give it one step"),
+        ({"clip_eps": optax.piecewise_constant_schedule(0.2, {1_000: 0.5})}, r"^clip_eps = .* counts steps"),
     ],
 )
 def test_wrong_functions_are_answered(settings, message):

@@ -89,6 +89,15 @@ def test_rewards_are_replaced_by_their_sign_before_they_are_scaled():
     assert clip_rewards(StaticSettings.of(small_config()), rollout) is rollout
 
 
+@pytest.mark.parametrize(
+    ("normalize", "clip", "expected"),
+    [("auto", "none", True), ("auto", "sign", False), (True, "sign", True), (False, "none", False)],
+)
+def test_auto_normalizes_rewards_that_are_not_clipped(normalize, clip, expected):
+    learner = small_collector(normalize_reward=normalize, clip_reward=clip).init(jax.random.key(0)).learner
+    assert (learner.reward_scale is not None) == expected
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_an_update_with_signs_learns_from_them_alone(normalize):
     _, rollout = collected("none")

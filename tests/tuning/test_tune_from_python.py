@@ -7,6 +7,7 @@ import pytest
 import proximo
 from proximo.config.loading import make_config
 from proximo.errors import ConfigError, EnvError
+from proximo.tuning.progress import Reporter
 
 from studies import ENV, SETTINGS
 
@@ -14,12 +15,14 @@ SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n
 SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
 
 
-def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path):
+def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys):
     (tmp_path / "space.yaml").write_text(SPACE)
     fixed = {name: x for name, x in SETTINGS.items() if name != "learning_rate"}
     result = proximo.tune(
-        ENV, preset=False, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", gamma=0.9, **SEARCH, **fixed
+        ENV, preset=False, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", gamma=0.9, progress=True, **SEARCH, **fixed
     )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(" · ")[0].rpartition(" · ")[2] for line in lines] == [f"{n} of 3 finished" for n in (1, 2, 3)], lines
     assert [trial.number for trial in result.trials] == [0, 1, 2]
     assert list(result.plan.space.names) == ["learning_rate"], "gamma was given"
     assert (
@@ -36,6 +39,7 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path):
         ({"trials": 0}, r"trials = 0: expected a whole number, 1 … 100,000\."),
         ({"pruner": "best"}, r"pruner = 'best': expected one of median, halving, none"),
         ({"n_trials": 3}, "Unknown setting 'n_trials'"),
+        ({"progress": True, "reporter": Reporter()}, "progress = True, but reporter is given"),
     ],
 )
 def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, message):

@@ -26,7 +26,8 @@ IGNORED_WRAPPERS = (
     gym.wrappers.OrderEnforcing,
     gym.wrappers.PassiveEnvChecker,
 )
-# Not problems here: proximo normalizes observations, scales actions to their space, and adds wrappers on purpose.
+# Not problems here: ``scale.py`` warns of large observations that were seen, where Gymnasium warns of infinite bounds; proximo scales
+# actions to their space, and adds wrappers on purpose.
 IGNORED_WARNINGS = (
     "is probably too low",
     "is probably too high",

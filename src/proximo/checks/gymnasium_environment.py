@@ -21,13 +21,16 @@ from proximo.checks.random_play import (
     mask_in,
     play,
     reset,
+    rewards_of,
     stacked_observations,
     step,
 )
 from proximo.checks.ranges import check_ranges
+from proximo.checks.scale import Seen, check_scale
 from proximo.checks.seeding import check_repeats, check_seeds_differ
 from proximo.checks.side_by_side import check_side_by_side
 from proximo.checks.workers import check_workers
+from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.actions import allowed_action
@@ -41,8 +44,8 @@ MAX_STEPS = 20_000
 END_SECONDS = 4.0
 
 
-def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
-    """Run all checks of a single environment. ``num_envs`` is the number of environments that a training would step."""
+def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
+    """Run all checks of a single environment, which a training with the settings ``config`` would step."""
     one = make_one(env)
     try:
         played = play(one, env.id, env.action_space, STEPS)
@@ -51,13 +54,13 @@ def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
         if any(f.level == "error" for f in findings):
             return findings
         findings += _seeding(env, one, played)
-        findings += _contents(env, one, played)
+        findings += _contents(env, one, played, config)
     finally:
         with contextlib.suppress(Exception):
             one.close()
     if all(f.level == "ok" for f in findings if f.check in ("seeding", "seeds differ")):
         findings.append(run_check("side by side", lambda: check_side_by_side(env)))
-    return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, num_envs))]
+    return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, config.env.num_envs))]
 
 
 def make_one(env: GymnasiumEnvironment) -> Any:
@@ -83,8 +86,8 @@ def _seeding(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> l
     ]
 
 
-def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> list[Finding]:
-    """Checks of ranges, masks and ends of episodes."""
+def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition], config: Config) -> list[Finding]:
+    """Checks of ranges, scale, masks and ends of episodes."""
     expected = leaves(env.observation_space)
     observations = stacked_observations(played, expected)
     ended, infos = episodes_of(played), [transition.info for transition in played]
@@ -96,6 +99,7 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> 
         steps = max(steps, further)
     return [
         check_ranges(expected, observations),
+        *check_scale(env.observation_space, Seen(observations, rewards_of(played)), config),
         *check_action_mask(expected, observations, env.action_space, acted_on),
         *check_unused_mask(list(layers(one)), infos[0] | infos[1], expected, env.action_space, FIX),
         check_ends(ended, steps, limit, out_of_time=out_of_time),

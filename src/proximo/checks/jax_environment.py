@@ -14,22 +14,22 @@ from proximo.checks.jax_transforms import (
     check_vmap,
     compiled_episode,
 )
+from proximo.config import Config
 from proximo.envs.protocol import JaxEnvironment
 
 
-def check(env: JaxEnvironment, env_id: str, limit: int = 0, on_check: OnCheck = lambda check: None) -> list[Finding]:
+def check(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Finding]:
     """Run all checks of a JAX environment.
 
     Args:
         env: The environment.
-        env_id: Its id, for messages.
-        limit: The ``max_episode_steps`` of a training; 0 for none.
+        config: The settings of the training.
         on_check: Called with the name of each check before it runs.
 
     Returns:
         The findings. If the environment cannot be traced or has side effects, the remaining checks are skipped.
     """
-    findings: list[Finding] = []
+    env_id, findings = config.env.id, list[Finding]()
     for name, function in (("tracing", check_tracing), ("side effects", check_side_effects)):
         on_check(name)
         findings.append(run_check(name, functools.partial(function, env, env_id)))
@@ -39,4 +39,4 @@ def check(env: JaxEnvironment, env_id: str, limit: int = 0, on_check: OnCheck = 
     for name, function in (("jit", check_jit), ("vmap", check_vmap), ("keys", check_keys)):
         on_check(name)
         findings.append(run_check(name, functools.partial(function, env, env_id, compiled)))
-    return findings if any(f.level == "error" for f in findings) else [*findings, *check_play(env, env_id, limit, on_check)]
+    return findings if any(f.level == "error" for f in findings) else [*findings, *check_play(env, config, on_check)]

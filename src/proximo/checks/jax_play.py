@@ -18,7 +18,9 @@ from proximo.checks.finding import Finding, run_check
 from proximo.checks.random_action import action_of
 from proximo.checks.random_play import episodes_in
 from proximo.checks.ranges import check_ranges
+from proximo.checks.scale import Seen, check_scale
 from proximo.collect import jax_vector
+from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.transition_checks import check_observation
@@ -39,9 +41,10 @@ OnCheck = Callable[[str], None]
 """Called with the name of a check before it runs."""
 
 
-def check_play(env: JaxEnvironment, env_id: str, limit: int, on_check: OnCheck) -> list[Finding]:
-    """Check the numbers, ranges, masks and episode ends of random steps, and measure their speed."""
+def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Finding]:
+    """Check the numbers, ranges, scale, masks and episode ends of random steps, and measure their speed."""
     on_check("play")
+    env_id, limit = config.env.id, config.env.max_episode_steps
     one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
     key_reset, key_run = jax.random.split(jax.random.key(0))
     carry = jax.jit(lambda key: jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params))(key_reset)
@@ -67,6 +70,7 @@ def check_play(env: JaxEnvironment, env_id: str, limit: int, on_check: OnCheck) 
     return [
         numbers,
         check_ranges(leaves(space), flat),
+        *check_scale(space, Seen(flat, reward), config),
         *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
         *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
         check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),

@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+import time
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
 
 from proximo.checks.gymnasium_environment import make_one
 from proximo.checks.interface import check_interface
 from proximo.checks.jax_play import check_numbers, flat_observations
 from proximo.checks.jax_transforms import TRACE_FIX
 from proximo.checks.random_action import action_of
-from proximo.checks.random_play import Transition, first_difference, play
+from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations
+from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
+from proximo.networks.recurrent import select
 from proximo.spaces import from_any
 
 STEPS = 8
+MAX_STEPS = 100
 SECONDS = 0.1
+NUM_ENVS = 4
+
+
+class QuickCheck(NamedTuple):
+    """The result of the quick check of an environment that can be trained."""
+
+    warnings: list[str]
+    """One sentence each."""
+    seen: Seen | None
+    """What the random steps returned. None for vector environments."""
 
 
 def _more(env_id: str) -> str:
     return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
-def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> list[str]:
-    """Check that ``env`` can be trained, with a few steps of one environment.
+def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> QuickCheck:
+    """Check that ``env`` can be trained, with up to ``MAX_STEPS`` random steps, as many as ``SECONDS`` allow.
 
     Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
     their first thousand steps.
@@ -41,60 +57,76 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> list
         env: The environment.
         env_id: Its id, for messages.
 
-    Returns:
-        Warnings for the user, one sentence each.
-
     Raises:
         EnvError: The environment cannot be trained.
     """
-    if isinstance(env, GymnasiumEnvironment):
-        return _check_gymnasium(env, env_id)
-    _check_jax(env, env_id)
-    return []
+    if not isinstance(env, GymnasiumEnvironment):
+        return QuickCheck([], _check_jax(env, env_id))
+    return QuickCheck([], None) if env.make is None else _check_gymnasium(env, env_id)
 
 
-def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> list[str]:
-    if env.make is None:
-        return []
+def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
     one = make_one(env)
+    expected = leaves(env.observation_space)
     try:
-        first = _short(one, env)
-        wrong = next(
-            (f.message for f in check_interface(first, leaves(env.observation_space), env_id) if f.level == "error"), None
-        )
-        if wrong:
-            raise EnvError(f"{wrong} {_more(env_id)}")
-        repeats = first_difference(first, _short(one, env), leaves(env.observation_space)) is None
+        plays = (play(one, env_id, env.action_space, steps, seconds=SECONDS) for steps in (STEPS, MAX_STEPS))
+        first, again = (_checked(played, expected, env_id) for played in plays)
     finally:
         with contextlib.suppress(Exception):
             one.close()
-    if repeats:
-        return []
-    return [f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {_more(env_id)}"]
+    differs = f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {_more(env_id)}"
+    repeats = first_difference(first, again, expected) is None
+    return QuickCheck([] if repeats else [differs], Seen(stacked_observations(again, expected), rewards_of(again)))
 
 
-def _short(one: Any, env: GymnasiumEnvironment) -> list[Transition]:
-    return play(one, env.id, env.action_space, STEPS, seconds=SECONDS)
+def _checked(played: list[Transition], expected: list[Leaf], env_id: str) -> list[Transition]:
+    """``played``. Raises ``EnvError`` if a transition is not what Gymnasium's interface demands."""
+    wrong = next((f.message for f in check_interface(played, expected, env_id) if f.level == "error"), None)
+    if wrong:
+        raise EnvError(f"{wrong} {_more(env_id)}")
+    return played
 
 
-def _check_jax(env: JaxEnvironment, env_id: str) -> None:
+def _check_jax(env: JaxEnvironment, env_id: str) -> Seen:
     try:
         jax_vector.check_env(env, env_id)
     except EnvError as fault:
         traced = isinstance(fault.__cause__, jax.errors.JAXTypeError | jax.errors.UnexpectedTracerError)
         raise EnvError(f"{fault} {TRACE_FIX}" if traced else str(fault)) from fault
+    with custom_code_errors(env_id):
+        first, later, reward = _short_jax(env)
+    observations = flat_observations(first, later)
+    check_numbers(observations, reward, from_any(env.observation_space, "observation"), env_id)
+    return Seen(observations, reward)
+
+
+def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
+    """Play ``STEPS`` random steps at a time. Returns the observations of a reset, ``[N, ...]``, and of the steps, ``[T, N, ...]``, and
+    the rewards, ``[T, N]``."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
-    def run(key: Any) -> Any:
-        def one(carry: Any, key: Any) -> Any:
+    @jax.jit
+    def reset(key: Key[Array, ""]) -> PyTree:
+        start = jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params)
+        return jax_vector.as_template(start, start)  # the types of later steps: otherwise ``steps`` would compile twice
+
+    @jax.jit
+    def steps(start: PyTree, carry: PyTree, key: Key[Array, ""]) -> PyTree:
+        def one(carry: PyTree, key: Key[Array, ""]) -> PyTree:
             acting, stepping = jax.random.split(key)
-            action = jax.vmap(functools.partial(action_of, env))(acting[None], carry[1])
-            states, seen, reward, *_ = jax_vector.step(env, stepping[None], carry[0], action, carry[1], params)
-            return (states, seen), (seen, reward)
+            actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, NUM_ENVS), carry[1])
+            keys = jax.random.split(stepping, NUM_ENVS)
+            states, seen, reward, terminated, truncated, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
+            # The next episode starts from the same state: to compile another reset would take long.
+            return select(terminated | truncated, start, (states, seen)), (seen, reward)
 
-        start = jax_vector.reset(env, key[None], params)
-        return start[1], jax.lax.scan(one, start, jax.random.split(key, STEPS))[1]
+        return jax.lax.scan(one, carry, jax.random.split(key, STEPS))
 
-    with custom_code_errors(env_id):
-        first, (later, reward) = jax.device_get(jax.jit(run)(jax.random.key(0)))
-    check_numbers(flat_observations(first, later), reward, from_any(env.observation_space, "observation"), env_id)
+    carry = start = reset(jax.random.key(0))
+    played, started = [], 0.0
+    while len(played) * STEPS < MAX_STEPS and (not played or time.perf_counter() - started < SECONDS):
+        carry, seen = steps(start, carry, jax.random.key(len(played)))
+        played.append(jax.device_get(seen))
+        started = started or time.perf_counter()  # compiling does not count
+    later, reward = jax.tree.map(lambda *parts: np.concatenate(parts), *played)
+    return jax.device_get(start[1]), later, reward

@@ -129,6 +129,11 @@ def stacked_observations(played: list[Transition], expected: list[Leaf]) -> list
     return [np.stack([np.asarray(leaf.of(transition.observation)) for transition in played]) for leaf in expected]
 
 
+def rewards_of(played: list[Transition]) -> np.ndarray:
+    """The rewards of the steps of a play."""
+    return np.array([float(transition.reward) for transition in played if not transition.episode_start])
+
+
 @dataclass(frozen=True)
 class Streams:
     """What ``N`` environments returned in ``T`` steps: observations of shape ``[T + 1, N, ...]`` for each leaf, the rest ``[T, N]``."""

@@ -13,7 +13,9 @@ from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, ok, run_check
 from proximo.checks.random_play import Episode, Streams, mask_in, play_vector_env
 from proximo.checks.ranges import check_ranges
+from proximo.checks.scale import Seen, check_scale
 from proximo.checks.seeding import check_vector_seeding
+from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.actions import allowed_actions
@@ -30,8 +32,8 @@ END_SECONDS = 4.0
 LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
 
 
-def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
-    """Run all checks of a vector environment. Their names begin with "vectorized"."""
+def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
+    """Run all checks of a vector environment, which a training with the settings ``config`` would step. Their names begin with "vectorized"."""
     reset = run_check("autoreset", lambda: check_autoreset(env))
     if reset.level == "error":
         return [_named(reset)]
@@ -45,11 +47,12 @@ def check(env: GymnasiumEnvironment, num_envs: int) -> list[Finding]:
         check_vector_seeding(first, again, other),
         *(check_autoreset_actions(env, first, again, other_reset_actions) or [reset]),
         check_ranges(expected, flat),
+        *check_scale(env.observation_space, Seen(flat, first.reward[first.valid]), config),
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
         *_unused_mask(env),
         _ends(env, first.episodes()),
         check_time_limit(first.episodes()),
-        run_check("speed", lambda: _speed(env, num_envs)),
+        run_check("speed", lambda: _speed(env, config.env.num_envs)),
     ]
     return [_named(f) for f in found]
 

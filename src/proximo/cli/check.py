@@ -17,6 +17,7 @@ from proximo.config import LEAVES
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
+    "normalize_observation", "normalize_reward",
 )  # fmt: skip
 PATIENCE_SECONDS = 15.0
 
@@ -74,7 +75,7 @@ def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
         env = environment(config)
     except EnvError as error:
         return config.env.id, [Finding("making", "error", str(error))]
-    findings = check_environment(env, config.env.id, config.env.num_envs, config.env.max_episode_steps, _progress())
+    findings = check_environment(env, config, _progress())
     return config.env.id, [*findings, *hints(env, config), check_policy(env, config)]
 
 

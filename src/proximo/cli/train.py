@@ -10,7 +10,7 @@ from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
 from proximo.config import GROUPS, LEAVES, text_of, to_mapping, unknown
-from proximo.config.coercion import SCHEDULE, Leaf, SizesOrSame
+from proximo.config.coercion import SCHEDULE, BoolOrAuto, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
 
@@ -143,6 +143,8 @@ _KINDS = {
     SizesOrSame: "LIST|same",
     dict[str, Any]: "KEY=VALUE,...",
 }
+_SWITCHES = {bool: "true|false", BoolOrAuto: "auto|true|false"}
+"""Settings whose flag alone means true."""
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
@@ -155,8 +157,8 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         "default": None,
         "help": (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + shown,
     }
-    if leaf.type is bool:
-        section.add_argument(flag, nargs="?", const="true", metavar="true|false", **common)
+    if leaf.type in _SWITCHES:
+        section.add_argument(flag, nargs="?", const="true", metavar=_SWITCHES[leaf.type], **common)
         section.add_argument(
             flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
         )
@@ -166,4 +168,4 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         section.add_argument(flag, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:
         hidden = {**common, "help": argparse.SUPPRESS}
-        section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type is bool else {}), **hidden)
+        section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type in _SWITCHES else {}), **hidden)

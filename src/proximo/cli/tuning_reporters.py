@@ -13,19 +13,13 @@ from rich.text import Text
 
 from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
 from proximo.errors import command
-from proximo.tracking.progress import duration
 from proximo.tracking.progress_displays import LINE_SECONDS
 from proximo.tuning.api import TuneResult
 from proximo.tuning.pictures import HISTORY, IMPORTANCE
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.progress import Reporter
+from proximo.tuning.progress import Reporter, finished_line, number
 from proximo.tuning.record import Record
 from proximo.tuning.result import TABLE, changes
-
-
-def number(score: float | None) -> str:
-    """Format a score with four digits: it may be a return of thousands or a success rate."""
-    return "–" if score is None else f"{score:,.0f}" if abs(score) >= 10_000 else f"{score:.4g}"
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -63,24 +57,10 @@ class LineReporter(QuietReporter):
         self.best = best.number if best is not None else None
         if improved or self._is_time():
             self._printed = time.monotonic()
-            self.print(self.line(trial, best, seconds_left))
+            self.print(finished_line(trial, best, self.over, self.total, seconds_left))
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._printed >= LINE_SECONDS
-
-    def line(self, trial: Record, best: Record | None, seconds_left: float | None) -> str:
-        """The trial, the best score so far, and the time left."""
-        name = trial.name.removeprefix("the ")
-        reached = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}[
-            trial.state
-        ]
-        parts = [f"{name:<10} {reached}"]
-        if best is not None:
-            parts.append(f"best {number(best.score)} ({best.name.removeprefix('the ')})")
-        parts.append(f"{self.over} of {self.total} finished")
-        if seconds_left is not None:
-            parts.append(f"{duration(seconds_left)} left")
-        return " · ".join(parts)
 
     def final_round(self, trial: Record, seeds: int) -> None:
         self.print(f"final round: {trial.name} on {seeds} other seeds")

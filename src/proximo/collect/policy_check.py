@@ -18,9 +18,12 @@ from proximo.spaces import from_any, zeros
 from proximo.types import Metrics
 
 
-def check_policy(env: Any, config: Config) -> None:
+def check_policy(env: Any, config: Config) -> ActorCritic:
     """Check that a policy can be made for ``env``, and that custom networks and losses pass the conformance checks. Only these
     are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
+
+    Returns:
+        The policy, with shapes in the place of arrays.
     """
     custom = custom_settings(config).keys()
     networks = {name for name in custom if LEAVES[name].group == "network"}
@@ -29,11 +32,13 @@ def check_policy(env: Any, config: Config) -> None:
         return fresh_policy(key, env, config)
 
     if networks:
-        check_custom_networks(make, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"))
+        spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        policy = check_custom_networks(make, *spaces)
     else:
-        jax.eval_shape(make, jax.random.key(0))
+        policy = jax.eval_shape(make, jax.random.key(0))
     if custom - networks:
         jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
+    return policy
 
 
 def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array, Metrics]:

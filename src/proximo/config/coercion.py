@@ -21,6 +21,9 @@ SCHEDULE = ScheduleText | Custom
 SizesOrSame = tuple[int, ...] | Literal["same"]
 """Sizes of layers; ``same``: those of another setting."""
 
+BoolOrAuto = bool | Literal["auto"]
+"""A switch; ``auto``: on or off by other settings or the environment."""
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -65,6 +68,10 @@ def _number(value: Any) -> float:
 def _boolean(value: Any) -> bool:
     words = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False, "1": True, "0": False}
     return value if isinstance(value, bool) else words[str(value).lower()]
+
+
+def _boolean_or_auto(value: Any) -> bool | Literal["auto"]:
+    return "auto" if value == "auto" else _boolean(value)
 
 
 def _integers(value: Any) -> tuple[int, ...]:
@@ -146,6 +153,7 @@ _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _integer),
     float: ("a number", _number),
     bool: ("true or false", _boolean),
+    BoolOrAuto: ("auto, true or false", _boolean_or_auto),
     str: ("text", _text),
     SCHEDULE: (EXPECTED, _schedule),
     tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
@@ -180,7 +188,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        raise wrong(expected + nearest(str(value)[:80], custom.choices(leaf.type))) from None
+        raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
     parts = _parts(result)
     if not all(is_plain(part) for part in parts if isinstance(part, str)):
         raise wrong("text without control characters")

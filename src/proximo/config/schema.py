@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from proximo.config.coercion import SizesOrSame
+from proximo.config.coercion import BoolOrAuto, SizesOrSame
 from proximo.config.custom import Custom, resolve
 from proximo.config.schedule_text import ScheduleText
 
@@ -131,16 +131,19 @@ class PPOConfig:
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting(
         "minibatch", "normalize advantages over the whole rollout (batch) or over each minibatch"
     )
-    normalize_observation: bool = _setting(
-        False, "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy"
+    normalize_observation: BoolOrAuto = _setting(
+        "auto",
+        "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: vectors only",
     )
     clip_observation: float = _setting(
-        0.0, "clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off", low=0
+        0.0, "clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off", low=0
     )
     clip_reward: Literal["none", "sign"] = _setting(
         "none", "sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected"
     )
-    normalize_reward: bool = _setting(False, "divide rewards by the standard deviation of the discounted return")
+    normalize_reward: BoolOrAuto = _setting(
+        "auto", "divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set"
+    )
     recompute_advantage: bool = _setting(
         False, "recompute values and advantages before every epoch; clip_value_eps still clips around the collected values"
     )
@@ -204,6 +207,11 @@ class PPOConfig:
     adam_b2: float = _setting(0.999, "adam and adamw: decay β₂ of the mean of the squared gradient", low=0, high=0.999999)
     adam_eps: float = _setting(1e-5, "adam and adamw: ε that is added to the denominator", above=0)
     weight_decay: float = _setting(0.0, "adamw: decoupled decay of weight matrices and convolution kernels", low=0, traced=True)
+
+    @property
+    def normalizes_reward(self) -> bool:
+        """Whether rewards are normalized."""
+        return self.clip_reward == "none" if self.normalize_reward == "auto" else self.normalize_reward
 
 
 ALTERNATIVES = {"total_updates": "total_steps", "minibatch_size": "num_minibatches"}

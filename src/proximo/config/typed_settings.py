@@ -72,14 +72,14 @@ class AgentSettings(TypedDict, total=False):
     """discard a gradient step whose approximate KL divergence exceeds this, and skip the later ones of the update; 0: off."""
     normalize_advantage: Literal["none", "batch", "minibatch"]
     """normalize advantages over the whole rollout (batch) or over each minibatch."""
-    normalize_observation: bool
-    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy."""
+    normalize_observation: bool | Literal["auto"]
+    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: vectors only."""
     clip_observation: float
-    """clip observations to ± this after normalization; 0: ± 10 with normalize_observation, otherwise off."""
+    """clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off."""
     clip_reward: Literal["none", "sign"]
     """sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected."""
-    normalize_reward: bool
-    """divide rewards by the standard deviation of the discounted return."""
+    normalize_reward: bool | Literal["auto"]
+    """divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set."""
     recompute_advantage: bool
     """recompute values and advantages before every epoch; clip_value_eps still clips around the collected values."""
     sequence_length: int
@@ -247,3 +247,72 @@ class Settings(AgentSettings, total=False):
     """environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos."""
     eval_env: str
     """environment of the evaluations, with the same spaces; empty: that of the training."""
+
+
+class ResumeSettings(TypedDict, total=False):
+    """Settings that a resumed run may change, and custom code, which may be given again."""
+
+    num_workers: int
+    """worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start."""
+    step_timeout: float
+    """seconds that a step may take before its worker is restarted."""
+    reset_timeout: float
+    """seconds that a worker may take to create or reset its environments before it is restarted."""
+    max_restarts: int
+    """lost workers that are restarted before training stops."""
+    total_steps: int
+    """environment steps of the whole training."""
+    total_updates: int
+    """updates of the whole training, instead of total_steps; 0: total_steps."""
+    learning_rate: float | str | Callable[[Any], Any]
+    """learning rate: a number, linear(from, to), polynomial(from, to, power), exponential(from, to), or a function."""
+    clip_eps: float | str | Callable[[Any], Any]
+    """clip range ε of the probability ratio; may be a schedule."""
+    clip_value_eps: float | str | Callable[[Any], Any]
+    """clip range of the value loss; may be a schedule; 0: off."""
+    ent_coef: float | str | Callable[[Any], Any]
+    """weight of the entropy bonus; may be a schedule."""
+    objective: Literal["clip", "kl_penalty"] | object
+    """clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function."""
+    extra_loss: Literal["none"] | object
+    """a custom loss that is added to the objective."""
+    critic_learning_rate: float | str | Callable[[Any], Any]
+    """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
+    optimizer: Literal["adam", "adamw"] | object
+    """adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate."""
+    critic_optimizer: Literal["same", "adam", "adamw"] | object
+    """optimizer of the parameters that only the value function uses; same: optimizer."""
+    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] | object
+    """auto: nature_cnn for uint8 images, small_cnn for those below 36×36 with three axes, mlp for other observations; or a custom encoder."""
+    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | object
+    """memory of the policy; or a custom cell."""
+    actor: Literal["auto"] | object
+    """head from features to the parameters of the distribution: auto, or a custom network."""
+    critic: Literal["auto"] | object
+    """head from features to the value: auto, or a custom network."""
+    actor_critic: Literal["none"] | object
+    """a custom network that replaces encoder, memory, actor and critic."""
+    distribution: Literal["auto", "beta"] | object
+    """distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded Box actions; or a custom one."""
+    updates_per_call: int
+    """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
+    eval_every: int
+    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
+    eval_episodes: int
+    """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
+    eval_num_envs: int
+    """environments that play an evaluation together; 0: num_envs on Gymnasium, up to 512 on JAX."""
+    eval_max_steps: int
+    """steps after which an evaluation episode is stopped, with the return so far; 0: 100,000."""
+    checkpoint_every: int
+    """environment steps between checkpoints; 0: a checkpoint with every evaluation."""
+    keep_checkpoints: int
+    """number of newest checkpoints to keep, in addition to the best; at least 2."""
+    tensorboard: bool
+    """write TensorBoard events."""
+    track: str
+    """trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by commas."""
+    histograms: bool
+    """record histograms of returns, advantages, ratios, actions, observations, and returns and lengths of episodes, at most fifty times in the run."""
+    video_every: int
+    """environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos."""

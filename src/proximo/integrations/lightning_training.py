@@ -107,6 +107,7 @@ class LightningTraining:
     trainer: Any
     log: Any
     save_hyperparameters: Any
+    named_parameters: Any
 
     def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()  # of the LightningModule
@@ -168,9 +169,10 @@ class LightningTraining:
             ConfigError: An argument is out of range.
             EnvError: The environment cannot be drawn.
         """
+        played = self.agent.evaluate(episodes, seed=seed, **arguments)
         if render:
             film(self.agent.policy, self.video_path, seed)
-        return self.agent.evaluate(episodes, seed=seed, **arguments)
+        return played
 
     @property
     def video_path(self) -> Path:
@@ -186,8 +188,20 @@ class LightningTraining:
             raise ConfigError(
                 f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
+        self._check_parameters()
         self._take_optimizer()
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
+
+    def _check_parameters(self) -> None:
+        """Raise ``ConfigError`` if a subclass has parameters of PyTorch, which would stay as they are."""
+        ours = set(self.network.parameters())
+        for name, parameter in self.named_parameters():
+            if parameter.requires_grad and parameter not in ours:
+                raise ConfigError(
+                    f"{name} is a parameter of PyTorch, which proximo cannot train, because it computes with JAX: write the network with "
+                    "Equinox or Flax, and pass it as encoder, actor, critic or actor_critic (docs/custom-networks.md). A module that is not "
+                    "trained needs requires_grad_(False)."
+                )
 
     def _take_optimizer(self) -> None:
         """Make what a subclass returns from ``configure_optimizers`` the setting ``optimizer``. Lightning, which accepts only those of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -271,7 +271,7 @@ def make_policy(
     observation_space: Space,
     action_space: ActionSpace,
     config: NetworkConfig,
-    normalize_observation: bool,
+    normalize_observation: bool | Literal["auto"],
     clip_observation: float = 0.0,
 ) -> ActorCritic:
     """Make a policy with fresh parameters.
@@ -283,7 +283,7 @@ def make_policy(
         observation_space: Space of the environment's observations.
         action_space: Space of the actions.
         config: Network settings.
-        normalize_observation: Whether to normalize floating-point observations by running statistics.
+        normalize_observation: Whether to normalize floating-point observations by running statistics; ``"auto"`` normalizes vectors only.
         clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
 
     Raises:
@@ -298,7 +298,7 @@ def make_policy(
     if mask_shape is not None:
         _check_mask(mask_shape, actor)
     return ActorCritic(
-        normalizer=make_statistics(observation_space) if normalize_observation else None,
+        normalizer=make_statistics(observation_space, normalize_observation),
         torsos=torsos,
         actor=actor,
         critic=critic,

@@ -6,7 +6,7 @@ know the range), the action mask, the previous action and the previous reward. `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,16 @@ from proximo.types import Observation
 DEFAULT_CLIP = 10.0
 
 
-def make_statistics(space: Space) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized."""
+def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
+    """Whether a part of an observation is normalized if the setting ``normalize_observation`` is ``which``."""
+    return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 1 if which == "auto" else which)
+
+
+def make_statistics(space: Space, which: bool | Literal["auto"] = True) -> PyTree[RunningStatistics] | None:
+    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``."""
 
     def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
-        return RunningStatistics.of_shape(leaf.shape) if isinstance(leaf, Box) and leaf.is_float else None
+        return RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None
 
     statistics = tree(make_leaf, space)
     if isinstance(space, Dict):

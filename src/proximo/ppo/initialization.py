@@ -36,7 +36,7 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
         )
     static = StaticSettings.of(config)
-    scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalize_reward else None
+    scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalizes_reward else None
     state = LearnerState(
         policy=policy,
         optimizer=None,

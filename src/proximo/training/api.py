@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
-from proximo.checks import hints, quick_check
+from proximo.checks import QuickCheck, hints, quick_check
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
-from proximo.config.typed_settings import Settings
+from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError, command
@@ -96,10 +96,11 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
-        warnings = dict.fromkeys([*_checked(made, config), *_checked(*evaluation)])
-    for warning in warnings:
+        quick, of_evaluation = _checked(made, config), _checked(*evaluation)
+    policy = check_policy(made, config)  # before a directory is made
+    found = [*hints(made, config, policy, quick.seen), *hints(*evaluation)]
+    for warning in dict.fromkeys([*quick.warnings, *of_evaluation.warnings, *(hint.message for hint in found)]):
         reporter.warned(warning)
-    check_policy(made, config)  # before a directory is made
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
@@ -117,11 +118,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
-def _checked(env: Environment, config: Config) -> list[str]:
-    """The warnings of the quick check, once for each environment, and hints."""
+def _checked(env: Environment, config: Config) -> QuickCheck:
+    """The quick check, once for each environment."""
     # The entry keeps a reference, so that no other object gets the same id().
-    _, warnings = reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))
-    return [*warnings, *(hint.message for hint in hints(env, config))]
+    return reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))[1]
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
@@ -164,7 +164,7 @@ def resume(
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
     progress: bool | None = None,
-    **settings: Any,
+    **settings: Unpack[ResumeSettings],
 ) -> list[Result]:
     """Continue a run from its newest valid checkpoint or, if it has none yet, from the beginning with a warning.
 

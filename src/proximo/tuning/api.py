@@ -139,7 +139,7 @@ def prepare(plan: StudyPlan, reporter: Reporter) -> None:
     """Raise for what would fail later: a broken environment, unsupported spaces, or a plan that does not fit the environment."""
     prepare_jax()
     env = environment(plan.base)
-    for warning in quick_check(env, plan.base.env.id):
+    for warning in quick_check(env, plan.base.env.id).warnings:
         reporter.warned(warning)
     backend = make_backend(plan.base, env, stacked=True)
     if plan.together > 1 and not backend.stacked:

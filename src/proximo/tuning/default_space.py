@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from proximo.config import LEAVES, Config
-from proximo.spaces import Box, from_any, tree
+from proximo.networks.normalizer import make_statistics
+from proximo.spaces import from_any
 from proximo.tuning.dimension import Choices
 from proximo.tuning.space import Space, fit_together, read_space
 
@@ -23,8 +22,8 @@ DEFAULT: dict[str, Any] = {
     "num_epochs": [2, 4, 10, 20],
     "num_minibatches": [1, 2, 4, 8, 16],
     "normalize_advantage": ["none", "batch", "minibatch"],
-    "normalize_observation": [False, True],
-    "normalize_reward": [False, True],
+    "normalize_observation": [False, "auto"],
+    "normalize_reward": [False, "auto"],
 }
 """The first seven are traced: one compiled program serves all their values. Each value of the others needs its own program."""
 
@@ -34,16 +33,11 @@ def default_space(base: Config, env: Any) -> Space:
 
     It omits ``normalize_observation`` if no part of the observation would be normalized.
     """
-    space = read_space(DEFAULT, base, "the default search space", in_jax=True)
-    if not _has_floats(env):
+    switches = {name: [False, LEAVES[name].value_in(base) or "auto"] for name in ("normalize_observation", "normalize_reward")}
+    space = read_space(DEFAULT | switches, base, "the default search space", in_jax=True)
+    if make_statistics(from_any(env.observation_space, "observation"), switches["normalize_observation"][1]) is None:
         space = space.without(["normalize_observation"])
     return Space(tuple(_fitting(d, base) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
-
-
-def _has_floats(env: Any) -> bool:
-    """Whether any part of the observation consists of floating-point numbers; only these are normalized."""
-    space = from_any(env.observation_space, "observation")
-    return any(jax.tree.leaves(tree(lambda leaf: isinstance(leaf, Box) and leaf.is_float, space)))
 
 
 def _fitting(choices: Choices, base: Config) -> Choices:

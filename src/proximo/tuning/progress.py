@@ -1,9 +1,16 @@
-"""Reports the progress of a study."""
+"""Reports the progress of a study, and prints it for Python code."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from proximo.errors import ConfigError
+from proximo.notebook import in_notebook
+from proximo.tracking.progress import duration
+from proximo.tracking.progress_displays import draws_in_place
 
 if TYPE_CHECKING:
     from proximo.tuning.plan import StudyPlan
@@ -42,3 +49,54 @@ class Reporter:
 
     def exiting(self, message: str) -> None:
         """The process ends at once, because a call that cannot be stopped is still running."""
+
+
+class Warner(Reporter):
+    """Warnings are Python warnings."""
+
+    def warned(self, message: str) -> None:
+        warnings.warn(message, stacklevel=2)
+
+
+class Lines(Warner):
+    """Prints a line for each trial that is over."""
+
+    total, over = 0, 0
+
+    def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
+        self.total, self.over = plan.trials, sum(t.state != "running" for t in trials)
+
+    def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
+        self.over += 1
+        print(finished_line(trial, best, self.over, self.total, seconds_left), flush=True)
+
+
+def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
+    """The reporter of a study that Python code starts: ``reporter`` if given, otherwise one that prints on a terminal and in a notebook,
+    or as ``progress`` says. Raises ``ConfigError`` if both are given."""
+    if reporter is not None and progress:
+        raise ConfigError("progress = True, but reporter is given, which then receives the progress: give one of them.")
+    if reporter is not None:
+        return reporter
+    shown = in_notebook() or draws_in_place(sys.stdout) if progress is None else progress
+    return Lines() if shown else Warner()
+
+
+def finished_line(trial: Record, best: Record | None, over: int, total: int, seconds_left: float | None) -> str:
+    """The trial, the best score so far, and the time left."""
+    name = trial.name.removeprefix("the ")
+    reached = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}[
+        trial.state
+    ]
+    parts = [f"{name:<10} {reached}"]
+    if best is not None:
+        parts.append(f"best {number(best.score)} ({best.name.removeprefix('the ')})")
+    parts.append(f"{over} of {total} finished")
+    if seconds_left is not None:
+        parts.append(f"{duration(seconds_left)} left")
+    return " · ".join(parts)
+
+
+def number(score: float | None) -> str:
+    """Format a score with four digits: it may be a return of thousands or a success rate."""
+    return "–" if score is None else f"{score:,.0f}" if abs(score) >= 10_000 else f"{score:.4g}"

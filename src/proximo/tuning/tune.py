@@ -35,6 +35,7 @@ def tune(
     name: str = "",
     tune_dir: str | Path = "tune",
     reporter: Reporter | None = None,
+    progress: bool | None = None,
     **settings: Unpack[AgentSettings],
 ) -> TuneResult:
     """Search for good settings and save them as a preset, as ``proximo tune`` does. This needs the extra ``tune``.
@@ -56,7 +57,8 @@ def tune(
         finalists: best trials that are trained again on other seeds.
         name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
-        reporter: receives the progress.
+        reporter: receives the progress and the warnings; by default warnings are Python warnings.
+        progress: without a reporter, whether to print a line for each trial that is over; None: on a terminal and in a notebook.
         settings: settings that stay fixed in all trials.
 
     Returns:
@@ -71,6 +73,7 @@ def tune(
     check_libraries("proximo.tune")
     from proximo.tuning.api import run_study
     from proximo.tuning.planning import make_plan
+    from proximo.tuning.progress import reporter_for
 
     plan = make_plan(
         settings_of(env, config, preset, settings),
@@ -83,4 +86,4 @@ def tune(
         pruner=pruner,
         finalists=finalists,
     )
-    return run_study(plan, name=name, tune_dir=tune_dir, seconds=seconds, reporter=reporter)
+    return run_study(plan, name=name, tune_dir=tune_dir, seconds=seconds, reporter=reporter_for(reporter, progress))

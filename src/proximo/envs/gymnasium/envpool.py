@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from proximo.custom_code import custom_code_errors
@@ -17,25 +19,36 @@ from proximo.errors import EnvError
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
 
+@contextlib.contextmanager
+def _float64_bounds() -> Iterator[None]:
+    """EnvPool makes its spaces with bounds in float64, also when it resets. Gymnasium warns about each that it rounds to float32."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered by casting")
+        yield
+
+
 class EnvPoolVector:
     """EnvPool as a Gymnasium ``VectorEnv``. EnvPool is seeded when it is made, so each reset makes new environments."""
 
     def __init__(self, task: str, num_envs: int, settings: dict[str, Any]):
         self._task, self._num_envs, self._settings = task, num_envs, settings
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # EnvPool warns about bounds that float32 rounds
+        with _float64_bounds():
             spec = _library(f"envpool:{task}").make_spec(task, **settings)
-        self.single_observation_space, self.single_action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+            self.single_observation_space, self.single_action_space = (
+                spec.gymnasium_observation_space,
+                spec.gymnasium_action_space,
+            )
         self.metadata = {"autoreset_mode": "NextStep"}
         self._envs: Any = None
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """Make environments with this seed and reset them."""
         self.close()
-        self._envs = _library(f"envpool:{self._task}").make(
-            self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
-        )
-        return self._envs.reset()
+        with _float64_bounds():
+            self._envs = _library(f"envpool:{self._task}").make(
+                self._task, env_type="gymnasium", num_envs=self._num_envs, seed=seed, **self._settings
+            )
+            return self._envs.reset()
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         """Step all environments."""
@@ -59,7 +72,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
     check_known(env_id, _library(env_id).list_all_envs())
-    with custom_code_errors(f"Making {env_id}"):
+    with custom_code_errors(f"Making {env_id}"), _float64_bounds():
         known = [key for key in _library(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)
     with custom_code_errors(f"Making {env_id}"):

@@ -29,7 +29,7 @@ MAX_CHOICES = 4096
 
 def check_custom_networks(
     make: Callable[[Key[Array, ""]], ActorCritic], observation_space: Space, action_space: ActionSpace
-) -> None:
+) -> ActorCritic:
     """Run the conformance checks of a policy with custom networks. Only what they need is compiled.
 
     Two policies from the same settings must differ in their arrays only. A memory's own ``unroll`` must equal its ``step`` from step to step.
@@ -40,6 +40,9 @@ def check_custom_networks(
         observation_space: Space of the environment's observations.
         action_space: Space of the actions.
 
+    Returns:
+        The policy, with shapes in the place of arrays.
+
     Raises:
         ConfigError: A check fails, or the user's code raises.
     """
@@ -48,6 +51,7 @@ def check_custom_networks(
     _check_alike(policy, other)
     if isinstance(policy.actor, CustomHead) or any(map(_has_custom_unroll, policy.torsos)):
         _check_outputs(jax.jit(make)(jax.random.key(0)), observation_space, action_space)
+    return policy
 
 
 def _check_alike(one: ActorCritic, other: ActorCritic) -> None:

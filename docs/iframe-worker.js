@@ -1,0 +1,25 @@
+// Browsers start no workers for a page that is opened from disk. There, the search runs in a hidden frame, which takes and sends a worker's messages.
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      this.scope = new Promise((resolve) => {
+        frame.onload = () => {
+          const scope = frame.contentWindow;
+          scope.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+          const script = scope.document.createElement("script");
+          script.src = url;
+          script.onload = () => resolve(scope);
+          scope.document.body.append(script);
+        };
+      });
+      document.body.append(frame);
+    }
+
+    postMessage(data) {
+      this.scope.then((scope) => scope.dispatchEvent(new MessageEvent("message", { data })));
+    }
+  };
+}
