@@ -326,7 +326,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             EnvError: ``env`` is unknown, or is no environment.
         """
         if env is None:
-            env, env_settings = same_object(self.config, self._given, env_settings or {})
+            env, env_settings = same_object(self.config, self._given, env_settings or {}, levels)
         return evaluate(
             self.policy,
             episodes,

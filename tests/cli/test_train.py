@@ -45,6 +45,7 @@ def mistake(capsys, tmp_path, *words):
         (["proximo:PocMemry", "--show-config"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--num-enfs", "4"], "Unknown setting 'num-enfs' (did you mean 'num_envs'?)"),
+        ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
         ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),
         ([ENV, "--num-envs", "four"], "num_envs = 'four': expected a whole number"),
         ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),

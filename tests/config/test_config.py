@@ -101,7 +101,11 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
             r"^memory = 'grru': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its name as "
             r"my_package\.module:Name \(did you mean 'gru'\?\)\.$",
         ),
-        ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw, or custom code"),
+        (
+            "optimizer",
+            "sgd",
+            r"^optimizer = 'sgd': expected one of adam, adamw, or custom code: .* my_package\.module:Name or optax:sgd\.$",
+        ),
         ("privileged", 3, r"expected names such as one,two"),
         ("memory", 3, r"expected one of none, gru, lstm, mingru, lru, gtrxl"),
         ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64, or none"),

@@ -14,6 +14,8 @@ ANSWERS = {
     "CartPoleMasked": "CartPole with hidden velocities is 'CartPoleNoVel-v1' here",
     "CartPole-Masked-v1": "'CartPoleNoVel-v1'",
     "PocMemoryEnv": "it is 'proximo:PocMemory' here",
+    "Minigrid": "name one of its tasks, for example 'minigrid:MemoryS9'",
+    "MemoryGym": "for example 'memory-gym:MysteryPath-Grid'",
     "procgen": "EnvPool has its games, for example 'envpool:CoinrunEasy-v0'",
     "procgen:procgen-coinrun-v0": "'envpool:CoinrunEasy-v0'",
     "procgen-coinrun-v0": "'envpool:CoinrunEasy-v0'",

@@ -1,3 +1,5 @@
+import contextlib
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from helpers import shaken, small_config, small_policy
+
+PIXELS = Box((36, 36, 3), 0, 255, "uint8")
 
 
 def gaussian_head(space, mapping="clip", **settings):
@@ -305,12 +309,18 @@ def test_the_mask_enters_neither_the_features_nor_the_value():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("space", "settings", "message"),
     [
-        ({"layer_norm": True, "hidden_sizes": ()}, r"^layer_norm = true has no effect, because no part has hidden layers"),
-        ({"cnn_features": 64}, r"^cnn_features = 64 has no effect, because no CNN reads Box"),
+        (
+            Box((3,)),
+            {"layer_norm": True, "hidden_sizes": ()},
+            r"^layer_norm = true has no effect, because no part has hidden layers",
+        ),
+        (Box((3,)), {"cnn_features": 64}, r"^cnn_features = 64 has no effect, because no CNN reads Box"),
+        (PIXELS, {"critic_hidden_sizes": (8,)}, r"^critic_hidden_sizes = 8 has no effect, because no MLP reads Box"),
+        (Dict((("x", PIXELS), ("v", Box((3,))))), {"critic_hidden_sizes": (8,)}, None),
     ],
 )
-def test_settings_of_absent_layers_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        make_policy(jax.random.key(0), Box((3,)), Discrete(2), small_config(**settings).network, False)
+def test_settings_of_absent_layers_are_refused(space, settings, message):
+    with pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext():
+        make_policy(jax.random.key(0), space, Discrete(2), small_config(**settings).network, False)

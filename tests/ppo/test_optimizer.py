@@ -10,8 +10,10 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.config.custom import Custom
 from proximo.config.loading import make_config
 from proximo.errors import ConfigError
+from proximo.ppo.custom_optimizer import resolve_optimizer
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
 
 import toys
@@ -27,6 +29,9 @@ def plain_adam(learning_rate):
 def signs(learning_rate):
     """Steps of the length of the learning rate, against the sign of the gradient."""
     return optax.chain(optax.stateless(lambda g, _: jax.tree.map(jnp.sign, g)), optax.scale(-learning_rate))
+
+
+MOMENTUM = optax.sgd(1e-3, momentum=0.9)
 
 
 def learner(**settings):
@@ -65,6 +70,18 @@ def test_a_transformation_has_its_own_learning_rate():
     custom, metrics = after_update(optimizer=plain_adam(1e-2))
     np.testing.assert_allclose(custom, built_in, atol=1e-6)
     assert "learning_rate" not in metrics
+
+
+@pytest.mark.parametrize(("name", "code"), [("optax:sgd", optax.sgd), (f"{__name__}:MOMENTUM", MOMENTUM)])
+def test_an_optimizer_may_be_named(name, code):
+    assert resolve_optimizer("optimizer", name) is code
+    assert learner(optimizer=name).static.optimizer is code
+
+
+def test_functions_of_optax_have_a_name():
+    assert [str(Custom(code)) for code in (optax.lion, plain_adam)] == ["optax:lion", f"{__name__}:plain_adam"]
+    assert str(Custom(MOMENTUM)).startswith("<"), "an object may be lost"
+    assert str(Custom(eval("lambda rate: None", {"__builtins__": {}}))).startswith("<"), "a function without a module"
 
 
 def test_policy_and_value_may_have_different_optimizers():
@@ -129,6 +146,10 @@ def test_the_value_clip_may_be_a_schedule():
     [
         ({"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"}, r"^learning_rate = 1e-2 has no effect, because the optax"),
         ({"critic_optimizer": plain_adam(1e-3), "critic_learning_rate": 1}, r"^critic_learning_rate = 1 has no effect"),
+        (
+            {"optimizer": f"{__name__}:MOMENTUM", "learning_rate": "1e-2"},
+            r"^learning_rate = 1e-2 has no effect, because the optax",
+        ),
         ({"optimizer": plain_adam, "weight_decay": 0.1}, r"^weight_decay = 0.1 needs optimizer = adamw"),
         ({"optimizer": optax.sgd, "adam_eps": 1e-8}, r"^adam_eps = 1e-08 needs optimizer = adam or adamw"),
         ({"adam_b1": 1}, r"^adam_b1 = 1: expected at most 0.999999"),
@@ -144,6 +165,15 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
     [
         ({"optimizer": lambda rate: rate}, r"^optimizer: the function returns \w+, expected an optax transformation"),
         ({"optimizer": dict}, r"^optimizer = "),
+        (
+            {"optimizer": "optax:ScaleState"},
+            r"^optimizer = 'optax:ScaleState' is type: expected an optax transformation, or a function",
+        ),
+        ({"optimizer": f"{__name__}:ONE"}, r"^optimizer = .* is dict: expected an optax transformation"),
+        (
+            {"objective": "optax:huber_loss"},
+            r"^objective = 'optax:huber_loss' is function: expected a class, or a function of a custom",
+        ),
         ({"optimizer": lambda: optax.sgd(1.0)}, r"^The function of optimizer raised TypeError"),
         ({"learning_rate": lambda progress: jnp.ones(2)}, r"^learning_rate = .* expected one number"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
@@ -157,5 +187,6 @@ def test_wrong_functions_are_answered(settings, message):
 
 
 def test_an_object_replaces_the_learning_rate_of_the_preset():
+    assert make_config("gymnax:CartPole-v1", {"optimizer": f"{__name__}:MOMENTUM"}).ppo.learning_rate.initial == 3e-4
     assert make_config("gymnax:CartPole-v1", {"optimizer": plain_adam(1e-3)}).ppo.learning_rate.initial == 3e-4
     assert make_config("gymnax:CartPole-v1", {"optimizer": optax.sgd}).ppo.learning_rate.initial != 3e-4

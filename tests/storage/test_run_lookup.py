@@ -73,6 +73,7 @@ def test_at_sign_inside_a_path_is_not_a_suffix(runs):
     (runs / "Pong" / "baseline").rename(odd)
     assert run_lookup.find_run(str(odd), runs) == (odd, "last")
     assert run_lookup.find_run(f"{odd}@best", runs) == (odd, "best")
+    assert run_lookup.find_run(f"{odd}/checkpoints/12/", runs) == (odd, 12), "the folder of a checkpoint"
 
 
 def test_last_run_is_the_most_recently_started_one(runs):

@@ -70,6 +70,19 @@ def test_agent_evaluates_on_any_environment_with_the_same_spaces():
     assert learner.evaluate(2, env_settings={"length": 8}).summary()["return_mean"] == 8
 
 
+def test_only_an_agent_makes_an_environment_object_again():
+    learner = agent(lambda length=5: Countdown(length))
+    assert learner.evaluate(2, levels="0:3").summary()["return_mean"] == 5
+    for settings, message in (
+        ({"env_settings": {"length": 3}}, r"env_settings = \{'length': 3\}"),
+        ({"levels": "0:3"}, "levels = '0:3'"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"^{message} makes the environment again, but <.* was given as an object: use agent.evaluate"
+        ):
+            evaluate_policy(learner, 2, **settings)
+
+
 def test_evaluation_on_another_kind_ignores_settings_of_workers():
     """The training steps in workers, and a JAX environment in no process."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
-from proximo.config import GROUPS, LEAVES, text_of, to_mapping, unknown
+from proximo.config import GROUPS, LEAVES, check_names, text_of, to_mapping
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
@@ -85,14 +85,14 @@ def parse_settings(
     For messages, ``example`` is a flag of the command, and ``why_not`` is why it does not accept every setting.
     """
     options, unread = parser.parse_known_args(arguments)
-    for word in unread:
-        name = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
+    flags = {word: word.removeprefix("--").partition("=")[0] for word in unread if word.startswith("--")}
+    for word, name in flags.items():
+        if why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
             raise UsageError(f"`{parser.prog}` does not accept {word}, because {why_not}; see `{parser.prog} --help`.")
-        if word.startswith("--"):
-            raise unknown(name)
+    check_names(flags.values())
+    if unread:
         raise UsageError(
-            f"Unexpected {word!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."
+            f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."
         )
     return options, given_settings(options)
 

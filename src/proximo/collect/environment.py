@@ -62,6 +62,11 @@ def evaluation_environment(
     is_id, env_settings = other is None or isinstance(other, str), env_settings or {}
     if is_id and not other and not env_settings and levels is None:
         return env, config
+    if is_id and not other and is_lost(config.env.id):
+        given = f"env_settings = {env_settings}" if env_settings else f"levels = {levels!r}"
+        raise ConfigError(
+            f"{given} makes the environment again, but {config.env.id} was given as an object: use agent.evaluate, or give the object as env=…."
+        )
     config = config if levels is None else override(config, {"levels": levels})
     if is_id and not other:
         config = override(config, {"env_settings": env_settings} if env_settings else {})

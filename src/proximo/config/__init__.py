@@ -2,6 +2,7 @@
 
 from proximo.config.mapping import GROUPS as GROUPS
 from proximo.config.mapping import LEAVES as LEAVES
+from proximo.config.mapping import check_names as check_names
 from proximo.config.mapping import custom_settings as custom_settings
 from proximo.config.mapping import from_mapping as from_mapping
 from proximo.config.mapping import may_replace as may_replace

@@ -184,7 +184,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
 
-    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.type), functools.partial(custom.read, leaf.type))
+    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):

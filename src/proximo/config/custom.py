@@ -13,6 +13,8 @@ from proximo.custom_code import imported, is_users_function
 from proximo.errors import ConfigError, nearest
 
 NAMED = "my_package.module:Name"
+OPTIMIZERS = ("optimizer", "critic_optimizer")
+"""Settings that accept optax transformations and optax's functions by name, such as ``optax:lion``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,8 @@ class Custom:
         found = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
         if found and (inspect.isclass(self.value) or is_users_function(self.value)):
             return f"{module}:{name}"
+        if name and _is_optax_function(self.value) and getattr(sys.modules["optax"], name, None) is self.value:
+            return f"optax:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
 
@@ -48,9 +52,10 @@ def takes_custom(kind: Any) -> bool:
     return Custom in typing.get_args(kind)
 
 
-def expected(kind: Any) -> str:
-    """What a setting of type ``kind`` accepts, for messages."""
-    code = f", or custom code: an object, or its name as {NAMED}" if takes_custom(kind) else ""
+def expected(setting: str, kind: Any) -> str:
+    """What a ``setting`` of type ``kind`` accepts, for messages."""
+    named = f"{NAMED} or optax:sgd" if setting in OPTIMIZERS else NAMED
+    code = f", or custom code: an object, or its name as {named}" if takes_custom(kind) else ""
     return f"one of {', '.join(choices(kind))}{code}"
 
 
@@ -82,11 +87,21 @@ def is_lost(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("<") and value.endswith(">")
 
 
+def is_transformation(code: Any) -> bool:
+    """Whether ``code`` is an optax transformation, a named tuple with its own learning rate. Does not import optax."""
+    return getattr(code, "_fields", ()) == ("init", "update")
+
+
+def _is_optax_function(code: Any) -> bool:
+    return inspect.isfunction(code) and str(code.__module__).split(".")[0] == "optax"
+
+
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, or a
-    function of a module that is not part of an installed library. Raises ``ConfigError`` if it is not found, or fails the check.
+    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, a function of a
+    module that is not part of an installed library, or for an optimizer a transformation or a function of optax. Raises ``ConfigError`` if
+    it is not found, or fails the check.
     """
     if isinstance(value, Custom):
         check_not_torch(setting, value.value)
@@ -106,6 +121,13 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     if is_users_function(found):
         return found
     check_not_torch(setting, found)
+    if setting in OPTIMIZERS:
+        if is_transformation(found) or _is_optax_function(found):
+            return found
+        raise ConfigError(
+            f"{setting} = {value!r} is {type(found).__name__}: expected an optax transformation, or a function of optax or of a custom module "
+            "that makes one from the learning rate."
+        )
     if not inspect.isclass(found):
         raise ConfigError(
             f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function of a custom module. Pass objects "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from proximo.config import GROUPS, LEAVES, Config, custom_settings, from_mapping, may_replace, override, presets, unknown
+from proximo.config import GROUPS, Config, check_names, custom_settings, from_mapping, may_replace, override, presets
 from proximo.config.custom import is_custom
 from proximo.config.listing import lists_settings
 from proximo.config.schema import WORKER_SETTINGS
@@ -122,9 +122,8 @@ def resume_warnings(before: Config, after: Config) -> list[str]:
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
+    check_names(settings)
     for name, value in settings.items():
-        if name not in LEAVES:
-            raise unknown(name)
         if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "

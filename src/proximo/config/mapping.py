@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proximo import other_libraries
@@ -68,6 +68,12 @@ def unknown(name: str, where: str = "") -> ConfigError:
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raise one ``ConfigError`` for all ``names`` that are not settings."""
+    if messages := [str(unknown(name)) for name in names if name not in LEAVES]:
+        raise ConfigError(" ".join(messages))
+
+
 def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
     """Replace settings by name.
 
@@ -79,10 +85,9 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     Raises:
         ConfigError: for an unknown name, a value of the wrong type, or one out of range.
     """
+    check_names(settings)
     changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for name, value in settings.items():
-        if name not in LEAVES:
-            raise unknown(name)
         if name in ALTERNATIVES and ALTERNATIVES[name] in settings and str(value) != "0":
             raise ConfigError(
                 f"{name} = {shown(value)} and {ALTERNATIVES[name]} = {shown(settings[ALTERNATIVES[name]])}: give one of them."

@@ -191,7 +191,7 @@ class PPOConfig:
     )
     optimizer: Literal["adam", "adamw"] | Custom = _setting(
         "adam",
-        "adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate",
+        "adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate, such as optax:lion",
     )
     critic_optimizer: Literal["same", "adam", "adamw"] | Custom = _setting(
         "same", "optimizer of the parameters that only the value function uses; same: optimizer"
@@ -242,7 +242,9 @@ class NetworkConfig:
         high=65_536,
     )
     activation: Activation = _setting("tanh", "activation function after each layer of an MLP, from jax.nn; CNNs have ReLU")
-    layer_norm: bool = _setting(False, "normalize the output of each hidden dense layer before its activation")
+    layer_norm: bool = _setting(
+        False, "normalize the output of each hidden dense layer before its activation; convolutions are not normalized"
+    )
     towers: Literal["separate", "shared"] = _setting(
         "separate", "separate: one encoder and memory for the policy and one for the value function; shared: one for both"
     )

@@ -105,7 +105,7 @@ class AgentSettings(TypedDict, total=False):
     critic_learning_rate: float | str | Callable[[Any], Any]
     """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
     optimizer: Literal["adam", "adamw"] | object
-    """adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate."""
+    """adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate, such as optax:lion."""
     critic_optimizer: Literal["same", "adam", "adamw"] | object
     """optimizer of the parameters that only the value function uses; same: optimizer."""
     critic_max_grad_norm: float
@@ -153,7 +153,7 @@ class AgentSettings(TypedDict, total=False):
     ]
     """activation function after each layer of an MLP, from jax.nn; CNNs have ReLU."""
     layer_norm: bool
-    """normalize the output of each hidden dense layer before its activation."""
+    """normalize the output of each hidden dense layer before its activation; convolutions are not normalized."""
     towers: Literal["separate", "shared"]
     """separate: one encoder and memory for the policy and one for the value function; shared: one for both."""
     privileged: Sequence[str]
@@ -279,7 +279,7 @@ class ResumeSettings(TypedDict, total=False):
     critic_learning_rate: float | str | Callable[[Any], Any]
     """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
     optimizer: Literal["adam", "adamw"] | object
-    """adam; adamw, with weight_decay; or an optax transformation (from Python), or a function that makes one from the learning rate."""
+    """adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate, such as optax:lion."""
     critic_optimizer: Literal["same", "adam", "adamw"] | object
     """optimizer of the parameters that only the value function uses; same: optimizer."""
     encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] | object

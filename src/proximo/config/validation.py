@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, override, text_of
-from proximo.config.custom import choices
+from proximo.config.custom import choices, is_name, is_transformation, resolve
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
@@ -191,10 +191,20 @@ def _validate_objective(config: Config) -> None:
 def replaced_by_optimizers(optimizer: object, critic_optimizer: object) -> set[str]:
     """The settings that have no effect with these optimizers, because an optax transformation has its own learning rate."""
     critic = optimizer if critic_optimizer == "same" else critic_optimizer
-    own, own_critic = (isinstance(getattr(x, "value", x), tuple) for x in (optimizer, critic))
+    own, own_critic = map(_has_own_rate, (optimizer, critic))
     return ({"critic_learning_rate"} if own_critic else set()) | (
         {"learning_rate", "desired_kl"} if own and own_critic else set()
     )
+
+
+def _has_own_rate(optimizer: object) -> bool:
+    """Whether the value of ``optimizer`` is or names an optax transformation."""
+    if is_name(optimizer):
+        try:
+            return is_transformation(resolve("optimizer", str(optimizer), ()))
+        except ConfigError:  # the training raises it
+            return False
+    return is_transformation(getattr(optimizer, "value", optimizer))
 
 
 def is_met(condition: tuple[str, tuple[str, ...]], value: object, critic_optimizer: object) -> bool:

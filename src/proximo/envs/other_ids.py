@@ -27,6 +27,8 @@ MUJOCO_DIFFERENCES = {
 _ANSWERS = (
     (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
     (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
+    (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
+    (r"[Mm]emory-?[Gg]ym", "name one of its tasks, for example 'memory-gym:MysteryPath-Grid'."),
     (
         r"MiniGrid-(?P<name>.+)-v0",
         r"use 'minigrid:\g<name>', the same task, whose observation is the view of the agent without the text.",

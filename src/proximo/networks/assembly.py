@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 from jaxtyping import Array, Key, PyTree
 
-from proximo.config import LEAVES, NetworkConfig
+from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.config.custom import is_custom
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.networks.custom import networks as custom
@@ -20,6 +21,7 @@ from proximo.networks.recurrent import make_memory
 from proximo.networks.torso import Torso
 from proximo.spaces import ActionSpace, Dict, Space, without
 
+Kind = TypeVar("Kind")
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 """Gains of the last layers. A small one for the actor makes the first policy nearly uniform (Andrychowicz et al. 2021, arXiv:2006.05990,
 section 3.2)."""
@@ -49,16 +51,20 @@ def make_parts(
     torsos, features = zip(*made, strict=True)
     actor = make_head(_readout("actor", key_actor, features[0], count, ACTOR_GAIN, config))
     parts = torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
-    if config.layer_norm and not _has(parts, LayerNorm):
+    encoders = [torso.encoder for torso in torsos]
+    if config.critic_hidden_sizes != "same" and not any(mlp.layers for mlp in _modules(encoders, MLP)):
+        sizes = text_of(config.critic_hidden_sizes) or "none"
+        raise ConfigError(f"critic_hidden_sizes = {sizes} has no effect, because no MLP reads {space}: use critic_head_sizes.")
+    if config.layer_norm and not _modules(parts, LayerNorm):
         raise ConfigError("layer_norm = true has no effect, because no part has hidden layers: set hidden_sizes or head_sizes.")
-    if config.cnn_features != LEAVES["cnn_features"].default and not _has(parts, ImageEncoder):
+    if config.cnn_features != LEAVES["cnn_features"].default and not _modules(parts, ImageEncoder):
         raise ConfigError(f"cnn_features = {config.cnn_features} has no effect, because no CNN reads {space}: leave it out.")
     return parts
 
 
-def _has(parts: PyTree, kind: type) -> bool:
-    """Whether ``parts`` contain a module of ``kind``."""
-    return any(isinstance(leaf, kind) for leaf in jax.tree.leaves(parts, is_leaf=lambda x: isinstance(x, kind)))
+def _modules(parts: PyTree, kind: type[Kind]) -> list[Kind]:
+    """All modules of ``kind`` in ``parts``."""
+    return [leaf for leaf in jax.tree.leaves(parts, is_leaf=lambda x: isinstance(x, kind)) if isinstance(leaf, kind)]
 
 
 def _family(space: ActionSpace, config: NetworkConfig) -> tuple[int, Callable[[ReadoutFunction], ActorHead]]:

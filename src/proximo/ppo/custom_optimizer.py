@@ -10,7 +10,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from proximo.config.custom import Custom, is_custom, resolve
+from proximo.config.custom import Custom, is_custom, is_transformation, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 
@@ -32,11 +32,6 @@ def resolve_optimizer(setting: str, value: str | Custom) -> str | CustomOptimize
             "learning rate, such as optax.sgd."
         )
     return cast("CustomOptimizer", found)
-
-
-def is_transformation(x: Any) -> bool:
-    """Whether ``x`` is an optax transformation, which contains its own learning rate."""
-    return isinstance(x, optax.GradientTransformation)
 
 
 def transformation_of(setting: str, custom: CustomOptimizer, rate: Float[Array, ""]) -> optax.GradientTransformation:

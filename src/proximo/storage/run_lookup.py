@@ -20,9 +20,12 @@ MAX_LISTED = 8
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """The two parts of ``RUN@WHICH``. Without the second it means the newest checkpoint."""
+    """The two parts of ``RUN@WHICH``, or of the folder of a checkpoint. Without the second it means the newest checkpoint."""
+    path = Path(text)
+    if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
+        return str(path.parent.parent), int(path.name)
     base, at, suffix = text.rpartition("@")
-    if not at or is_run(Path(text)):
+    if not at or is_run(path):
         return text, "last"
     if suffix == "best" or suffix == "last":
         return base, suffix

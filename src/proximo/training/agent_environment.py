@@ -26,10 +26,14 @@ def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) 
     return config if eval_env is None else validate(override(config, {"eval_env": evaluation[1].env.id})), evaluation
 
 
-def same_object(config: Config, given: Any, env_settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` change some of them. None: an id
-    finds the environment again, or nothing changes."""
-    return (given, {**config.env.env_settings, **env_settings}) if given is not None and env_settings else (None, env_settings)
+def same_object(
+    config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something. None: an
+    id finds the environment again, or nothing changes."""
+    if given is None or not (env_settings or levels is not None):
+        return None, env_settings
+    return given, {**config.env.env_settings, **env_settings}
 
 
 def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
