@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from learning import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from measurements import EVALUATION_SEEDS, circumstances, parse_seeds, train
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config.loading import make_config

@@ -118,3 +118,18 @@ def test_warning_about_an_earlier_version_names_the_newer_one():
     (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4"))
     assert (finding.check, finding.level) == ("version", "warning")
     assert finding.message.startswith("Walker2d-v4 is an earlier version: use 'Walker2d-v5'. Compared with version 4, both feet")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "warned"),
+    [
+        ("ALE/Pong-v5", {}, True),
+        ("ale_py:ALE/Pong-v5", {}, True),
+        ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, False),
+        ("PongNoFrameskip-v4", {}, False),
+        ("ale:pong", {}, False),
+    ],
+)
+def test_sticky_actions_that_are_not_chosen_are_reported(env_id, settings, warned):
+    found = [f for f in hints(Spaces(image(4, 84, 84)), make_config(env_id, settings)) if f.check == "sticky_actions"]
+    assert [("--env-settings repeat_action_probability=0" in f.message) for f in found] == [True] * warned
