@@ -17,7 +17,7 @@ from proximo.checks.interface import check_interface
 from proximo.checks.jax_play import check_numbers, flat_observations
 from proximo.checks.jax_transforms import TRACE_FIX
 from proximo.checks.random_action import action_of
-from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations
+from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations, transitions
 from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
@@ -72,7 +72,13 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
         first = play(one, env_id, env.action_space, STEPS, seconds=SECONDS)
         if wrong := _wrong(first, expected, env_id):
             raise EnvError(f"{wrong} {_more(env_id)}")
-        again = play(one, env_id, env.action_space, MAX_STEPS, seconds=SECONDS)
+        again: list[Transition] = []
+        try:
+            for transition in transitions(one, env_id, env.action_space, MAX_STEPS, seconds=SECONDS):
+                again.append(transition)  # what came before a fault is kept
+        except EnvError:
+            if len(again) < len(first):
+                raise  # a later fault ends the training, which reports its step
     finally:
         with contextlib.suppress(Exception):
             one.close()

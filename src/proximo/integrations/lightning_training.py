@@ -153,6 +153,10 @@ class LightningTraining:
             observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
 
+    def forward(self, observation: Any, memory: Carried | None = None, episode_start: Any = None, **arguments: Any) -> Any:
+        """The distribution of the action and the value: ``agent.forward``."""
+        return self.agent.forward(observation, memory, episode_start, **arguments)
+
     def evaluate(self, episodes: int = 100, *, render: bool = False, seed: int = 0, **arguments: Any) -> Episodes:
         """Play whole episodes on environment seeds that training does not use.
 
