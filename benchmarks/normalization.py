@@ -3,7 +3,7 @@
     python benchmarks/normalization.py [ENV …] [--seeds 0-2] [--out benchmarks/results/normalization.json]
     python benchmarks/normalization.py --show      # prints the table of the file; nothing is trained
 
-Every training has the default settings of proximo, without a preset, and differs in normalize_observation and normalize_reward only.
+The trainings have the default settings of proximo, without a preset. They differ in normalize_observation and normalize_reward only.
 The final policy is evaluated greedily on seeds that are used nowhere else. Finished seeds are kept: the script may be interrupted and
 started again. The last tasks have unusual scales; their returns are given in the environment's own units.
 """

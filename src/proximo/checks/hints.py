@@ -23,8 +23,8 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: See
     Args:
         env: The environment.
         config: The settings of the training.
-        policy: A policy of the training; its arrays may be shapes. None leaves out the warning about its size.
-        seen: A random play. None leaves out the warnings about scale.
+        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``. If None, its size is not checked.
+        seen: What random steps returned. If None, the scale is not checked.
     """
     newer = other_ids.newer_version(config.env.id)
     version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]

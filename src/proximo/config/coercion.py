@@ -22,7 +22,7 @@ SizesOrSame = tuple[int, ...] | Literal["same"]
 """Sizes of layers; ``same``: those of another setting."""
 
 BoolOrAuto = bool | Literal["auto"]
-"""A switch; ``auto``: on or off by other settings or the environment."""
+"""A switch; ``auto``: other settings or the environment determine it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reports the progress of a study, and prints it for Python code."""
+"""Reporters of the progress of a study."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Reporter:
 
 
 class Warner(Reporter):
-    """Warnings are Python warnings."""
+    """Reports only warnings, as Python warnings."""
 
     def warned(self, message: str) -> None:
         warnings.warn(message, stacklevel=2)
 
 
 class Lines(Warner):
-    """Prints a line for each trial that is over."""
+    """Also prints a line for each finished trial."""
 
     total, over = 0, 0
 
@@ -72,8 +72,8 @@ class Lines(Warner):
 
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
-    """The reporter of a study that Python code starts: ``reporter`` if given, otherwise one that prints on a terminal and in a notebook,
-    or as ``progress`` says. Raises ``ConfigError`` if both are given."""
+    """The reporter of a study that Python code starts: ``reporter`` if given. Otherwise it prints lines if ``progress`` is true; if None, on a
+    terminal and in a notebook. Raises ``ConfigError`` if ``progress`` is true and a reporter is given."""
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which then receives the progress: give one of them.")
     if reporter is not None:
