@@ -149,8 +149,8 @@ def main() -> None:
     folder = arguments.work / name
     config = config_of(task, arguments.task, arguments.seed, folder)
     shared = described(task, config)
-    held = read_results(arguments.out)["tasks"].get(arguments.task)
-    if held and (unlike := differences(held, shared)):
+    recorded = read_results(arguments.out)["tasks"].get(arguments.task)
+    if recorded and (unlike := differences(recorded, shared)):
         sys.exit(
             f"{arguments.out} has seeds of {arguments.task} with other settings ({', '.join(unlike)}): remove them to train the task again."
         )

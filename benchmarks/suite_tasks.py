@@ -99,11 +99,12 @@ def add_result(path: Path, about: dict[str, Any], task: str, described: dict[str
         beside.replace(path)
 
 
-def differences(held: dict[str, Any], described: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions of a task. If anything does, their seeds must not stand in one row."""
+def differences(recorded: dict[str, Any], described: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of a task. Seeds of tasks that differ cannot share a row."""
     # A setting that only one of them has is newer than the other, and its default changes nothing.
     groups = [
-        {name: value for group in record["settings"].values() for name, value in group.items()} for record in (held, described)
+        {name: value for group in record["settings"].values() for name, value in group.items()}
+        for record in (recorded, described)
     ]
     names = [name for name in groups[0].keys() & groups[1].keys() if groups[0][name] != groups[1][name]]
-    return sorted([*names, *(name for name in ("metric", "policy", "episodes", "unseen") if held[name] != described[name])])
+    return sorted([*names, *(name for name in ("metric", "policy", "episodes", "unseen") if recorded[name] != described[name])])

@@ -35,7 +35,7 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: See
 
 
 def _sticky_actions(config: Config) -> list[Finding]:
-    """A warning for an Atari game that repeats actions at random unless it is told otherwise."""
+    """A warning for an Atari game that repeats actions at random by default."""
     if not STICKY_ID.fullmatch(config.env.id) or "repeat_action_probability" in config.env.env_settings:
         return []
     return [

@@ -15,12 +15,11 @@ from proximo.networks.normalizer import is_normalized
 from proximo.spaces import ACTION_MASK, Box, Space
 
 MAX_OBSERVATION = 100.0
-"""Largest absolute value of an observation without a warning. Levels in 0 … 100 were learned as fast as levels in 0 … 1."""
+"""Largest absolute value of an observation without a warning."""
 MAX_REWARD = 100.0
 """Largest absolute value of a reward without a warning. A reward of -100 for a crash is usual."""
 MIN_REWARD = 1e-3
-"""Smallest absolute value of the largest reward without a warning. CartPole was learned as fast with rewards of 1e-3 as with 1, but not with
-1e-4."""
+"""Largest absolute value of the rewards below which a warning is given."""
 
 
 class Seen(NamedTuple):
