@@ -19,7 +19,7 @@ from typing import Any
 
 import proximo
 from identity_envs import BATCH_SIZE, EPISODES, KINDS, MARK, NUM_EPOCHS, NUM_STEPS, SETTINGS
-from learning import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from measurements import EVALUATION_SEEDS, circumstances, parse_seeds, train
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.errors import ProximoError

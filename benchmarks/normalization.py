@@ -3,9 +3,9 @@
     python benchmarks/normalization.py [ENV …] [--seeds 0-2] [--out benchmarks/results/normalization.json]
     python benchmarks/normalization.py --show      # prints the table of the file; nothing is trained
 
-Every training has the default settings of proximo, without a preset, and differs in normalize_observation and normalize_reward only.
+The trainings have the default settings of proximo, without a preset. They differ in normalize_observation and normalize_reward only.
 The final policy is evaluated greedily on seeds that are used nowhere else. Finished seeds are kept: the script may be interrupted and
-started again. The last tasks have unusual scales; their returns are given in the environment's own units.
+started again. The last tasks have unusual scales (``scaled_envs.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from learning import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from measurements import EVALUATION_SEEDS, circumstances, parse_seeds, train
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config.loading import make_config
@@ -42,6 +42,8 @@ TASKS = {
     "scaled_envs:pendulum_with_small_rewards": 500_000,
 }
 """Environment steps of a training."""
+REWARD_UNITS = {"scaled_envs:cartpole_with_large_rewards": 1e5, "scaled_envs:pendulum_with_small_rewards": 1e-3}
+"""The table gives returns in units of the original rewards."""
 VARIANTS = {
     "neither": {"normalize_observation": "false", "normalize_reward": "false"},
     "observations": {"normalize_observation": "true", "normalize_reward": "false"},
@@ -69,13 +71,14 @@ def measure(env_id: str, variant: str, seeds: list[int]) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """A row for each environment, with the mean return of each variant and its worst seed in parentheses."""
-    lines = [f"| Environment | {' | '.join(VARIANTS)} |", f"|---|{'---|' * len(VARIANTS)}"]
+    lines = [f"| Environment | Steps | {' | '.join(VARIANTS)} |", f"|---|---|{'---|' * len(VARIANTS)}"]
     for env_id in [name for name in TASKS if name in results]:
         cells = []
         for variant in VARIANTS:
             scores = list(results[env_id].get(variant, {"scores": {}})["scores"].values())
-            cells.append(f"{np.mean(scores):.4g} ({min(scores):.4g})" if scores else "")
-        lines.append(f"| {env_id} | {' | '.join(cells)} |")
+            unit = REWARD_UNITS.get(env_id, 1.0)
+            cells.append(f"{np.mean(scores) / unit:.4g} ({min(scores) / unit:.4g})" if scores else "")
+        lines.append(f"| {env_id} | {TASKS[env_id]:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

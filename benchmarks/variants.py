@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from learning import EVALUATION_SEEDS, circumstances, parse_seeds
+from measurements import EVALUATION_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
 from proximo.backends import make_backend
 from proximo.collect.environment import environment

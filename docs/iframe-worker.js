@@ -1,4 +1,5 @@
-// Browsers start no workers for a page that is opened from disk. There, the search runs in a hidden frame, which takes and sends a worker's messages.
+// Browsers do not start workers for a page that is opened from disk. On such a page, the search runs in a hidden frame that exchanges the same
+// messages as a worker.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {

@@ -26,6 +26,7 @@ from proximo.config.loading import resume_warnings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
+from proximo.distributions import Distribution
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
@@ -296,6 +297,18 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         return self.policy.predict(
             observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
+
+    def forward(
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        reward: Any = None,
+    ) -> tuple[Distribution, Array]:
+        """Compute the distribution of the action and the value, with the current policy. ``Policy.forward`` explains arguments and results."""
+        return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
     @answered
     def evaluate(

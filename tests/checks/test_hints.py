@@ -69,7 +69,7 @@ def test_image_that_an_mlp_reads_is_a_warning(space, settings, count):
     found = [finding.message for finding in hints(Spaces(space), make_config("toys:RandomEnds", settings))]
     assert len(found) == (count is not None)
     for message in found:
-        assert f"an MLP of {count} million parameters reads them. Return images as uint8 in 0 … 255" in message
+        assert f"an MLP reads them. Its first layer has {count} million parameters. Return images as uint8 in 0 … 255" in message
         assert ("encoder = nature_cnn" in message) == (not isinstance(space, Dict))
 
 
@@ -79,14 +79,14 @@ def test_image_that_an_mlp_reads_is_a_warning(space, settings, count):
         (
             Box((100_000,)),
             {},
-            "12.8 million parameters, 12.8 million of them in the encoder, whose largest array is 100000×64. .* hidden_sizes",
+            "12.8 million parameters, 12.8 million of them in the encoder \\(largest array: 100000×64\\). .* hidden_sizes",
         ),
         (
             Box((3,)),
             {"memory": "lstm", "memory_size": 2048},
-            "34.6 million of them in the memory, .* smaller memory_size",
+            "34.6 million of them in the memory .* smaller memory_size",
         ),
-        (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, "12.3 million of them in the heads, .* smaller head_sizes"),
+        (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, "12.3 million of them in the heads .* smaller head_sizes"),
         (image(84, 84, 4), {"memory": "gru", "memory_size": 512}, None),
         (image(84, 84, 4), {"encoder": "impala_cnn"}, None),
         (image(128, 128, 3), {"encoder": "impala_cnn", "towers": "shared"}, None),
@@ -118,3 +118,18 @@ def test_warning_about_an_earlier_version_names_the_newer_one():
     (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4"))
     assert (finding.check, finding.level) == ("version", "warning")
     assert finding.message.startswith("Walker2d-v4 is an earlier version: use 'Walker2d-v5'. Compared with version 4, both feet")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "warned"),
+    [
+        ("ALE/Pong-v5", {}, True),
+        ("ale_py:ALE/Pong-v5", {}, True),
+        ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, False),
+        ("PongNoFrameskip-v4", {}, False),
+        ("ale:pong", {}, False),
+    ],
+)
+def test_sticky_actions_that_are_not_chosen_are_reported(env_id, settings, warned):
+    found = [f for f in hints(Spaces(image(4, 84, 84)), make_config(env_id, settings)) if f.check == "sticky_actions"]
+    assert [("--env-settings repeat_action_probability=0" in f.message) for f in found] == [True] * warned

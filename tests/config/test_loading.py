@@ -102,10 +102,35 @@ def test_preset_keeps_the_settings_of_a_critic_with_adamw(monkeypatch):
     assert make_config(ENV, {"optimizer": "adam", "critic_optimizer": "adamw"}).ppo.weight_decay == 0.1
 
 
-@pytest.mark.parametrize("env_id", presets.names())
+PATTERNS = (
+    "ale:pong",
+    "ALE/Pong-v5",
+    "ale_py:ALE/Pong-v5",
+    "PongNoFrameskip-v4",
+    "minigrid:MultiRoom-N4-S5",
+    "playground:CheetahRun",
+)
+
+
+@pytest.mark.parametrize("env_id", [*presets.names(), *PATTERNS])
 def test_every_preset_is_valid_and_has_provenance(env_id):
-    assert make_config(env_id).env.id == env_id
-    assert presets.load(env_id)["provenance"]
+    config = make_config(env_id)
+    assert config.env.id == env_id
+    assert config.total_updates * config.batch_size > 0.9 * config.ppo.total_steps
+    preset = presets.load(env_id)
+    assert preset["provenance"]
+    assert {"normalize_observation", "normalize_reward"} <= set(preset["ppo"])
+
+
+def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environment():
+    half_cheetah, swimmer = presets.load("HalfCheetah-v5"), presets.load("Swimmer-v5")
+    assert swimmer["provenance"].startswith("Tianshou")
+    assert swimmer["ppo"]["gamma"] == 0.9999 != half_cheetah["ppo"].get("gamma")
+    assert swimmer["ppo"]["normalize_reward"] is half_cheetah["ppo"]["normalize_reward"] is True
+    assert presets.load("minigrid:MemoryS9")["network"]["memory"] == "gtrxl"
+    assert presets.load("minigrid:Empty-5x5")["env"]["env_settings"] == {"view": 7}
+    assert [name for name in ("Unknown-v5", "ale:", "minigrid") if presets.has_preset(name)] == ["ale:"]
+    assert presets.load("Unknown-v5") is None
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def source() -> str:
         typed_dict(
             "ResumeSettings",
             "TypedDict",
-            "Settings that a resumed run may change, and custom code, which may be given again.",
+            "Settings that a resumed run may change, and custom code, which may be passed again.",
             again,
         ),
     ]

@@ -116,6 +116,24 @@ def test_one_observation_is_acted_on_like_one_of_many(settings):
         np.testing.assert_allclose(action, actions[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("actions", "settings"),
+    [(Discrete(3), {}), (Box((2,)), {"memory": "gru"}), (MultiDiscrete((2, 3)), REMEMBERING["observing"])],
+)
+def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
+    policy, rng = made(actions, **settings), np.random.default_rng(0)
+    memory, reward = policy.init_memory(N), np.arange(N)
+    for t in range(3):
+        observation = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
+        distribution, value = policy.forward(observation, memory, np.full(N, t == 0), reward=reward)
+        action, after = policy.predict(observation, memory, np.full(N, t == 0), reward=reward)
+        np.testing.assert_array_equal(policy.actor_critic.to_space(distribution.mode()), action)
+        one = jax.tree.map(lambda x: x[1], observation)
+        first = jax.tree.map(lambda x: x[1:2], memory)
+        np.testing.assert_allclose(policy.forward(one, first, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
+        memory = after
+
+
 def test_a_policy_without_memory_needs_none():
     policy = made(space=Box((2,)))
     assert not policy.has_memory

@@ -405,7 +405,7 @@ def test_parameters_of_pytorch_in_a_subclass_are_refused_unless_they_are_frozen(
             super().__init__("toys:RandomEnds", preset=False, **SETTINGS)
             self.head = torch.nn.Linear(3, 4).requires_grad_(trained)
 
-    with pytest.raises(ConfigError, match=r"^head\.weight is a parameter of PyTorch, which proximo cannot train"):
+    with pytest.raises(ConfigError, match=r"^head\.weight is a PyTorch parameter, but proximo trains with JAX"):
         trainer(tmp_path).fit(Model(True))
     frozen = Model(False)
     trainer(tmp_path, max_steps=1).fit(frozen)

@@ -78,7 +78,7 @@ def test_only_an_agent_makes_an_environment_object_again():
         ({"levels": "0:3"}, "levels = '0:3'"),
     ):
         with pytest.raises(
-            ConfigError, match=rf"^{message} makes the environment again, but <.* was given as an object: use agent.evaluate"
+            ConfigError, match=rf"^{message} requires a new environment, but <.* was given as an object: use agent.evaluate"
         ):
             evaluate_policy(learner, 2, **settings)
 

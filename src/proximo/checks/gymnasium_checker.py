@@ -26,7 +26,7 @@ IGNORED_WRAPPERS = (
     gym.wrappers.OrderEnforcing,
     gym.wrappers.PassiveEnvChecker,
 )
-# Not problems here: ``scale.py`` warns of large observations that were seen, where Gymnasium warns of infinite bounds; proximo scales
+# Not problems here: Gymnasium warns about infinite bounds, but ``scale.py`` warns about large observations in random steps; proximo scales
 # actions to their space, and adds wrappers on purpose.
 IGNORED_WARNINGS = (
     "is probably too low",

@@ -45,7 +45,7 @@ END_SECONDS = 4.0
 
 
 def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
-    """Run all checks of a single environment, which a training with the settings ``config`` would step."""
+    """Run all checks of a single environment. ``config`` contains the settings of the training."""
     one = make_one(env)
     try:
         played = play(one, env.id, env.action_space, STEPS)

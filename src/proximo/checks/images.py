@@ -1,4 +1,4 @@
-"""Warns about images that make the network large: those of many pixels, and those that are declared as other numbers than bytes."""
+"""Warns about images that make the network large: images of many pixels, and images that are not declared as uint8."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from proximo.spaces import Box, Space
 MAX_SIDE = 128
 """Largest height and width of an image in pixels without a warning. 64 to 84 pixels are usual."""
 MAX_FIRST_LAYER = 1_000_000
-"""Most parameters of the first layer of an MLP that reads an image, without a warning. The Nature CNN of 84×84 pixels has 1.7 million."""
+"""Largest first layer of an MLP that reads an image without a warning, in parameters. A Nature CNN for 84×84 pixels has 1.7 million."""
 
 
 def check_images(space: Space, config: Config) -> list[Finding]:
-    """A warning for each size of images above ``MAX_SIDE``, and for images that an MLP reads. Custom encoders may reduce images."""
+    """Warn about each size of images above ``MAX_SIDE``, and about images that an MLP reads. Custom encoders are not checked."""
     if is_custom(config.network.encoder) or is_custom(config.network.actor_critic):
         return []
     return [*_large(space), *_flattened(space, config.network)]
 
 
 def has_image_shape(space: Space) -> bool:
-    """Whether ``space`` has three or four axes that could be those of an image for Nature CNN. Its numbers may be of any type."""
+    """Whether the shape of ``space`` is that of an image for Nature CNN, with three or four axes. The dtype is not checked."""
     if not isinstance(space, Box) or len(space.shape) not in (3, 4):
         return False
     height, width, *_, channels = (space.shape[axis] for axis in image_axes(space.shape))
@@ -62,8 +62,8 @@ def _flattened(space: Space, network: NetworkConfig) -> list[Finding]:
     return [
         warning(
             "images",
-            f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}: an MLP of {count / 1e6:.1f} million "
-            "parameters reads them. Return images as uint8 in 0 … 255, which Nature CNN reads and scales to 0 … 1"
+            f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Its first layer "
+            f"has {count / 1e6:.1f} million parameters. Return images as uint8 in 0 … 255, which Nature CNN reads and scales to 0 … 1"
             + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else "."),
         )
         for leaf, count in counts

@@ -13,7 +13,7 @@ from proximo.config import Config
 from proximo.networks import ActorCritic
 
 MAX_PARAMETERS = 10_000_000
-"""Most parameters of a network without a warning. Two towers of a Nature CNN and a GRU with 512 units have 6.5 million."""
+"""Largest number of parameters without a warning. Two towers of a Nature CNN and a GRU with 512 units have 6.5 million."""
 FIXES = {
     "encoder": "make the observations smaller, or set smaller hidden_sizes or cnn_features",
     "memory": "set a smaller memory_size",
@@ -36,7 +36,7 @@ def check_policy(env: Any, config: Config) -> Finding:
 
 
 def check_size(policy: ActorCritic) -> list[Finding]:
-    """A warning if the network has more than ``MAX_PARAMETERS``. The arrays of ``policy`` may be shapes."""
+    """Warn if the network has more than ``MAX_PARAMETERS``. The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``."""
     parts = {
         "encoder": [torso.encoder for torso in policy.torsos],
         "memory": [torso.cell for torso in policy.torsos],
@@ -50,8 +50,8 @@ def check_size(policy: ActorCritic) -> list[Finding]:
     return [
         warning(
             "policy",
-            f"The network has {total / 1e6:.1f} million parameters, {_count(parts[name]) / 1e6:.1f} million of them in the {name}, whose largest "
-            f"array is {'×'.join(map(str, largest))}. More than {MAX_PARAMETERS / 1e6:.0f} million make training slow: {FIXES[name]}.",
+            f"The network has {total / 1e6:.1f} million parameters, {_count(parts[name]) / 1e6:.1f} million of them in the {name} (largest "
+            f"array: {'×'.join(map(str, largest))}). More than {MAX_PARAMETERS / 1e6:.0f} million make training slow: {FIXES[name]}.",
         )
     ]
 

@@ -17,7 +17,7 @@ from proximo.checks.interface import check_interface
 from proximo.checks.jax_play import check_numbers, flat_observations
 from proximo.checks.jax_transforms import TRACE_FIX
 from proximo.checks.random_action import action_of
-from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations
+from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations, transitions
 from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
 from proximo.custom_code import custom_code_errors
@@ -35,7 +35,7 @@ NUM_ENVS = 4
 
 
 class QuickCheck(NamedTuple):
-    """The result of the quick check of an environment that can be trained."""
+    """The result of the quick check of an environment without faults."""
 
     warnings: list[str]
     """One sentence each."""
@@ -48,7 +48,7 @@ def _more(env_id: str) -> str:
 
 
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> QuickCheck:
-    """Check that ``env`` can be trained, with up to ``MAX_STEPS`` random steps, as many as ``SECONDS`` allow.
+    """Check the first ``STEPS`` random steps of ``env``, and return about ``MAX_STEPS`` steps, or as many as ``SECONDS`` allow.
 
     Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
     their first thousand steps.
@@ -72,7 +72,13 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
         first = play(one, env_id, env.action_space, STEPS, seconds=SECONDS)
         if wrong := _wrong(first, expected, env_id):
             raise EnvError(f"{wrong} {_more(env_id)}")
-        again = play(one, env_id, env.action_space, MAX_STEPS, seconds=SECONDS)
+        again: list[Transition] = []
+        try:
+            for transition in transitions(one, env_id, env.action_space, MAX_STEPS, seconds=SECONDS):
+                again.append(transition)  # what came before a fault is kept
+        except EnvError:
+            if len(again) < len(first):
+                raise  # a later fault ends the training, which reports its step
     finally:
         with contextlib.suppress(Exception):
             one.close()
@@ -83,7 +89,7 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
 
 
 def _wrong(played: list[Transition], expected: list[Leaf], env_id: str) -> str | None:
-    """What in the transitions is not as Gymnasium's interface demands."""
+    """The first violation of Gymnasium's interface in the transitions; None if there is none."""
     return next((f.message for f in check_interface(played, expected, env_id) if f.level == "error"), None)
 
 
@@ -96,16 +102,14 @@ def _check_jax(env: JaxEnvironment, env_id: str) -> Seen:
     with custom_code_errors(env_id):
         first, later, reward = _short_jax(env)
     observations = flat_observations(first, later)
-    start = [
-        x[: (STEPS + 1) * NUM_ENVS] for x in observations
-    ]  # a fault that comes later ends the training with the step that it had
+    start = [x[: (STEPS + 1) * NUM_ENVS] for x in observations]  # a later fault is reported during the training
     check_numbers(start, reward[:STEPS], from_any(env.observation_space, "observation"), env_id)
     return Seen(observations, reward)
 
 
 def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
-    """Play ``STEPS`` random steps at a time. Returns the observations of a reset, ``[N, ...]``, and of the steps, ``[T, N, ...]``, and
-    the rewards, ``[T, N]``."""
+    """Play random steps, ``STEPS`` at a time. Return the observations of a reset, ``[N, ...]``, those of the steps, ``[T, N, ...]``, and the
+    rewards, ``[T, N]``."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
     @jax.jit
@@ -120,7 +124,7 @@ def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
             actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, NUM_ENVS), carry[1])
             keys = jax.random.split(stepping, NUM_ENVS)
             states, seen, reward, terminated, truncated, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
-            # The next episode starts from the same state: to compile another reset would take long.
+            # Every episode starts from the same state, because compiling another reset takes long.
             return select(terminated | truncated, start, (states, seen)), (seen, reward)
 
         return jax.lax.scan(one, carry, jax.random.split(key, STEPS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,19 +68,25 @@ def play(
     env: Any, env_id: str, action_space: Space, steps: int, seed: int = 0, seconds: float = PLAY_SECONDS
 ) -> list[Transition]:
     """Take ``steps`` random steps, fewer if they take longer than ``seconds``. Each action depends only on its step number."""
+    return list(transitions(env, env_id, action_space, steps, seed, seconds))
+
+
+def transitions(
+    env: Any, env_id: str, action_space: Space, steps: int, seed: int = 0, seconds: float = PLAY_SECONDS
+) -> Iterator[Transition]:
+    """The transitions of ``play``, one by one."""
     observation, info = reset(env, env_id, seed)
-    played = [Transition(copy.deepcopy(observation), None, None, None, info, True)]
+    yield Transition(copy.deepcopy(observation), None, None, None, info, True)
     started = time.perf_counter()
     for t in range(steps):
         if t >= MIN_STEPS and time.perf_counter() - started > seconds:
             break
         action = allowed_action(action_space, np.random.default_rng([0, t]), mask_in(observation))
         observation, reward, terminated, truncated, info = step(env, env_id, action)
-        played.append(Transition(copy.deepcopy(observation), copy.deepcopy(reward), terminated, truncated, info, False))
+        yield Transition(copy.deepcopy(observation), copy.deepcopy(reward), terminated, truncated, info, False)
         if np.any(terminated) or np.any(truncated):
             observation, info = reset(env, env_id, None)
-            played.append(Transition(copy.deepcopy(observation), None, None, None, info, True))
-    return played
+            yield Transition(copy.deepcopy(observation), None, None, None, info, True)
 
 
 def first_difference(one: list[Transition], other: list[Transition], expected: list[Leaf]) -> int | None:

@@ -1,4 +1,4 @@
-"""Checks the scale of observations and rewards in a random play."""
+"""Checks the scale of observations and rewards in random steps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from proximo.networks.normalizer import is_normalized
 from proximo.spaces import ACTION_MASK, Box, Space
 
 MAX_OBSERVATION = 100.0
-"""Largest absolute value of an observation without a warning. Levels in 0 … 100 were learned as fast as levels in 0 … 1."""
+"""Largest absolute value of an observation without a warning."""
 MAX_REWARD = 100.0
-"""Largest absolute value of a reward without a warning. A crash at -100 is usual."""
+"""Largest absolute value of a reward without a warning. A reward of -100 for a crash is usual."""
 MIN_REWARD = 1e-3
-"""A warning is given if no reward is larger. CartPole was learned with rewards of 1e-3 as fast as with 1, and not with 1e-4."""
+"""Largest absolute value of the rewards below which a warning is given."""
 
 
 class Seen(NamedTuple):
-    """What a random play returned."""
+    """What random steps returned."""
 
     observations: list[np.ndarray]
     """One array of shape ``[steps, ...]`` for each leaf of the observation."""
@@ -32,12 +32,15 @@ class Seen(NamedTuple):
 
 
 def check_scale(space: Space, seen: Seen, config: Config) -> list[Finding]:
-    """Check that the learner reads observations and rewards of moderate size: two findings.
+    """Check that the learner reads no large observations, and no large or small rewards.
 
     Args:
         space: The space of the observations.
-        seen: A random play.
+        seen: What random steps returned.
         config: The settings of the training.
+
+    Returns:
+        A finding for observations and one for rewards.
     """
     return [_observation_scale(leaves(space), seen.observations, config), _reward_scale(seen.rewards, config.ppo)]
 
@@ -53,12 +56,14 @@ def _observation_scale(expected: list[Leaf], observations: list[np.ndarray], con
         if not isinstance(space, Box) or space.dtype == "uint8" or leaf.path == (ACTION_MASK,):
             continue  # the policy scales these by their space
         if is_normalized(space, config.ppo.normalize_observation) or first_layer_parameters(space, network) > MAX_FIRST_LAYER:
-            continue  # the latter has a warning that names the same fix
+            continue  # a large first layer has another warning with the same fix
         if finite.size and np.abs(finite).max() > MAX_OBSERVATION:
             low, high = finite.min(), finite.max()
             found.setdefault(_observation_fix(space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
     if not found:
-        return ok(name, f"Observations of random steps are at most {MAX_OBSERVATION:g} in size, or the policy scales them.")
+        return ok(
+            name, f"Observations of random steps are at most {MAX_OBSERVATION:g} in absolute value, or the policy scales them."
+        )
     sentences = [f"Observations of random steps are in the range {', '.join(ranges)}: {fix}" for fix, ranges in found.items()]
     return warning(name, f"{' '.join(sentences)} Networks learn slowly from numbers above about {MAX_OBSERVATION:g}.")
 
@@ -78,7 +83,7 @@ def _reward_scale(rewards: np.ndarray, ppo: PPOConfig) -> Finding:
     rewards = rewards[np.isfinite(rewards)]
     sizes = np.abs(rewards[rewards != 0])
     if not sizes.size or MIN_REWARD <= sizes.max() <= MAX_REWARD:
-        return ok(name, f"The largest reward of random steps is 0, or between {MIN_REWARD:g} and {MAX_REWARD:g} in size.")
+        return ok(name, f"The largest absolute reward of random steps is 0, or between {MIN_REWARD:g} and {MAX_REWARD:g}.")
     wrong = f"larger than about {MAX_REWARD:g}" if sizes.max() > MAX_REWARD else f"that are all smaller than {MIN_REWARD:g}"
     return warning(
         name,

@@ -33,7 +33,7 @@ LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
 
 
 def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
-    """Run all checks of a vector environment, which a training with the settings ``config`` would step. Their names begin with "vectorized"."""
+    """Run all checks of a vector environment. Their names begin with "vectorized". ``config`` contains the settings of the training."""
     reset = run_check("autoreset", lambda: check_autoreset(env))
     if reset.level == "error":
         return [_named(reset)]

@@ -32,12 +32,11 @@ def run(arguments: list[str]) -> int:
     from proximo.envs import listing
     from proximo.envs.registry import describe
 
-    tuned = set(presets.names())
     listed = listing()
     remember_environments(i for ids in listed.values() for i in ids)
     found = {library: ids for library, ids in listed.items() if options.library in (None, library)}
     rows = {
-        library: [{"id": i, "preset": i in tuned, **(describe(i) if library in DESCRIBED else {})} for i in ids]
+        library: [{"id": i, "preset": presets.has_preset(i), **(describe(i) if library in DESCRIBED else {})} for i in ids]
         for library, ids in found.items()
     }
     if options.json:

@@ -145,7 +145,7 @@ _KINDS = {
     dict[str, Any]: "KEY=VALUE,...",
 }
 _SWITCHES = {bool: "true|false", BoolOrAuto: "auto|true|false"}
-"""Settings whose flag alone means true."""
+"""Types of settings whose flag without a value means true, and the values for the help."""
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:

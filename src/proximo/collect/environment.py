@@ -65,7 +65,7 @@ def evaluation_environment(
     if is_id and not other and is_lost(config.env.id):
         given = f"env_settings = {env_settings}" if env_settings else f"levels = {levels!r}"
         raise ConfigError(
-            f"{given} makes the environment again, but {config.env.id} was given as an object: use agent.evaluate, or give the object as env=…."
+            f"{given} requires a new environment, but {config.env.id} was given as an object: use agent.evaluate, or pass the object as env=…."
         )
     config = config if levels is None else override(config, {"levels": levels})
     if is_id and not other:

@@ -23,7 +23,7 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
 
     Returns:
-        The policy, with shapes in the place of arrays.
+        The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
     custom = custom_settings(config).keys()
     networks = {name for name in custom if LEAVES[name].group == "network"}

@@ -25,7 +25,7 @@ CountOrAll = int | Literal["all"]
 """How many; ``all``: as many as there are."""
 
 BoolOrAuto = bool | Literal["auto"]
-"""A switch; ``auto``: on or off by other settings or the environment."""
+"""A switch; ``auto``: other settings or the environment determine it."""
 
 
 @dataclass(frozen=True)

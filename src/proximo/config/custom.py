@@ -88,7 +88,7 @@ def is_lost(value: Any) -> bool:
 
 
 def is_transformation(code: Any) -> bool:
-    """Whether ``code`` is an optax transformation, a named tuple with its own learning rate. Does not import optax."""
+    """Whether ``code`` is an optax transformation, which contains its learning rate. Does not import optax."""
     return getattr(code, "_fields", ()) == ("init", "update")
 
 
@@ -99,9 +99,9 @@ def _is_optax_function(code: Any) -> bool:
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it: it must be a class with ``methods``, a function of a
-    module that is not part of an installed library, or for an optimizer a transformation or a function of optax. Raises ``ConfigError`` if
-    it is not found, or fails the check.
+    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with ``methods``, or a function of a
+    module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
+    ``ConfigError`` if the code is not found or fails the check.
     """
     if isinstance(value, Custom):
         check_not_torch(setting, value.value)

@@ -252,7 +252,7 @@ class Settings(AgentSettings, total=False):
 
 
 class ResumeSettings(TypedDict, total=False):
-    """Settings that a resumed run may change, and custom code, which may be given again."""
+    """Settings that a resumed run may change, and custom code, which may be passed again."""
 
     num_workers: int
     """worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start."""

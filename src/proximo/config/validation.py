@@ -202,7 +202,7 @@ def _has_own_rate(optimizer: object) -> bool:
     if is_name(optimizer):
         try:
             return is_transformation(resolve("optimizer", str(optimizer), ()))
-        except ConfigError:  # the training raises it
+        except ConfigError:  # raised when the training resolves the name
             return False
     return is_transformation(getattr(optimizer, "value", optimizer))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from proximo.collect.environment import environment
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
+from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.observations import convert_observation, count_stacked
@@ -131,6 +132,48 @@ class Policy:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
         key = _check_key(key, deterministic)
+        (memory, action), is_one = self._call(
+            lambda *inputs: _act(*inputs, key), observation, memory, episode_start, action_mask, reward
+        )
+        action = np.asarray(action)
+        return (action[0] if is_one else action), memory
+
+    @answered
+    def forward(
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        reward: Any = None,
+    ) -> tuple[Distribution, Array]:
+        """Compute the distribution of the action and the value for one observation, or for N stacked observations.
+
+        The memory is not advanced: ``predict`` returns that of the next step.
+
+        Args:
+            observation: As in ``predict``. Entries that only the value function reads are 0 where they are missing.
+            memory: As in ``predict``.
+            episode_start: As in ``predict``.
+            action_mask: As in ``predict``.
+            reward: As in ``predict``.
+
+        Returns:
+            The distribution of actions before they are mapped to the action space (``actor_critic.to_space``), and the value, both with
+            a leading axis ``N``, which is 1 for a single observation. If rewards are normalized, the value is in units of normalized
+            rewards.
+
+        Raises:
+            ConfigError: If an argument is missing, or does not match the policy or the other arguments.
+        """
+        return self._call(_forward, observation, memory, episode_start, action_mask, reward)[0]
+
+    def _call(
+        self, function: Callable[..., Any], observation: Any, memory: Any, episode_start: Any, action_mask: Any, reward: Any
+    ) -> tuple[Any, bool]:
+        """``function`` of the networks, the memory, N observations and N flags of the start of an episode. Also returns whether a single
+        observation was given."""
         observation, space = self._with_action_mask(observation, action_mask)
         observation = convert_observation(observation, space)
         stacked = count_stacked(observation, space)
@@ -147,7 +190,7 @@ class Policy:
             observation = {**zeros(from_any(self.env.observation_space, "observation"), (count,)), **observation}
         try:
             with jax.default_matmul_precision(self.config.run.matmul_precision):
-                memory, action = _act(self.actor_critic, memory, observation, episode_start, key)
+                return function(self.actor_critic, memory, observation, episode_start), stacked is None
         except (AttributeError, IndexError, TypeError, ValueError):
             given, expected = (jax.tree.map(np.shape, x) for x in (memory, self.init_memory(count)))
             if given == expected:
@@ -155,8 +198,6 @@ class Policy:
             raise ConfigError(
                 "memory is that of another policy: expected policy.init_memory(N), or what the last call returned."
             ) from None
-        action = np.asarray(action)
-        return (action[0] if stacked is None else action), memory
 
     def _with_action_mask(self, observation: Any, action_mask: Any) -> tuple[Any, Space]:
         """The observation with its action mask, and its space. The space lacks the entries that only the value reads and that are missing."""
@@ -228,6 +269,14 @@ def _act(
     observation = actor_critic.with_previous_step(observation, episode_start, carried.previous)
     memory, action, _, value = actor_critic.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
     return Carried(memory, actor_critic.previous_step(action, jnp.zeros_like(value))), actor_critic.to_space(action)
+
+
+@eqx.filter_jit
+def _forward(
+    actor_critic: ActorCritic, carried: Carried, observation: Observation, episode_start: Array
+) -> tuple[Distribution, Array]:
+    observation = actor_critic.with_previous_step(observation, episode_start, carried.previous)
+    return actor_critic.forward(carried.memory, observation, episode_start, jnp.ones_like(episode_start))[1:]
 
 
 def _check_key(key: Any, deterministic: bool) -> Key[Array, ""] | None:

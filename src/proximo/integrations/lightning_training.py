@@ -153,6 +153,10 @@ class LightningTraining:
             observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
 
+    def forward(self, observation: Any, memory: Carried | None = None, episode_start: Any = None, **arguments: Any) -> Any:
+        """The distribution of the action and the value: ``agent.forward``."""
+        return self.agent.forward(observation, memory, episode_start, **arguments)
+
     def evaluate(self, episodes: int = 100, *, render: bool = False, seed: int = 0, **arguments: Any) -> Episodes:
         """Play whole episodes on environment seeds that training does not use.
 
@@ -193,14 +197,14 @@ class LightningTraining:
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
-        """Raise ``ConfigError`` if a subclass has parameters of PyTorch, which would stay as they are."""
+        """Raise ``ConfigError`` if a subclass has trainable PyTorch parameters, because no optimizer would train them."""
         ours = set(self.network.parameters())
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and parameter not in ours:
                 raise ConfigError(
-                    f"{name} is a parameter of PyTorch, which proximo cannot train, because it computes with JAX: write the network with "
-                    "Equinox or Flax, and pass it as encoder, actor, critic or actor_critic (docs/custom-networks.md). A module that is not "
-                    "trained needs requires_grad_(False)."
+                    f"{name} is a PyTorch parameter, but proximo trains with JAX: write the network with Equinox or Flax, and pass it as "
+                    "encoder, actor, critic or actor_critic (docs/custom-networks.md). If it needs no training, call requires_grad_(False) on its "
+                    "module."
                 )
 
     def _take_optimizer(self) -> None:

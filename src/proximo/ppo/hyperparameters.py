@@ -44,7 +44,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with ``jax.vmap`` over them.
 
     Raises:
-        ConfigError: if the function of a schedule is not found, raises, does not return one number, or is a schedule of optax that counts
+        ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts
             steps.
     """
 
@@ -73,14 +73,14 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
         )
     if _counts_steps(function):
         raise ConfigError(
-            f"{setting} = {value}: this schedule of optax counts steps, and hardly changes between 0 and 1. Here it gets the completed share of "
-            "the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
+            f"{setting} = {value}: this optax schedule counts steps, and hardly changes between 0 and 1. proximo calls it with the completed "
+            "share of the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
         )
     return ScheduleFunction(function)
 
 
 def _counts_steps(function: Any) -> bool:
-    """Whether a schedule of optax makes less than a hundredth of its changes between 0 and 1."""
+    """Whether ``function`` is an optax schedule whose change between 0 and 1 is less than a hundredth of its whole change."""
     if not (getattr(function, "__module__", None) or "").startswith("optax."):
         return False
     counts = (0, 0.25, 0.5, 0.75, 1, *(10**power for power in range(1, 10)))

@@ -20,7 +20,7 @@ MAX_LISTED = 8
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """The two parts of ``RUN@WHICH``, or of the folder of a checkpoint. Without the second it means the newest checkpoint."""
+    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone means the newest checkpoint."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)

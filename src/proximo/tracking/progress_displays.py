@@ -173,6 +173,14 @@ class ProgressBar(Progress):
         self.bar.stop()
 
 
+def check_progress(progress: bool | None, reporter: object | None) -> None:
+    """Raise ``ConfigError`` if ``progress`` is not a boolean or None, or is true although a reporter is given."""
+    if progress not in (None, True, False):
+        raise ConfigError(f"progress = {progress!r}: expected True, False, or None for True on a terminal and in a notebook.")
+    if reporter is not None and progress:
+        raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
+
+
 @contextlib.contextmanager
 def showing_progress(reporter: Reporter | None, progress: bool | None, default: Reporter) -> Iterator[Reporter]:
     """Context manager: the reporter of a training that Python code starts.
@@ -183,11 +191,8 @@ def showing_progress(reporter: Reporter | None, progress: bool | None, default: 
     Raises:
         ConfigError: ``progress`` is not a boolean, or is true although a reporter is given.
     """
-    if progress not in (None, True, False):
-        raise ConfigError(f"progress = {progress!r}: expected True, False, or None for True on a terminal and in a notebook.")
+    check_progress(progress, reporter)
     if reporter is not None:
-        if progress:
-            raise ConfigError("progress = True, but reporter is given, which then receives the progress: give one of them.")
         yield reporter
         return
     if progress is not False and (in_notebook() or draws_in_place(sys.stdout)):

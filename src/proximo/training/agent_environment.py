@@ -29,8 +29,8 @@ def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) 
 def same_object(
     config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something. None: an
-    id finds the environment again, or nothing changes."""
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something. Otherwise,
+    or if the environment has an id (``given`` is None), None and ``env_settings``."""
     if given is None or not (env_settings or levels is not None):
         return None, env_settings
     return given, {**config.env.env_settings, **env_settings}

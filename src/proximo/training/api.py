@@ -121,7 +121,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
 
 
 def _checked(env: Environment, config: Config) -> QuickCheck:
-    """The quick check, once for each environment."""
+    """The result of the quick check, which runs once for each environment."""
     # The entry keeps a reference, so that no other object gets the same id().
     return reuse(("checked", id(env)), lambda: (env, quick_check(env, config.env.id)))[1]
 

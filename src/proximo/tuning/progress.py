@@ -1,4 +1,4 @@
-"""Reports the progress of a study, and prints it for Python code."""
+"""Reporters of the progress of a study."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proximo.errors import ConfigError
 from proximo.notebook import in_notebook
 from proximo.tracking.progress import duration
-from proximo.tracking.progress_displays import draws_in_place
+from proximo.tracking.progress_displays import check_progress, draws_in_place
 
 if TYPE_CHECKING:
     from proximo.tuning.plan import StudyPlan
@@ -52,14 +51,14 @@ class Reporter:
 
 
 class Warner(Reporter):
-    """Warnings are Python warnings."""
+    """Reports only warnings, as Python warnings."""
 
     def warned(self, message: str) -> None:
         warnings.warn(message, stacklevel=2)
 
 
 class Lines(Warner):
-    """Prints a line for each trial that is over."""
+    """Also prints a line for each finished trial."""
 
     total, over = 0, 0
 
@@ -72,10 +71,9 @@ class Lines(Warner):
 
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
-    """The reporter of a study that Python code starts: ``reporter`` if given, otherwise one that prints on a terminal and in a notebook,
-    or as ``progress`` says. Raises ``ConfigError`` if both are given."""
-    if reporter is not None and progress:
-        raise ConfigError("progress = True, but reporter is given, which then receives the progress: give one of them.")
+    """The reporter of a study that Python code starts: ``reporter`` if given. Otherwise it prints lines if ``progress`` is true; if None, on a
+    terminal and in a notebook. Raises ``ConfigError`` if ``progress`` is true and a reporter is given."""
+    check_progress(progress, reporter)
     if reporter is not None:
         return reporter
     shown = in_notebook() or draws_in_place(sys.stdout) if progress is None else progress

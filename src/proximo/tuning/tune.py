@@ -58,7 +58,7 @@ def tune(
         name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
         reporter: receives the progress and the warnings; by default warnings are Python warnings.
-        progress: without a reporter, whether to print a line for each trial that is over; None: on a terminal and in a notebook.
+        progress: without a reporter, whether to print a line for each finished trial; None: on a terminal and in a notebook.
         settings: settings that stay fixed in all trials.
 
     Returns:

@@ -1,10 +1,17 @@
-"""Presets: tuned settings of an environment, in ``<library>/<name>.yaml`` with their provenance.
+"""Presets: tuned settings with their provenance, of one environment or of a family of environments.
 
-An id without a library is one of Gymnasium. ``also_for`` in a file lists other environments of the library that use the same preset.
+``<library>/<name>.yaml`` is for one environment; an id without a library is one of Gymnasium. ``also_for`` in a file lists other environments
+of the library that use the same preset.
+
+``<family>.yaml`` is for all ids that its list ``match`` contains; an entry may be a pattern with ``*``. Its mapping ``exceptions`` has the
+settings that differ for some of them, again by id or pattern. Files of one environment precede those of families.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -18,25 +25,57 @@ def load(env_id: str) -> dict[str, Any] | None:
     """The groups of settings tuned for ``env_id``, with their ``provenance``; None if it has no preset."""
     library, _, name = env_id.rpartition(":")
     folder = resources.files(__name__) / (library or GYMNASIUM)
-    if not name or not folder.is_dir():
-        return None
-    file = folder / f"{name}.yaml"
-    found = [file] if file.is_file() else _files(folder)  # reading all files takes as long as a short evaluation
-    return next((groups for served, groups in map(_read, found) if name in served), None)
+    if name and folder.is_dir():
+        file = folder / f"{name}.yaml"
+        found = [file] if file.is_file() else _files(folder)  # reading all files takes as long as a short evaluation
+        for served, groups in map(_read, found):
+            if name in served:
+                return groups
+    return next((_for(env_id, family) for family in _families() if _matches(env_id, family["match"])), None)
 
 
 def names() -> list[str]:
-    """The environment ids that have a preset."""
+    """The environment ids that have a preset, without those that only a pattern matches."""
+    return sorted(name for name in _known() if "*" not in name)
+
+
+def has_preset(env_id: str) -> bool:
+    """Whether ``env_id`` has a preset."""
+    return _matches(env_id, _known())
+
+
+@functools.cache
+def _known() -> tuple[str, ...]:
+    """Every id and every pattern that has a preset."""
     folders = [f for f in resources.files(__name__).iterdir() if f.is_dir()]
     ids = [(folder.name, name) for folder in folders for path in _files(folder) for name in _read(path)[0]]
-    return sorted(name if library == GYMNASIUM else f"{library}:{name}" for library, name in ids)
+    single = [name if library == GYMNASIUM else f"{library}:{name}" for library, name in ids]
+    return tuple(dict.fromkeys([*single, *(name for family in _families() for name in family["match"])]))
+
+
+def _matches(env_id: str, patterns: Any) -> bool:
+    return any(fnmatchcase(env_id, pattern) for pattern in patterns)
 
 
 def _files(folder: Traversable) -> list[Traversable]:
-    return [path for path in folder.iterdir() if path.name.endswith(".yaml")]
+    return sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
 
 
 def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
     """The environments that a file is for, and its settings."""
     groups = read_yaml(path.read_bytes())
     return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
+
+
+def _families() -> Iterator[dict[str, Any]]:
+    return (read_yaml(path.read_bytes()) for path in _files(resources.files(__name__)))
+
+
+def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a family has for ``env_id``."""
+    groups = {name: content for name, content in family.items() if name not in ("match", "exceptions")}
+    for pattern, changes in family.get("exceptions", {}).items():
+        if fnmatchcase(env_id, pattern):
+            for name, content in changes.items():
+                groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
+    return groups

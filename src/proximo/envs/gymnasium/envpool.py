@@ -21,7 +21,7 @@ RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_cl
 
 @contextlib.contextmanager
 def _float64_bounds() -> Iterator[None]:
-    """EnvPool makes its spaces with bounds in float64, also when it resets. Gymnasium warns about each that it rounds to float32."""
+    """Ignore Gymnasium's warnings about rounded bounds. EnvPool makes its spaces with float64 bounds, also when it resets."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*precision lowered by casting")
         yield

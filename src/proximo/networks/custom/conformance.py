@@ -41,7 +41,7 @@ def check_custom_networks(
         action_space: Space of the actions.
 
     Returns:
-        The policy, with shapes in the place of arrays.
+        The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
 
     Raises:
         ConfigError: A check fails, or the user's code raises.

@@ -1,0 +1,48 @@
+"""What the measurements of learning have in common: seeds of evaluations, a training, and the circumstances."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from typing import Any
+
+import jax
+
+import proximo
+from proximo.backends import Backend
+from proximo.types import TrainState
+
+EVALUATION_SEEDS = 1_000_000
+"""Seed s is evaluated with the seed EVALUATION_SEEDS + s, which no training and no tuning uses."""
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``0-9``, ``3`` or ``0-4,7`` as a list."""
+    ends = [part.partition("-") for part in text.split(",")]
+    return [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
+
+
+def train(program: Backend, seed: int) -> TrainState:
+    """The state after the last update. It equals that of `proximo train --seed` bit for bit, independent of the division into calls.
+
+    ``make_train`` would differ by rounding, and after enough updates by its policy.
+    """
+    state = program.start([seed])
+    left = program.config.total_updates
+    while left:
+        count = min(left, program.capacity)
+        state, _ = program.advance(state, count)  # an environment that fails is an error here
+        left -= count
+    return state
+
+
+def circumstances() -> dict[str, Any]:
+    """Where, when and with what a measurement was made."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version()},
+        "cpu_count": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
+        "device": jax.devices()[0].device_kind,
+    }

@@ -1,0 +1,123 @@
+"""The table and the curves of a suite: its results beside the published ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proximo.evaluation.episodes import bootstrap_interval
+from suite_tasks import Suite, Task
+
+MARK, OWN = "#c0392b", "#2563a8"
+FIRST_COLUMNS = "Task | Steps | Final policy of every seed | Mean (95 %) | Worst | Last 100 episodes | Collapsed"
+
+
+def table(suite: Suite, results: dict[str, Any]) -> str:
+    """Markdown: a row for each task with results, then the sources of the published columns."""
+    shown = [
+        row for name, task in suite.tasks.items() if (record := results["tasks"].get(name)) for row in _rows(name, task, record)
+    ]
+    columns = [column for column in suite.published if any(column in task.published for _, task, _ in shown)]
+    header = " | ".join([FIRST_COLUMNS, *columns, "Reached"])
+    lines = [f"| {header} |", "|---" * (header.count("|") + 1) + "|"]
+    for label, task, record in shown:
+        published = [str(task.published.get(column, "–")) for column in columns]
+        lines.append("| " + " | ".join([label, *_cells(task, record), *published, reached(task, record)]) + " |")
+    return "\n".join([*lines, "", *(f"- {column}: {suite.published[column]}" for column in columns)])
+
+
+def _rows(name: str, task: Task, record: dict[str, Any]) -> list[tuple[str, Task, dict[str, Any]]]:
+    """What the table shows of a task: its row, and one for each other environment that its policies are evaluated on."""
+    rows = [(f"`{name}`", task, record)]
+    for env, aim in task.also_on.items():
+        seeds = {seed: {"score": row["also_on"][env], "last_100": None} for seed, row in record["seeds"].items()}
+        rows.append((f"`{name}` on `{env}`", replace(task, mark=None, aim=aim, published={}), {**record, "seeds": seeds}))
+    return rows
+
+
+def _cells(task: Task, record: dict[str, Any]) -> list[str]:
+    """Steps, every seed, mean with its interval, worst seed, last episodes, and collapsed seeds."""
+    scores = scores_of(record)
+    last = [row["last_100"] for row in record["seeds"].values() if row["last_100"] is not None]
+    every = " ".join(map(number, scores)) + ("" if len(scores) >= task.seeds else f" ({len(scores)} of {task.seeds})")
+    mean = number(scores.mean())
+    if len(scores) > 1:
+        low, high = bootstrap_interval(scores)
+        mean += f" ({number(low)} … {number(high)})"
+    last_100 = number(np.mean(last)) if last else "–"
+    return [f"{record['steps']:,}", every, mean, number(scores.min()), last_100, str(collapsed(scores))]
+
+
+def scores_of(record: dict[str, Any]) -> np.ndarray:
+    """The score of each seed."""
+    return np.array([row["score"] for row in record["seeds"].values()])
+
+
+def collapsed(scores: np.ndarray) -> int:
+    """Number of seeds that are below the median by more than half of its size."""
+    median = np.median(scores)
+    return int(np.sum(scores < median - abs(median) / 2))
+
+
+def reached(task: Task, record: dict[str, Any]) -> str:
+    """The strictest mark that the seeds reach within its steps."""
+    scores = scores_of(record)
+    score = scores.mean() if task.judged_by == "mean" else scores.min()
+    for word, figure, steps in (("aim", task.aim, task.aim_steps), ("mark", task.mark, task.mark_steps)):
+        if figure is not None and score >= figure and record["steps"] <= (steps or math.inf):
+            return f"{word} {number(figure)}"
+    return "–" if task.mark is None and task.aim is None else "**missed**" if task.mark is not None else "aim missed"
+
+
+def number(value: float) -> str:
+    """Three decimals up to 1, one decimal up to 1000, else none."""
+    return f"{value:.3f}" if abs(value) <= 1 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
+    """One panel for each task: the mean training return over its seeds, its 95 % interval, each final policy, mark and aim."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = [name for name in suite.tasks if results["tasks"].get(name, {}).get("seeds")]
+    columns = min(4, len(shown)) or 1
+    figure, axes = plt.subplots(
+        -(-len(shown) // columns) or 1, columns, figsize=(3.4 * columns, 2.6 * (-(-len(shown) // columns) or 1)), squeeze=False
+    )
+    for axis in axes.flat[len(shown) :]:
+        axis.set_visible(False)
+    for axis, name in zip(axes.flat, shown, strict=False):
+        draw(axis, name, suite.tasks[name], results["tasks"][name])
+    figure.suptitle(
+        f"{suite.title}: mean return of training episodes, 95 % interval over seeds; dots: final policies", fontsize=9
+    )
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
+    curves = [np.array(row["curve"]) for row in record["seeds"].values() if row["curve"]]
+    if curves:
+        steps = np.linspace(max(curve[0, 0] for curve in curves), min(curve[-1, 0] for curve in curves), 100)
+        returns = np.array([np.interp(steps, *curve.T) for curve in curves])
+        axis.plot(steps, returns.mean(axis=0), color=OWN, linewidth=1.3)
+        if len(curves) > 1:
+            low, high = np.transpose([bootstrap_interval(column, 500) for column in returns.T])
+            axis.fill_between(steps, low, high, color=OWN, alpha=0.2, linewidth=0)
+    scores, of_scores = scores_of(record), axis if task.metric == "return_mean" else axis.twinx()
+    of_scores.plot(np.full(len(scores), record["steps"]), scores, "o", markersize=3.5, color=OWN, alpha=0.7, clip_on=False)
+    for figure, style in ((task.mark, "-"), (task.aim, ":")):
+        if figure is not None:
+            of_scores.axhline(figure, linestyle=style, color=MARK, linewidth=1)
+    of_scores.tick_params(labelsize=7)
+    axis.set_title(f"{name} ({len(record['seeds'])} seeds)", fontsize=8, loc="left")
+    axis.tick_params(labelsize=7)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)

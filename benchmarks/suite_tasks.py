@@ -1,0 +1,110 @@
+"""The tasks of a suite, as ``suites/NAME.yaml`` describes them, and the file of its results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock
+
+from proximo.serialization import read_yaml
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of a suite. The file gives the same names, for each task or as ``defaults`` for all."""
+
+    env: str
+    """Id of the environment; by default the name of the task up to the first comma."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings in addition to those of the preset."""
+    seeds: int = 10
+    """Number of seeds."""
+    first_seed: int = 0
+    """The lowest seed: 0 for results, 100 for tuning."""
+    episodes: int = 100
+    """Episodes in the evaluation of the final policy."""
+    metric: str = "return_mean"
+    """The score, an entry of the summary of the evaluation."""
+    policy: Literal["greedy", "sampled"] = "greedy"
+    """How the evaluation chooses actions."""
+    unseen: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the environment of the evaluation, such as levels that the training has not used."""
+    judged_by: Literal["mean", "worst"] = "mean"
+    """Whether the mean over seeds or the worst seed must reach ``mark`` and ``aim``."""
+    mark: float | None = None
+    """Score that must be reached."""
+    mark_steps: int | None = None
+    """Environment steps that a training may take to reach the mark; None: as many as it takes."""
+    aim: float | None = None
+    """Score that is aimed for."""
+    aim_steps: int | None = None
+    """Environment steps that a training may take to reach the aim; None: as many as it takes."""
+    also_on: dict[str, float | None] = field(default_factory=dict)
+    """Other environments that the final policy is evaluated on, with the score that is aimed for."""
+    published: dict[str, str] = field(default_factory=dict)
+    """Published scores by source, as text."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite."""
+
+    title: str
+    published: dict[str, str]
+    """What each published column is, and where it is from."""
+    tasks: dict[str, Task]
+
+    def only(self, names: Sequence[str] | None) -> Suite:
+        """The suite with the tasks in ``names``; None: all."""
+        if unknown := [name for name in names or () if name not in self.tasks]:
+            sys.exit(f"There is no task {', '.join(unknown)}: expected {', '.join(self.tasks)}.")
+        return replace(self, tasks={name: self.tasks[name] for name in names or self.tasks})
+
+
+def load_suite(path: Path) -> Suite:
+    """The suite in a YAML file. Exits with a message if it has an unknown name."""
+    content = read_yaml(path.read_bytes())
+    defaults, published = content.get("defaults", {}), content.get("published", {})
+    tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
+    known = {entry.name for entry in fields(Task)}
+    for name, task in tasks.items():
+        if unknown := set(task) - known:
+            sys.exit(f"{path}: {name} has unknown entries: {', '.join(sorted(unknown))}; expected {', '.join(sorted(known))}.")
+        if unknown := set(task.get("published", ())) - set(published):
+            sys.exit(f"{path}: {name} has results of {', '.join(sorted(unknown))}, whose source is missing under published.")
+    return Suite(
+        content["title"], published, {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()}
+    )
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The results in a file; no tasks if there is none."""
+    return json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
+
+
+def add_result(path: Path, about: dict[str, Any], task: str, described: dict[str, Any], seed: int, row: dict[str, Any]) -> None:
+    """Add the ``row`` of a seed to the results. Several processes may add at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        tasks = read_results(path)["tasks"]
+        seeds = {**tasks.get(task, {}).get("seeds", {}), str(seed): row}
+        tasks[task] = {**described, "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0])))}
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps({**about, "tasks": tasks}, indent=1) + "\n")
+        beside.replace(path)
+
+
+def differences(recorded: dict[str, Any], described: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of a task. Seeds of tasks that differ cannot share a row."""
+    # A setting that only one of them has is newer than the other, and its default changes nothing.
+    groups = [
+        {name: value for group in record["settings"].values() for name, value in group.items()}
+        for record in (recorded, described)
+    ]
+    names = [name for name in groups[0].keys() & groups[1].keys() if groups[0][name] != groups[1][name]]
+    return sorted([*names, *(name for name in ("metric", "policy", "episodes", "unseen") if recorded[name] != described[name])])

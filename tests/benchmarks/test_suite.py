@@ -1,0 +1,162 @@
+"""``benchmarks/suite.py``: which seeds are trained, skipped and resumed, and its table."""
+
+import argparse
+import functools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import proximo
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ENV = "toys:RandomEnds"
+SETTINGS = {"total_steps": 2048, "num_envs": 4, "num_steps": 16, "hidden_sizes": "4", "num_epochs": 1}
+FAKE_SEED = """
+import signal, sys, time
+sys.path.insert(0, {benchmarks!r})
+from pathlib import Path
+from suite_tasks import add_result
+_, task, seed = sys.argv[1:4]
+if task == "broken":
+    sys.exit("this task fails")
+if task == "endless":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    time.sleep(60)
+row = {{"score": float(seed), "last_100": None, "wall_seconds": 1.0}}
+add_result(Path(sys.argv[sys.argv.index("--out") + 1]), {{"suite": "toy"}}, task, {{"steps": 8}}, int(seed), row)
+"""
+
+
+@pytest.fixture(autouse=True)
+def suite(monkeypatch):
+    """The module, found as its script finds it."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import suite
+
+    return suite
+
+
+def written(folder, tasks, **more):
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump({"title": "Toys", "tasks": tasks, **more}, sort_keys=False))
+    return path
+
+
+def arguments(folder, file, **more):
+    given = {"suite": "toy", "file": file, "work": folder / "work", "out": folder / "out.json", "jobs": 2, "minutes": 1.0}
+    return argparse.Namespace(**{**given, **more})
+
+
+@pytest.fixture
+def fake_seeds(suite, monkeypatch, tmp_path):
+    """Replace the process of a seed by one that only writes a row."""
+    (tmp_path / "suite_seed.py").write_text(FAKE_SEED.format(benchmarks=str(BENCHMARKS)))
+    monkeypatch.setattr(suite, "HERE", tmp_path)
+
+
+def test_seeds_that_are_missing_are_trained_lowest_first(suite, fake_seeds, tmp_path, capsys):
+    file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}, "broken": {"seeds": 1}})
+    given, loaded = arguments(tmp_path, file), suite.load_suite(file)
+    assert suite.pending(loaded, suite.read_results(given.out)) == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
+    assert suite.train(given, suite.pending(loaded, suite.read_results(given.out))) == 1
+    assert "this task fails" in capsys.readouterr().out
+    assert suite.pending(loaded, suite.read_results(given.out)) == [("broken", 0)]
+
+
+def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):
+    file = written(tmp_path, {"endless": {"seeds": 1}, "a": {"seeds": 1}})
+    assert suite.train(arguments(tmp_path, file, jobs=1, minutes=0.02), [("endless", 0), ("a", 0)]) == 0
+    assert capsys.readouterr().out == "endless seed 0: saved, the next start resumes it\n"
+    assert not (tmp_path / "out.json").exists()
+
+
+class Interrupt:
+    """Sends this process a Ctrl-C after some updates."""
+
+    every = 20
+
+    def on_update(self, info):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
+    import suite_seed
+
+    file = written(
+        tmp_path, {"random ends": {"env": ENV, "episodes": 8, "settings": SETTINGS, "also_on": {"toys:RandomEnds": 0}}}
+    )
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(sys, "argv", ["", str(file), "random ends", "3", "--work", str(tmp_path / "work"), "--out", str(out)])
+    with monkeypatch.context() as patch:
+        patch.setattr(proximo, "train", functools.partial(proximo.train, callbacks=[Interrupt()]))
+        with pytest.raises(SystemExit, match="130"):
+            suite_seed.main()
+    assert not out.exists()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        suite_seed.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    record = json.loads(out.read_text())["tasks"]["random ends"]
+    row = record["seeds"]["3"]
+    assert row["sessions"] == 2
+    assert record["steps"] == row["curve"][-1][0] == 2048
+    assert record["settings"]["ppo"]["num_steps"] == 16
+    assert row["score"] == row["evaluation"]["return_mean"] == row["also_on"][ENV]
+    assert row["evaluation"]["episodes"] == 8
+
+    file.write_text(file.read_text().replace("num_epochs: 1", "num_epochs: 2"))
+    with pytest.raises(SystemExit, match=r"out.json has seeds of random ends with other settings \(num_epochs\)"):
+        suite_seed.main()
+    out.unlink()
+    with pytest.raises(SystemExit, match="random-ends-seed-3 has other settings: remove it"):
+        suite_seed.main()
+
+
+def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
+    import suite_seed
+
+    rows = [{"step": 10 * i, "rollout/episodes": i % 3, "rollout/return_mean": float(i)} for i in range(300)]
+    curve = suite_seed.learning_curve(rows)
+    assert len(curve) == suite_seed.CURVE_POINTS
+    assert curve[0] == [20, pytest.approx(5 / 3, abs=1e-4)]
+    last = suite_seed.last_episodes(rows)
+    assert sum(row["rollout/episodes"] for row in last) == 101
+    assert suite_seed.mean_return(last[-2:]) == pytest.approx((298 + 2 * 299) / 3)
+    assert suite_seed.learning_curve([]) == []
+
+
+def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
+    from suite_tasks import Suite, Task
+
+    tasks = {
+        "a": Task(env="a", seeds=4, mark=50, aim=60, aim_steps=999, published={"Others": "70 ± 3"}),
+        "b": Task(env="b", seeds=2, mark=-1, judged_by="worst", also_on={"d": 0.5}),
+        "c": Task(env="c"),
+    }
+    scores = {"a": [100, 100, 100, 10], "b": [-2.0]}
+    row = {"last_100": 5.0, "also_on": {"d": 0.75}}
+    results = {
+        name: {"steps": 1000, "seeds": {str(i): {"score": x, **row} for i, x in enumerate(values)}}
+        for name, values in scores.items()
+    }
+    text = suite.table(Suite("Toys", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
+    assert text.splitlines()[2:] == [
+        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
+        "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",
+        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | aim 0.500 |",
+        "",
+        "- Others: a page",
+    ]
+
+
+@pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_suite_names_its_sources_and_has_valid_settings(suite, path):
+    for task in suite.load_suite(path).tasks.values():
+        config = proximo.make_config(task.env, task.settings)
+        assert config.total_updates > 1, task.env
