@@ -24,7 +24,7 @@ CONFIG = override(
 )
 FACTS = {
     "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "device": "cpu, 2 cores", "seeds_mode": "vmap",
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds_mode": "vmap",
 }  # fmt: skip
 RUN = Path("runs/e/r")
 SUMMARY = {"return_mean": 12.34}
@@ -67,6 +67,7 @@ def test_banner_shows_spaces_network_batch_device_and_directory(plain):
         "       batch  4 environments × 8 steps = 32",
         "    training  3,200 steps in 100 updates, seed 0",
         "    settings  learning rate 3e-4, γ 0.99, λ 0.95, clip 0.2, entropy 0.0",
+        "  normalized  observations and rewards",
         "      device  cpu, 2 cores",
         "         run  runs/e/r",
     ]
