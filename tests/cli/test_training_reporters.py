@@ -283,8 +283,8 @@ def test_live_bar_shows_compiling_then_training_and_clears_itself(clock):
         reporter.finished([result()])
     end = screen.lines()
     assert not any("━" in line for line in end)
-    assert "run  runs/e/r" in end[6]
-    assert end[7].startswith("mean return 12.3")
+    assert "run  runs/e/r" in end[7]
+    assert end[8].startswith("mean return 12.3")
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
 
 
@@ -368,7 +368,7 @@ def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, e
     kind, text = shown(monkeypatch, terminal, **environment)
     assert kind is LineReporter
     assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
-    assert len(text.splitlines()) == 7 + 1 + 1 + 1 + 5  # banner, compiling, warning, result, what next
+    assert len(text.splitlines()) == 8 + 1 + 1 + 1 + 5  # banner, compiling, warning, result, what next
     asked = environment.get("FORCE_COLOR") or environment.get("TTY_COMPATIBLE")  # the latter is rich's own
     wanted = bool(asked) or (terminal and environment.get("TERM") != "dumb")
     assert bool(COLOUR.search(text)) == wanted
