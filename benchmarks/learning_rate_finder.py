@@ -29,13 +29,15 @@ CASES: dict[str, tuple[str, bool, int]] = {
     "Acrobot": ("gymnax:Acrobot-v1", False, 200_000),
 }
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+PLAIN = {"normalize_observation": False, "normalize_reward": False}
+"""The settings of the cases without a preset."""
 SEEDS, TEST_SEEDS = (100, 101), (200, 201, 202)
 
 
 def suggested(env: str, preset: bool, steps: int, seed: int) -> float | None:
     """The rate that a range test of half a training suggests; None where it suggests none."""
     finder = LearningRateFinder()
-    agent = proximo.PPO(env, preset=preset, seed=seed, eval_episodes=0, **finder.settings)
+    agent = proximo.PPO(env, preset=preset, seed=seed, eval_episodes=0, **finder.settings, **({} if preset else PLAIN))
     agent.learn(steps // 2, callbacks=[finder])
     try:
         return finder.suggestion
@@ -45,7 +47,8 @@ def suggested(env: str, preset: bool, steps: int, seed: int) -> float | None:
 
 def final(env: str, preset: bool, steps: int, rate: float) -> list[float]:
     """The returns of whole trainings at one rate."""
-    agents = [proximo.PPO(env, preset=preset, seed=s, eval_episodes=0, learning_rate=rate).learn(steps) for s in SEEDS]
+    settings = {"eval_episodes": 0, "learning_rate": rate, **({} if preset else PLAIN)}
+    agents = [proximo.PPO(env, preset=preset, seed=s, **settings).learn(steps) for s in SEEDS]
     return [round(agent.evaluate(100).summary()["return_mean"], 1) for agent in agents]
 
 

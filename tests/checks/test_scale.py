@@ -38,7 +38,7 @@ def ranging(*shape, low=0.0, high=1.0, dtype="float32"):
         (
             Box((3,), 0, 1000, "int64"),
             [ranging(3, high=900, dtype="int64")],
-            f"declare Box(3,) int64 as float32, and {NORMALIZE}",
+            "declare Box(3,) int64 as float32, which normalize_observation normalizes.",
         ),
         (Box((40, 40, 1)), [ranging(40, 40, 1, high=255.0)], "return images as uint8 in 0 … 255, which the policy scales"),
     ],

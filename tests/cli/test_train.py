@@ -43,6 +43,7 @@ def mistake(capsys, tmp_path, *words):
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
         (["NONSENSE", "--show-config"], "Unknown environment 'NONSENSE': expected an id of the form"),
         (["proximo:PocMemry", "--show-config"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
+        (["--id", "CartPole-v1"], "Unknown setting 'id': give the environment without a flag"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--num-enfs", "4"], "Unknown setting 'num-enfs' (did you mean 'num_envs'?)"),
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),

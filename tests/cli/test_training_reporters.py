@@ -24,7 +24,7 @@ CONFIG = override(
 )
 FACTS = {
     "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "device": "cpu, 2 cores", "seeds_mode": "vmap",
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds_mode": "vmap",
 }  # fmt: skip
 RUN = Path("runs/e/r")
 SUMMARY = {"return_mean": 12.34}
@@ -67,6 +67,7 @@ def test_banner_shows_spaces_network_batch_device_and_directory(plain):
         "       batch  4 environments × 8 steps = 32",
         "    training  3,200 steps in 100 updates, seed 0",
         "    settings  learning rate 3e-4, γ 0.99, λ 0.95, clip 0.2, entropy 0.0",
+        "  normalized  observations and rewards",
         "      device  cpu, 2 cores",
         "         run  runs/e/r",
     ]
@@ -282,8 +283,8 @@ def test_live_bar_shows_compiling_then_training_and_clears_itself(clock):
         reporter.finished([result()])
     end = screen.lines()
     assert not any("━" in line for line in end)
-    assert "run  runs/e/r" in end[6]
-    assert end[7].startswith("mean return 12.3")
+    assert "run  runs/e/r" in end[7]
+    assert end[8].startswith("mean return 12.3")
     assert screen.raw.count("\x1b[?25l") == screen.raw.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
 
 
@@ -367,7 +368,7 @@ def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, e
     kind, text = shown(monkeypatch, terminal, **environment)
     assert kind is LineReporter
     assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
-    assert len(text.splitlines()) == 7 + 1 + 1 + 1 + 5  # banner, compiling, warning, result, what next
+    assert len(text.splitlines()) == 8 + 1 + 1 + 1 + 5  # banner, compiling, warning, result, what next
     asked = environment.get("FORCE_COLOR") or environment.get("TTY_COMPATIBLE")  # the latter is rich's own
     wanted = bool(asked) or (terminal and environment.get("TERM") != "dumb")
     assert bool(COLOUR.search(text)) == wanted

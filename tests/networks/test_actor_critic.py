@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.collect.policy_check import check_policy
 from proximo.config import LEAVES
 from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
@@ -317,10 +318,17 @@ def test_the_mask_enters_neither_the_features_nor_the_value():
             r"^layer_norm = true has no effect, because no part has hidden layers",
         ),
         (Box((3,)), {"cnn_features": 64}, r"^cnn_features = 64 has no effect, because no CNN reads Box"),
-        (PIXELS, {"critic_hidden_sizes": (8,)}, r"^critic_hidden_sizes = 8 has no effect, because no MLP reads Box"),
-        (Dict((("x", PIXELS), ("v", Box((3,))))), {"critic_hidden_sizes": (8,)}, None),
+        (PIXELS, {"critic_hidden_sizes": (9,)}, r"^critic_hidden_sizes = 9 has no effect, because no MLP reads Box"),
+        (PIXELS, {"critic_hidden_sizes": (8,)}, None),
+        (Dict((("x", PIXELS), ("v", Box((3,))))), {"critic_hidden_sizes": (9,)}, None),
     ],
 )
-def test_settings_of_absent_layers_are_refused(space, settings, message):
+def test_settings_of_absent_layers_are_refused_before_a_training(space, settings, message):
+    config = small_config(towers="separate", normalize_observation=False, **settings)
     with pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext():
-        make_policy(jax.random.key(0), space, Discrete(2), small_config(**settings).network, False)
+        check_policy(toys.AnySpaces(space, Discrete(2)), config)
+
+
+def test_policy_with_a_size_without_effect_can_be_loaded():
+    config = small_config(towers="separate", critic_hidden_sizes=(9,)).network
+    assert jax.eval_shape(lambda key: make_policy(key, PIXELS, Discrete(2), config, False), jax.random.key(0)) is not None

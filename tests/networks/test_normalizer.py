@@ -21,25 +21,25 @@ def observations(count=50):
 
 
 def test_only_floating_point_parts_have_statistics():
-    statistics = make_statistics(SPACE)
+    statistics = make_statistics(SPACE, True)
     assert statistics["body"][0].mean.shape == (3,)
     assert statistics["body"][1:] == (None, None)
     assert statistics["camera"] is statistics["level"] is statistics["action_mask"] is None
     assert make_statistics(SPACE, False) is None
-    assert make_statistics(Dict((("a", Discrete(2)), ("b", Box((2,), 0.0, 9.0, "int32"))))) is None
-    assert make_statistics(Dict((("action_mask", Box((2,))), ("b", Discrete(2))))) is None
+    assert make_statistics(Dict((("a", Discrete(2)), ("b", Box((2,), 0.0, 9.0, "int32")))), True) is None
+    assert make_statistics(Dict((("action_mask", Box((2,))), ("b", Discrete(2)))), True) is None
 
 
-def test_auto_normalizes_vectors_only():
-    space = Dict((("board", Box((2, 2))), ("vector", Box((3,)))))
-    assert make_statistics(space, "auto")["board"] is None
-    assert make_statistics(space, "auto")["vector"] is not None
-    assert make_statistics(space, True)["board"] is not None
+def test_auto_normalizes_observations_of_at_most_two_axes():
+    shapes = {"board": (2, 2, 2), "number": (), "stacked": (4, 3), "vector": (3,)}
+    space = Dict(tuple((name, Box(shape)) for name, shape in shapes.items()))
+    assert [name for name, part in make_statistics(space, "auto").items() if part is None] == ["board"]
+    assert None not in make_statistics(space, True).values()
 
 
 def test_each_part_is_normalized_by_its_valid_observations():
     observation, valid = observations(), jnp.arange(50) < 40
-    statistics = with_observations(make_statistics(SPACE), observation, valid)
+    statistics = with_observations(make_statistics(SPACE, True), observation, valid)
     got = normalized(statistics, observation, 0.0)
     vectors = np.asarray(observation["body"][0])
     expected = (vectors - vectors[:40].mean(0)) / vectors[:40].std(0)

@@ -72,7 +72,9 @@ def test_a_transformation_has_its_own_learning_rate():
     assert "learning_rate" not in metrics
 
 
-@pytest.mark.parametrize(("name", "code"), [("optax:sgd", optax.sgd), (f"{__name__}:MOMENTUM", MOMENTUM)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("optax:sgd", optax.sgd), ("optax:nadam", optax.nadam), (f"{__name__}:MOMENTUM", MOMENTUM)]
+)
 def test_an_optimizer_may_be_named(name, code):
     assert resolve_optimizer("optimizer", name) is code
     assert learner(optimizer=name).static.optimizer is code

@@ -87,6 +87,15 @@ def test_every_kind_of_environment_has_a_default_space():
     assert default_space(BASE, toys.RandomEnds()).names == tuple(DEFAULT)
     images = default_space(BASE, toys.AnySpaces(toys.IMAGE, toys.Discrete(2)))
     assert set(DEFAULT) - set(images.names) == {"normalize_observation"}
+    signs = default_space(override(BASE, {"normalize_reward": "auto", "clip_reward": "sign"}), toys.RandomEnds())
+    assert set(DEFAULT) - set(signs.names) == {"normalize_reward"}
+
+
+@pytest.mark.parametrize(("given", "values"), [(False, (False, "auto")), ("auto", (False, "auto")), (True, (False, True))])
+def test_normalization_of_the_base_is_searched_against_none(given, values):
+    base = override(BASE, {"normalize_observation": given, "normalize_reward": given})
+    found = {d.name: d for d in default_space(base, toys.RandomEnds()).dimensions}
+    assert found["normalize_observation"].values == found["normalize_reward"].values == values
 
 
 def test_default_space_excludes_values_that_cannot_be_trained():

@@ -57,7 +57,7 @@ def _observation_scale(expected: list[Leaf], observations: list[np.ndarray], con
             continue  # the policy scales these by their space
         if is_normalized(space, config.ppo.normalize_observation) or first_layer_parameters(space, network) > MAX_FIRST_LAYER:
             continue  # a large first layer has another warning with the same fix
-        if finite.size and np.abs(finite).max() > MAX_OBSERVATION:
+        if finite.size and max(float(finite.max()), -float(finite.min())) > MAX_OBSERVATION:
             low, high = finite.min(), finite.max()
             found.setdefault(_observation_fix(space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
     if not found:
@@ -73,7 +73,7 @@ def _observation_fix(space: Box) -> str:
         return "return images as uint8 in 0 … 255, which the policy scales to 0 … 1."
     if space.is_float:
         return "set normalize_observation = true (--normalize-observation)."
-    return f"declare {space} as float32, and set normalize_observation = true (--normalize-observation)."
+    return f"declare {space} as float32, which normalize_observation normalizes."
 
 
 def _reward_scale(rewards: np.ndarray, ppo: PPOConfig) -> Finding:

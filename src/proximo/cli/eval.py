@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, number, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 
 
@@ -172,7 +172,7 @@ def _table(name: str, evaluation: Any) -> str:
 def _group_table(path: Path, evaluations: dict[str, Any]) -> str:
     rows = {mode: _over_seeds(evaluations, mode) for mode in next(iter(evaluations.values())).episodes}
     within = "; ".join(
-        f"{mode} {low:,.2f} … {high:,.2f}" for mode, (low, high) in ((h, r["ci95_episodes"]) for h, r in rows.items())
+        f"{mode} {number(low)} … {number(high)}" for mode, (low, high) in ((h, r["ci95_episodes"]) for h, r in rows.items())
     )
     lines = [f"{path}: means over {len(evaluations)} seeds", *_summary_table(rows, "95 % over seeds")]
     return "\n".join([*lines, f"  95 % of the mean of these policies, by their episodes: {within}"])
@@ -184,7 +184,8 @@ def _summary_table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
     for mode, s in rows.items():
         low, high = s["ci95"]
         success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"
-        middle = f"{s['return_iqm']:,.2f}"
-        spread = f"{s['return_mean']:,.2f} ± {s['return_std']:,.2f}"
-        lines.append([mode, spread, f"{low:,.2f} … {high:,.2f}", middle, f"{s['length_mean']:,.1f}", success])
+        spread = f"{number(s['return_mean'])} ± {number(s['return_std'])}"
+        lines.append(
+            [mode, spread, f"{number(low)} … {number(high)}", number(s["return_iqm"]), f"{s['length_mean']:,.1f}", success]
+        )
     return [f"  {line}" for line in aligned(lines)]

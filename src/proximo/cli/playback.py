@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import print_warnings
+from proximo.cli import number, print_warnings
 from proximo.rendering import window
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import recording
@@ -53,7 +53,7 @@ class Playback:
         self.episodes.append(row.outcome)
         success = "" if row.success is None else ", success" if row.success else ", no success"
         cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
-        print(f"episode {row.episode + 1}: return {row.episode_return:.2f}, length {row.step:,}{success}{cut}", flush=True)
+        print(f"episode {row.episode + 1}: return {number(row.episode_return)}, length {row.step:,}{success}{cut}", flush=True)
 
     def in_window(self) -> None:
         """Show episodes in the environment's own window if it has one and --fps is not given, else in ours."""

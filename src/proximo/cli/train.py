@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
-from proximo.config import GROUPS, LEAVES, check_names, text_of, to_mapping
+from proximo.config import GROUPS, LEAVES, check_names, text_of, to_mapping, unknown
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
@@ -89,7 +89,9 @@ def parse_settings(
     for word, name in flags.items():
         if why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
             raise UsageError(f"`{parser.prog}` does not accept {word}, because {why_not}; see `{parser.prog} --help`.")
-    check_names(flags.values())
+    check_names(name for name in flags.values() if name != "id")
+    if "id" in flags.values():
+        raise unknown("id")
     if unread:
         raise UsageError(
             f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."

@@ -48,6 +48,7 @@ class TrainingReporter(QuietReporter, Progress):
             "training": f"{total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",
             "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
             f"entropy {ppo.ent_coef}",
+            "normalized": summary["normalized"],
             "device": summary["device"],
             "run": str(self.where),
         }

@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from proximo.collect.learning import fresh_learner, fresh_policy
 from proximo.config import LEAVES, Config, custom_settings
 from proximo.networks import ActorCritic
+from proximo.networks.assembly import check_sizes
 from proximo.networks.custom.conformance import check_custom_networks
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
@@ -36,6 +37,8 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         policy = check_custom_networks(make, *spaces)
     else:
         policy = jax.eval_shape(make, jax.random.key(0))
+    if not networks:  # a custom network may contain any layers
+        check_sizes(policy.torsos, from_any(env.observation_space, "observation"), config.network)
     if custom - networks:
         jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
     return policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import typing
@@ -93,6 +94,7 @@ def is_transformation(code: Any) -> bool:
 
 
 def _is_optax_function(code: Any) -> bool:
+    code = code.func if isinstance(code, functools.partial) else code  # such as optax.nadam
     return inspect.isfunction(code) and str(code.__module__).split(".")[0] == "optax"
 
 

@@ -133,7 +133,7 @@ class PPOConfig:
     )
     normalize_observation: BoolOrAuto = _setting(
         "auto",
-        "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: vectors only",
+        "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: those of at most two axes, such as vectors and stacked vectors",
     )
     clip_observation: float = _setting(
         0.0, "clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off", low=0

@@ -73,7 +73,7 @@ class AgentSettings(TypedDict, total=False):
     normalize_advantage: Literal["none", "batch", "minibatch"]
     """normalize advantages over the whole rollout (batch) or over each minibatch."""
     normalize_observation: bool | Literal["auto"]
-    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: vectors only."""
+    """normalize floating-point observations to mean 0 and variance 1, by running statistics inside the policy; auto: those of at most two axes, such as vectors and stacked vectors."""
     clip_observation: float
     """clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off."""
     clip_reward: Literal["none", "sign"]
@@ -266,35 +266,35 @@ class ResumeSettings(TypedDict, total=False):
     """environment steps of the whole training."""
     total_updates: int
     """updates of the whole training, instead of total_steps; 0: total_steps."""
-    learning_rate: float | str | Callable[[Any], Any]
+    learning_rate: object
     """learning rate: a number, linear(from, to), polynomial(from, to, power), exponential(from, to), or a function."""
-    clip_eps: float | str | Callable[[Any], Any]
+    clip_eps: object
     """clip range ε of the probability ratio; may be a schedule."""
-    clip_value_eps: float | str | Callable[[Any], Any]
+    clip_value_eps: object
     """clip range of the value loss; may be a schedule; 0: off."""
-    ent_coef: float | str | Callable[[Any], Any]
+    ent_coef: object
     """weight of the entropy bonus; may be a schedule."""
-    objective: Literal["clip", "kl_penalty"] | object
+    objective: object
     """clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a custom function."""
-    extra_loss: Literal["none"] | object
+    extra_loss: object
     """a custom loss that is added to the objective."""
-    critic_learning_rate: float | str | Callable[[Any], Any]
+    critic_learning_rate: object
     """learning rate of the parameters that only the value function uses, a number or a schedule; 0: learning_rate."""
-    optimizer: Literal["adam", "adamw"] | object
+    optimizer: object
     """adam; adamw, with weight_decay; or an optax transformation, or a function that makes one from the learning rate, such as optax:lion."""
-    critic_optimizer: Literal["same", "adam", "adamw"] | object
+    critic_optimizer: object
     """optimizer of the parameters that only the value function uses; same: optimizer."""
-    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] | object
+    encoder: object
     """auto: nature_cnn for uint8 images, small_cnn for those below 36×36 with three axes, mlp for other observations; or a custom encoder."""
-    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | object
+    memory: object
     """memory of the policy; or a custom cell."""
-    actor: Literal["auto"] | object
+    actor: object
     """head from features to the parameters of the distribution: auto, or a custom network."""
-    critic: Literal["auto"] | object
+    critic: object
     """head from features to the value: auto, or a custom network."""
-    actor_critic: Literal["none"] | object
+    actor_critic: object
     """a custom network that replaces encoder, memory, actor and critic."""
-    distribution: Literal["auto", "beta"] | object
+    distribution: object
     """distribution of actions; auto: Gaussian, categorical or Bernoulli, by the action space; beta: for bounded Box actions; or a custom one."""
     devices: int | Literal["all"]
     """devices that share the training: their number, or all; each has an equal part of the environments and of every minibatch, so that the learning problem stays the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,11 +133,10 @@ class Policy:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
         key = _check_key(key, deterministic)
-        (memory, action), is_one = self._call(
-            lambda *inputs: _act(*inputs, key), observation, memory, episode_start, action_mask, reward
-        )
+        act = functools.partial(_act, key=key)
+        (after, action), is_one = self._call(act, observation, memory, episode_start, action_mask, reward)
         action = np.asarray(action)
-        return (action[0] if is_one else action), memory
+        return (action[0] if is_one else action), after
 
     @answered
     def forward(

@@ -283,7 +283,7 @@ def make_policy(
         observation_space: Space of the environment's observations.
         action_space: Space of the actions.
         config: Network settings.
-        normalize_observation: Whether to normalize floating-point observations by running statistics; ``"auto"`` normalizes vectors only.
+        normalize_observation: Whether to normalize floating-point observations by running statistics; ``"auto"`` normalizes those of at most two axes.
         clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
 
     Raises:

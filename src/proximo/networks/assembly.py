@@ -51,15 +51,20 @@ def make_parts(
     torsos, features = zip(*made, strict=True)
     actor = make_head(_readout("actor", key_actor, features[0], count, ACTOR_GAIN, config))
     parts = torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
-    encoders = [torso.encoder for torso in torsos]
-    if config.critic_hidden_sizes != "same" and not any(mlp.layers for mlp in _modules(encoders, MLP)):
-        sizes = text_of(config.critic_hidden_sizes) or "none"
-        raise ConfigError(f"critic_hidden_sizes = {sizes} has no effect, because no MLP reads {space}: use critic_head_sizes.")
     if config.layer_norm and not _modules(parts, LayerNorm):
         raise ConfigError("layer_norm = true has no effect, because no part has hidden layers: set hidden_sizes or head_sizes.")
     if config.cnn_features != LEAVES["cnn_features"].default and not _modules(parts, ImageEncoder):
         raise ConfigError(f"cnn_features = {config.cnn_features} has no effect, because no CNN reads {space}: leave it out.")
     return parts
+
+
+def check_sizes(torsos: tuple[Torso, ...], space: Space, config: NetworkConfig) -> None:
+    """Raise ``ConfigError`` if ``critic_hidden_sizes`` differs from ``hidden_sizes``, but no MLP reads the observation."""
+    sizes = config.critic_hidden_sizes
+    if sizes not in ("same", config.hidden_sizes) and not any(mlp.layers for mlp in _modules([t.encoder for t in torsos], MLP)):
+        raise ConfigError(
+            f"critic_hidden_sizes = {text_of(sizes) or 'none'} has no effect, because no MLP reads {space}: use critic_head_sizes."
+        )
 
 
 def _modules(parts: PyTree, kind: type[Kind]) -> list[Kind]:

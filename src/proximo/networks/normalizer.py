@@ -20,11 +20,11 @@ DEFAULT_CLIP = 10.0
 
 
 def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
-    """Whether a part of an observation is normalized if the setting ``normalize_observation`` is ``which``."""
-    return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 1 if which == "auto" else which)
+    """Whether a part of an observation is normalized if the setting ``normalize_observation`` is ``which``. ``auto`` includes stacked vectors."""
+    return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 2 if which == "auto" else which)
 
 
-def make_statistics(space: Space, which: bool | Literal["auto"] = True) -> PyTree[RunningStatistics] | None:
+def make_statistics(space: Space, which: bool | Literal["auto"]) -> PyTree[RunningStatistics] | None:
     """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``."""
 
     def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:

@@ -11,6 +11,7 @@ from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
 from proximo.jax_setup import cores
+from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 
 
@@ -29,6 +30,7 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
         f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {transitions}"
         + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
+        "normalized": _normalized(policy, config),
         "updates": config.total_updates,
         "seeds_mode": "vmap" if backend.stacked else "serial",
         "twin": twin(config.env.id),
@@ -44,6 +46,14 @@ def describe_devices(used: int) -> str:
     several = f"{used} × " if used > 1 else ""
     more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
     return f"{several}{name}, {cores()} cores{more}"
+
+
+def _normalized(policy: ActorCritic, config: Config) -> str:
+    """What is normalized, in words."""
+    parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
+    some = "observations" if None not in parts else "floating-point parts of observations"
+    observations = [some] if any(part is not None for part in parts) else []
+    return " and ".join([*observations, *(["rewards"] if config.ppo.normalizes_reward else [])]) or "nothing"
 
 
 def describe_network(config: Config, policy: ActorCritic) -> str:

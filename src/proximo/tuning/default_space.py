@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from proximo.config import LEAVES, Config
@@ -31,12 +32,16 @@ DEFAULT: dict[str, Any] = {
 def default_space(base: Config, env: Any) -> Space:
     """The space for ``base`` on ``env``. It contains the base, and omits values that do not fit the other settings of the base.
 
-    It omits ``normalize_observation`` if no part of the observation would be normalized.
+    It omits ``normalize_observation`` and ``normalize_reward`` where they would normalize nothing.
     """
-    switches = {name: [False, LEAVES[name].value_in(base) or "auto"] for name in ("normalize_observation", "normalize_reward")}
-    space = read_space(DEFAULT | switches, base, "the default search space", in_jax=True)
-    if make_statistics(from_any(env.observation_space, "observation"), switches["normalize_observation"][1]) is None:
+    on: dict[str, Any] = {name: LEAVES[name].value_in(base) or "auto" for name in ("normalize_observation", "normalize_reward")}
+    space = read_space(
+        DEFAULT | {name: [False, value] for name, value in on.items()}, base, "the default search space", in_jax=True
+    )
+    if make_statistics(from_any(env.observation_space, "observation"), on["normalize_observation"]) is None:
         space = space.without(["normalize_observation"])
+    if not replace(base.ppo, normalize_reward=on["normalize_reward"]).normalizes_reward:
+        space = space.without(["normalize_reward"])
     return Space(tuple(_fitting(d, base) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
 
 

@@ -69,6 +69,12 @@ class Lines(Warner):
         self.over += 1
         print(finished_line(trial, best, self.over, self.total, seconds_left), flush=True)
 
+    def final_round(self, trial: Record, seeds: int) -> None:
+        print(f"final round: {trial.name} on {seeds} other seeds", flush=True)
+
+    def test(self, trial: Record, seeds: int) -> None:
+        print(f"test: {trial.name}, the winner, on {seeds} test seeds", flush=True)
+
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
     """The reporter of a study that Python code starts: ``reporter`` if given. Otherwise it prints lines if ``progress`` is true; if None, on a
