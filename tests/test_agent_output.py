@@ -42,7 +42,7 @@ def no_display(monkeypatch):
 
 def test_public_names_of_an_agent_are_those_of_its_documentation():
     public = {name for name in dir(proximo.PPO) if not name.startswith("_")}
-    methods = {"learn", "predict", "evaluate", "set_env", "save", "render", "watch", "plot", "report", "export"}
+    methods = {"learn", "predict", "forward", "evaluate", "set_env", "save", "render", "watch", "plot", "report", "export"}
     assert public == {*methods, "env", "policy"}
 
 
