@@ -392,6 +392,8 @@ def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
     learner = module("gymnax:CartPole-v1")
     action, _ = learner.predict(np.zeros(4, np.float32))
     assert action == learner.agent.predict(np.zeros(4, np.float32))[0]
+    distribution, value = learner(np.zeros(4, np.float32))
+    assert (distribution.mode()[0], value.shape) == (action, (1,))
     trainer(tmp_path, enable_checkpointing=False, max_steps=1).fit(learner)
     episodes = learner.evaluate(3, seed=5, render=True)
     assert episodes.summary() == learner.agent.evaluate(3, seed=5).summary()

@@ -41,7 +41,7 @@ def shaping(plan: StudyPlan) -> set[str]:
     env = environment(plan.base)
 
     def key(name: str, value: Any) -> Any:
-        return program_key(override(plan.base, {name: value}), env, True)  # type: ignore[arg-type]
+        return program_key(override(plan.base, {name: value}), env, True, None)  # pyright: ignore[reportArgumentType]
 
     return {d.name for d in plan.space.dimensions if len({key(d.name, value) for value in d.examples()}) > 1}
 
