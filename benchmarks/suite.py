@@ -4,7 +4,7 @@
     python benchmarks/suite.py mujoco --show      # prints the table and draws the curves; nothing is trained
 
 ``suites/NAME.yaml`` lists the tasks, with their seeds and published results. Results are in ``results/suite_NAME.json``. A task that has
-no settings of its own trains with its preset. The final policy of each seed is evaluated on environment seeds that are used nowhere else.
+no settings trains with its preset. No training and no tuning uses the environment seeds on which the final policies are evaluated.
 
 The unit of work is one seed. Seed 0 of all tasks comes first, then seed 1, and so on: an interrupted suite is a complete smaller one. Seeds
 that are in the results are skipped. When the minutes are over, or after Ctrl-C, the running seeds are saved in the work folder, and the
@@ -62,7 +62,7 @@ def start(arguments: argparse.Namespace, seed: Seed, cores: set[int]) -> Job:
     if shutil.which("taskset"):
         command = ["taskset", "--cpu-list", ",".join(map(str, sorted(cores))), *command]
     with log.open("ab") as file:
-        # In a session of its own: Ctrl-C reaches this process only, which then stops each job once.
+        # A new session: Ctrl-C reaches this process only, which then stops each job once.
         process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
     return Job(seed, log, process)
 

@@ -83,7 +83,7 @@ def load_suite(path: Path) -> Suite:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """The results in a file; no tasks if there is none."""
+    """The results in a file. A missing file has no tasks."""
     return json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
 
 

@@ -298,6 +298,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
 
+    @answered
     def forward(
         self,
         observation: Any,

@@ -1,4 +1,4 @@
-"""Measurements on eight virtual CPU devices, printed as one JSON object. ``test_devices.py`` runs this file in a process of its own.
+"""Measurements on eight virtual CPU devices, printed as one JSON object. ``test_devices.py`` runs this file in a separate process.
 
     python several_devices.py PART ...
 

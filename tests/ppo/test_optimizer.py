@@ -81,7 +81,11 @@ def test_an_optimizer_may_be_named(name, code):
 
 
 def test_functions_of_optax_have_a_name():
-    assert [str(Custom(code)) for code in (optax.lion, plain_adam)] == ["optax:lion", f"{__name__}:plain_adam"]
+    assert [str(Custom(code)) for code in (optax.lion, optax.contrib.muon, plain_adam)] == [
+        "optax:lion",
+        "optax.contrib:muon",
+        f"{__name__}:plain_adam",
+    ]
     assert str(Custom(MOMENTUM)).startswith("<"), "an object may be lost"
     assert str(Custom(eval("lambda rate: None", {"__builtins__": {}}))).startswith("<"), "a function without a module"
 

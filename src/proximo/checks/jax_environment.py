@@ -29,7 +29,8 @@ def check(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Findin
     Returns:
         The findings. If the environment cannot be traced or has side effects, the remaining checks are skipped.
     """
-    env_id, findings = config.env.id, list[Finding]()
+    env_id = config.env.id
+    findings: list[Finding] = []
     for name, function in (("tracing", check_tracing), ("side effects", check_side_effects)):
         on_check(name)
         findings.append(run_check(name, functools.partial(function, env, env_id)))

@@ -89,7 +89,7 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
 
 
 def _wrong(played: list[Transition], expected: list[Leaf], env_id: str) -> str | None:
-    """The first violation of Gymnasium's interface in the transitions; None if there is none."""
+    """The first violation of Gymnasium's interface in the transitions, if any."""
     return next((f.message for f in check_interface(played, expected, env_id) if f.level == "error"), None)
 
 

@@ -220,11 +220,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(jsonable(value), allow_nan=False))
 
 
-def number(x: float) -> str:
-    """A return with two decimals, below 1 with three significant digits."""
-    return f"{x:,.2f}" if abs(x) >= 1 or not x else f"{x:.3g}"
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose columns are two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, number, print_json, print_warnings, quiet_stdout
+from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
+from proximo.tracking.progress import number
 
 
 def make_parser() -> Parser:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import number, print_warnings
+from proximo.cli import print_warnings
 from proximo.rendering import window
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import recording
 from proximo.rendering.watching import Subject
+from proximo.tracking.progress import number
 from proximo.training.interrupts import Interrupts
 
 

@@ -17,7 +17,7 @@ from proximo.tracking.progress_displays import LINE_SECONDS
 from proximo.tuning.api import TuneResult
 from proximo.tuning.pictures import HISTORY, IMPORTANCE
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.progress import Reporter, finished_line, number
+from proximo.tuning.progress import Lines, Reporter, finished_line, number
 from proximo.tuning.record import Record
 from proximo.tuning.result import TABLE, changes
 
@@ -26,17 +26,16 @@ class QuietReporter(ConsoleReporter, Reporter):
     """Prints only warnings and an early stop."""
 
 
-class LineReporter(QuietReporter):
+class LineReporter(QuietReporter, Lines):
     """The banner, and a line for a trial that is better than all before; for others every ten seconds."""
 
     def __init__(self, console: Console, answer: int | None = None):
         super().__init__(console, answer)
-        self.total, self.over = 0, 0
         self.best: int | None = None
         self._printed = 0.0
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
-        self.total, self.over = plan.trials, sum(t.state != "running" for t in trials)
+        Lines.started(self, folder, plan, trials, shaping)
         gone = f", {self.over} of them finished" if self.over else ""
         seeds = plan.trial_seeds
         named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}–{seeds[-1]}"
@@ -61,12 +60,6 @@ class LineReporter(QuietReporter):
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._printed >= LINE_SECONDS
-
-    def final_round(self, trial: Record, seeds: int) -> None:
-        self.print(f"final round: {trial.name} on {seeds} other seeds")
-
-    def test(self, trial: Record, seeds: int) -> None:
-        self.print(f"test: {trial.name}, the winner, on {seeds} test seeds")
 
     def stopping(self) -> None:
         self.print("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")

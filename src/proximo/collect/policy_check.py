@@ -32,13 +32,12 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     def make(key: Key[Array, ""]) -> ActorCritic:
         return fresh_policy(key, env, config)
 
+    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
     if networks:
-        spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
         policy = check_custom_networks(make, *spaces)
     else:
         policy = jax.eval_shape(make, jax.random.key(0))
-    if not networks:  # a custom network may contain any layers
-        check_sizes(policy.torsos, from_any(env.observation_space, "observation"), config.network)
+        check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
     if custom - networks:
         jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
     return policy

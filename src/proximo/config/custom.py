@@ -16,6 +16,8 @@ from proximo.errors import ConfigError, nearest
 NAMED = "my_package.module:Name"
 OPTIMIZERS = ("optimizer", "critic_optimizer")
 """Settings that accept optax transformations and optax's functions by name, such as ``optax:lion``."""
+OPTAX = ("optax", "optax.contrib")
+"""The modules whose functions users import."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +39,9 @@ class Custom:
         found = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
         if found and (inspect.isclass(self.value) or is_users_function(self.value)):
             return f"{module}:{name}"
-        if name and _is_optax_function(self.value) and getattr(sys.modules["optax"], name, None) is self.value:
-            return f"optax:{name}"
+        for library in OPTAX if name and _is_optax_function(self.value) else ():
+            if getattr(sys.modules.get(library), str(name), None) is self.value:
+                return f"{library}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
 

@@ -67,13 +67,17 @@ class Lines(Warner):
 
     def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
         self.over += 1
-        print(finished_line(trial, best, self.over, self.total, seconds_left), flush=True)
+        self.print(finished_line(trial, best, self.over, self.total, seconds_left))
 
     def final_round(self, trial: Record, seeds: int) -> None:
-        print(f"final round: {trial.name} on {seeds} other seeds", flush=True)
+        self.print(f"final round: {trial.name} on {seeds} other seeds")
 
     def test(self, trial: Record, seeds: int) -> None:
-        print(f"test: {trial.name}, the winner, on {seeds} test seeds", flush=True)
+        self.print(f"test: {trial.name}, the winner, on {seeds} test seeds")
+
+    def print(self, text: str) -> None:
+        """Print one line."""
+        print(text, flush=True)
 
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
