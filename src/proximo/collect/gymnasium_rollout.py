@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array
 
 from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
-from proximo.types import Memory
 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""
@@ -90,9 +89,9 @@ class GymnasiumRollout(eqx.Module):
     """T N bool."""
     bootstrap_value: Any
     """T N: value of the final observation of a truncated episode; else 0."""
-    memory: Memory
+    memory: Any
     """T/L N ...: the memory before each sequence, burn-in included."""
-    last_memory: Memory
+    last_memory: Any
     """N ...: the memory after the last step."""
     previous: PreviousSteps | None = None
     """T+1 N: the last valid step before each step; None if the policy does not observe it."""
