@@ -65,7 +65,11 @@ class RolloutActor:
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
 
-    def open(self) -> GymnasiumCollector:
+    def open(self) -> None:
+        """Make the collector, before its first call needs it."""
+        self._opened()
+
+    def _opened(self) -> GymnasiumCollector:
         """The collector, made by the first call."""
         if self._collector is None:
             if self._version != __version__:
@@ -83,13 +87,13 @@ class RolloutActor:
 
     def prepare(self, policy: Sequence[np.ndarray], key: np.ndarray) -> RolloutPart:
         """Make the environments and compile what collecting needs. The rollout has the right shapes and arbitrary numbers."""
-        collector = self.open()
+        collector = self._opened()
         rollout = collector.compile(collector.programs.policy_of(policy), _state(key))
         return self._part_of(rollout)
 
     def collect(self, policy: Sequence[np.ndarray], key: np.ndarray, begins: bool) -> RolloutPart:
         """Collect a rollout of the policy with these arrays. If it ``begins``, with new episodes."""
-        collector, timing = self.open(), Timing()
+        collector, timing = self._opened(), Timing()
         if begins:
             collector.begin()
         restarts = collector.environments.restarts
