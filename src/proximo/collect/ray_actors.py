@@ -20,6 +20,7 @@ from typing import Any
 
 import cloudpickle
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from proximo import __version__
@@ -153,7 +154,7 @@ class RolloutActors:
         Raises:
             EnvError, EnvironmentFault: an environment failed, or actors were lost too often.
         """
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         self.open()
         stored = ray.put(policy)
@@ -171,7 +172,7 @@ class RolloutActors:
 
     def _wait(self, calls: list[Any]) -> None:
         """Wait until all calls have ended. An actor that does not start in time, or whose process does not answer, is killed."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         step_timeout, reset_timeout, pending = self.config.env.step_timeout, self.config.env.reset_timeout, list(calls)
         while pending:
@@ -191,8 +192,8 @@ class RolloutActors:
 
     def _result(self, i: int, call: Any) -> RolloutPart | None:
         """What a call has returned. If its actor was lost, a new one is started, and the result is None."""
-        import ray
-        from ray.exceptions import RayError, RayTaskError
+        import ray  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
         actor = self._actors[i]
         try:
@@ -230,7 +231,7 @@ class RolloutActors:
 
     def _start(self, part: range) -> Any:
         """A new actor, which begins to start."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         variables = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}
         remote = ray.remote(
@@ -250,7 +251,7 @@ class RolloutActors:
         """End the actors, their environments and their processes. The connection to Ray stays for later trainings of this process."""
         actors, self._actors = self._actors, []
         if actors:
-            import ray
+            import ray  # pyright: ignore[reportMissingImports]
 
             with contextlib.suppress(Exception):  # Ray may have ended
                 ray.wait([actor.handle.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_SECONDS)
@@ -269,7 +270,7 @@ def connect(address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
     with _same_signal_handlers():
         try:
-            import ray
+            import ray  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise lacking("actors (Ray)", "ray") from None
         if ray.is_initialized():
@@ -323,8 +324,7 @@ def _same_signal_handlers() -> Iterator[None]:
 
 def _pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
     """``config`` and ``env`` for actors. Raises ``EnvError`` if they cannot be pickled."""
-    steps_itself = env.make is None
-    if config.env.num_workers == AUTO and not steps_itself:
+    if config.env.num_workers == AUTO and env.make is not None:
         # A process of their own: if an environment crashes or hangs, only that step is lost.
         config = override(config, {"num_workers": 2 if config.env.overlap else 1})
     try:
@@ -336,4 +336,4 @@ def _pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
 
 
 def _state(key: np.ndarray) -> GymnasiumCollectorState:
-    return GymnasiumCollectorState(jax.random.wrap_key_data(key))
+    return GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
