@@ -9,13 +9,13 @@ import contextlib
 import dataclasses
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import cloudpickle
@@ -268,30 +268,41 @@ def connect(address: str) -> None:
         ConfigError: no cluster answers at the address, or the process is connected to another one.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
-    with _same_signal_handlers():
-        try:
-            import ray  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise lacking("actors (Ray)", "ray") from None
-        if ray.is_initialized():
-            if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
-                raise ConfigError(
-                    f"ray = {address}, but this process is connected to Ray at {connected}: call ray.shutdown() before, or leave out ray."
-                )
-            return
-        head = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
-        _check_reachable(head)
-        options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise lacking("actors (Ray)", "ray") from None
+    if ray.is_initialized():
+        if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
+            raise ConfigError(
+                f"ray = {address}, but this process is connected to Ray at {connected}: call ray.shutdown() before, or leave out ray."
+            )
+        return
+    _check_reachable(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    connecting: Future[None] = Future()
+
+    def work() -> None:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray's child executes another program at once
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-        except Exception as error:
-            reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-            raise ConfigError(
-                f"ray = {address}: Ray cannot be reached ({reason}): start it with `ray start --head`, give the address HOST:PORT of a cluster, or "
-                "set ray = local to start it on this machine for this training."
-            ) from error
+        except BaseException as error:
+            connecting.set_exception(error)
+            return
+        connecting.set_result(None)
+        threading.Event().wait()
+
+    # On Linux, a Ray that is started here ends with the thread that started it. In the main thread, Ray would replace signal handlers.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        connecting.result()
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise ConfigError(
+            f"ray = {address}: Ray cannot be reached ({reason}): start it with `ray start --head`, give the address HOST:PORT of a cluster, or "
+            "set ray = local to start it on this machine for this training."
+        ) from error
 
 
 def _check_reachable(head: str) -> None:
@@ -306,20 +317,6 @@ def _check_reachable(head: str) -> None:
             f"ray = {head}: nothing answers there ({error.strerror or error}): start the head of the cluster with `ray start --head`, "
             "which shows its address, or set ray = local to start Ray on this machine for this training."
         ) from None
-
-
-@contextlib.contextmanager
-def _same_signal_handlers() -> Iterator[None]:
-    """Context manager that restores the handlers of SIGTERM and SIGINT, which Ray replaces."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
