@@ -130,6 +130,27 @@ def test_a_training_without_actors_does_not_import_ray():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
+def test_ctrl_c_saves_a_training_that_has_started_ray(tmp_path):
+    """Ray and its processes are not ended by the terminal's signal, nor with the thread in which the training compiles."""
+    command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "local", "--total-steps", "100_000_000"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    train = subprocess.Popen(
+        [sys.executable, *command, "--runs-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    assert train.stdout is not None
+    for line in train.stdout:
+        if line.startswith("step "):
+            break
+    os.killpg(train.pid, signal.SIGINT)
+    assert "saved. Go on with: proximo train --resume" in train.communicate()[0]
+    assert train.returncode == 130
+
+
 def test_a_silent_address_is_one_sentence(tmp_path):
     command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "127.0.0.1:9", "--runs-dir", str(tmp_path)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
