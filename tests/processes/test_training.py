@@ -1,0 +1,127 @@
+"""Trainings over real processes on loopback: they equal those of one process with as many devices, and stop and resume as one."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+HALF, STEPS = 512, 1024
+COMMON = [
+    "--num-steps",
+    "32",
+    "--num-epochs",
+    "2",
+    "--num-minibatches",
+    "2",
+    "--normalize-observation",
+    "--normalize-reward",
+    "--quiet",
+]
+KINDS = {
+    "JAX": ["gymnax:CartPole-v1", "--num-envs", "8", "--checkpoint-every", str(HALF), "--total-steps", str(STEPS)],
+    "Gymnasium": ["CartPole-v1", "--num-envs", "8", "--memory", "gru", "--num-workers", "0", "--total-steps", str(HALF)],
+}
+
+
+def proximo(folder, *words, devices=1, wait=True):
+    """A ``proximo`` command in ``folder``: its process, or its standard error when it has ended well."""
+    environment = {**os.environ, "NPROC": "4", "JAX_NUM_CPU_DEVICES": str(devices)}
+    command = [sys.executable, "-m", "proximo", *map(str, words)]
+    if not wait:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+def saved(run_dir, step):
+    return safetensors.numpy.load_file(run_dir / "checkpoints" / str(step) / "state.safetensors")
+
+
+def rows(run_dir):
+    written = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: x for name, x in row.items() if not name.startswith("time/")} for row in written]
+
+
+def assert_equal_states(found, expected):
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
+    settings, runs = (
+        [*KINDS[kind], *COMMON, "--eval-episodes", "5", "--name"],
+        tmp_path / "runs" / KINDS[kind][0].replace(":", "-"),
+    )
+    proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings, "two")
+    proximo(tmp_path, "train", *settings, "one", "--devices", 2, devices=2)
+    last = int(KINDS[kind][-1])
+    assert_equal_states(saved(runs / "two", last), saved(runs / "one", last))
+    assert rows(runs / "two") == rows(runs / "one")
+    if kind == "JAX":  # a resume equals the uninterrupted run bit for bit
+        whole = saved(runs / "two", STEPS)
+        assert_equal_states(saved(runs / "two", HALF), saved(runs / "one", HALF))
+        proximo(tmp_path, "launch", "-n", 2, "--", "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet")
+        assert_equal_states(saved(runs / "two", STEPS), whole)
+        assert "devices 2 → 1" in proximo(tmp_path, "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet", "--devices", 1)
+
+
+def test_four_processes_train_as_one_with_four_devices(tmp_path):
+    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name"]
+    proximo(tmp_path, "launch", "-n", 4, "--", "train", *settings, "four")
+    proximo(tmp_path, "train", *settings, "one", "--devices", 4, devices=4)
+    four, one = (saved(tmp_path / "runs" / "gymnax-CartPole-v1" / name, 256) for name in ("four", "one"))
+    for name in one:  # sums of four numbers are rounded in another order
+        np.testing.assert_allclose(four[name].astype(float), one[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "sentence"),
+    [
+        (signal.SIGTERM, 143, r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"),
+        (
+            signal.SIGKILL,
+            137,
+            r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go on with: proximo launch -n 2",
+        ),
+    ],
+)
+def test_a_signal_to_one_process_ends_all(sent, code, sentence, tmp_path):
+    run_dir = tmp_path / "runs" / "gymnax-CartPole-v1" / "run"
+    settings = [
+        *KINDS["JAX"][:3],
+        "--total-steps",
+        "50000000",
+        "--eval-episodes",
+        "0",
+        "--checkpoint-every",
+        "10000000",
+        "--name",
+        "run",
+    ]
+    launch = proximo(tmp_path, "launch", "-n", 2, "--heartbeat", 3, "--", "train", *settings, wait=False)
+    try:
+        lines = []
+        while not lines or "steps/s" not in lines[-1]:
+            lines.append(launch.stdout.readline())
+            assert lines[-1], "".join(lines)
+        found = subprocess.run(["pgrep", "-P", str(launch.pid)], capture_output=True, text=True, check=True).stdout.split()
+        assert len(found) == 2
+        began = time.monotonic()
+        os.kill(int(found[1]), sent)
+        output = "".join(lines) + launch.communicate(timeout=40)[0]
+        assert time.monotonic() - began < (30 if sent == signal.SIGTERM else 3 + 5)
+    finally:
+        launch.kill()
+    assert launch.returncode == code
+    assert re.search(sentence, output), output
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in found)
+    assert len(list((run_dir / "checkpoints").glob("*"))) == (1 if sent == signal.SIGTERM else 0)
