@@ -215,6 +215,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     def _calls(
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
     ) -> Generator[None]:
+        require_one("PPO.learn")
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)

@@ -165,6 +165,12 @@ def current() -> Peers:
     return _current
 
 
+def require_one(what: str) -> None:
+    """Raise ``ConfigError`` if other processes train with this one, which ``what`` does not support."""
+    if _current.count > 1:
+        raise ConfigError(f"{what} uses one process, but {_current.count} have joined: use proximo.train.")
+
+
 def start(index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None) -> Peers:
     """Make the processes that ``current`` returns, after JAX has connected them."""
     global _current

@@ -45,7 +45,8 @@ def describe_devices(used: int) -> str:
     name = platform if kind == platform else f"{kind} ({platform})"
     several = f"{used} × " if used > 1 else ""
     more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
-    return f"{several}{name}, {cores()} cores{more}"
+    processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    return f"{several}{name}{processes}, {cores()} cores{more}"
 
 
 def _normalized(policy: ActorCritic, config: Config) -> str:
