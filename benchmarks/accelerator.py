@@ -1,7 +1,7 @@
 """Measure this machine's accelerators in one unattended command of at most ten minutes: speed, compilation, memory, utilisation, scaling.
 
     python benchmarks/accelerator.py --purejaxrl CHECKOUT      # benchmarks/peers/README.md says how to get it
-    python benchmarks/accelerator.py --tiny --minutes 3        # eight environments, to test the script on a CPU
+    python benchmarks/accelerator.py --tiny                    # sixteen environments, to test the script on a CPU
 
 Cases: CartPole, CartPole with a GRU, Brax ant and Nature CNN on images of 84 × 84 × 4 bytes, with 2,048 and 8,192 environments; the first three
 also with PureJaxRL, which has no program for images. With several devices, CartPole and the GRU also train on 2, 4, … of them with as many
@@ -18,6 +18,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,8 @@ PEER_STEPS = {"CartPole": 128, "CartPole, GRU": 128, "Brax ant": 10}
 SCALED = CASES[:2]
 LEAST_SECONDS = 20
 """A case with less time is skipped."""
+ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
+"""The line of a traceback that has the message."""
 
 Row = dict[str, Any]
 
@@ -69,7 +72,7 @@ def measured(row: Row, options: argparse.Namespace, deadline: float) -> Row:
         command += ["--total-steps", str(steps), "--repeats", "1" if options.tiny else "3"]
     else:
         command = ["accelerator_case.py", "--case", case, "--envs", str(row["envs"]), "--devices", str(row["devices"])]
-        command += ["--seconds", "0" if options.tiny else "6"]
+        command += ["--seconds", "0", "--updates", "1"] if options.tiny else ["--seconds", "6"]
     if seconds < LEAST_SECONDS:
         return {**row, "note": "skipped: no time left"}
     return {**row, **result_of(command, min(seconds, options.case_seconds))}
@@ -86,7 +89,8 @@ def result_of(command: list[str], limit: float) -> Row:
     except subprocess.TimeoutExpired:
         return {"note": f"stopped after {limit:.0f} s"}
     if done.returncode:
-        return {"note": f"failed: {(done.stderr.strip().splitlines() or ['without a message'])[-1][:200]}"}
+        errors = [line for line in done.stderr.splitlines() if ERROR.match(line)]
+        return {"note": f"failed: {errors[-1][:200] if errors else f'exit code {done.returncode}'}"}
     line = json.loads(done.stdout.strip().splitlines()[-1])
     kept = ("steps_per_second", "update_seconds", "compile_seconds", "peak_device_memory", "busy", "busy_by", "note")
     row = {name: line[name] for name in (*kept, "device", "platform", "devices", "versions") if line.get(name) is not None}
@@ -147,11 +151,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--minutes", type=float, default=9.0, help="time for all cases together")
     parser.add_argument("--case-seconds", type=float, default=150.0, help="time for one case")
-    parser.add_argument("--tiny", action="store_true", help="eight environments, and as few updates as possible")
+    parser.add_argument("--tiny", action="store_true", help="sixteen environments, and as few updates as possible")
     parser.add_argument("--out", type=Path, default=HERE / "results/accelerator.json")
     options = parser.parse_args()
     if options.tiny:
-        options.envs = [8]
+        options.envs = [16]
     return options
 
 

@@ -46,8 +46,6 @@ CASES = {
     "Nature CNN": ("image_envs:Squares", {**SETTING, "num_steps": 32}),
 }
 """The settings of PureJaxRL's programs, and images of 84 × 84 × 4 bytes with shorter rollouts."""
-UPDATES = 4
-"""Updates of a timed call."""
 
 
 def config_of(case: str, num_envs: int) -> Config:
@@ -56,12 +54,12 @@ def config_of(case: str, num_envs: int) -> Config:
     return proximo.make_config(env_id, {**settings, "num_envs": num_envs, "total_steps": 10**9}, preset=False)
 
 
-def compiled(config: Config, devices: int):
-    """``program(state) -> state`` of ``UPDATES`` updates, the first state, and the seconds to trace and compile."""
+def compiled(config: Config, devices: int, updates: int):
+    """``program(state) -> state`` of ``updates`` updates, the first state, and the seconds to trace and compile."""
     collector = JaxCollector(config, environment(config))
     trainer, mesh = JaxTrainer(collector), mesh_of(devices) if devices > 1 else None
     state = placed(jax.jit(collector.init)(jax.random.key(0)), mesh)
-    advance = divided(lambda state: trainer.advance(state, jnp.int32(UPDATES), UPDATES), mesh)
+    advance = divided(lambda state: trainer.advance(state, jnp.int32(updates), updates), mesh)
     started = time.perf_counter()
     program = compile_lowered(jax.jit(lambda state: advance(state)[0], donate_argnums=0).lower(state))
     return program, state, time.perf_counter() - started
@@ -112,16 +110,16 @@ def measure(program, state, seconds: float) -> tuple[list[float], float, list[fl
     return calls, (time.perf_counter() - started) / queued, samples
 
 
-def row_of(case: str, num_envs: int, devices: int, seconds: float) -> dict:
+def row_of(case: str, num_envs: int, devices: int, seconds: float, updates: int) -> dict:
     """The measured row."""
     config = config_of(case, num_envs)
-    program, state, compile_seconds = compiled(config, devices)
+    program, state, compile_seconds = compiled(config, devices, updates)
     calls, queued, samples = measure(program, state, seconds)
     memory = jax.local_devices()[0].memory_stats() or {}
     middle = statistics.median(calls)
     return {
-        "steps_per_second": round(UPDATES * config.batch_size / middle),
-        "update_seconds": round(middle / UPDATES, 5),
+        "steps_per_second": round(updates * config.batch_size / middle),
+        "update_seconds": round(middle / updates, 5),
         "calls": len(calls),
         "compile_seconds": round(compile_seconds, 1),
         "peak_device_memory": memory.get("peak_bytes_in_use"),
@@ -148,10 +146,12 @@ def main() -> None:
     parser.add_argument("--case", choices=list(CASES), help="None: describe the machine")
     parser.add_argument("--envs", type=int)
     parser.add_argument("--devices", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=6.0, help="time of the timed calls together")
+    parser.add_argument("--updates", type=int, default=4, help="updates of a timed call")
     options = parser.parse_args()
     try:
-        row = row_of(options.case, options.envs, options.devices, options.seconds) if options.case else machine()
+        arguments = (options.case, options.envs, options.devices, options.seconds, options.updates)
+        row = row_of(*arguments) if options.case else machine()
     except ProximoError as error:  # such as a library that is not installed
         row = {"note": str(error)}
     print(json.dumps(row), flush=True)
