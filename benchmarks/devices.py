@@ -6,8 +6,8 @@
     JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py predict --milliseconds 10 50   # how updates of these durations should scale
     python benchmarks/devices.py processes                # two processes on one core each against one process on one core
 
-``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, which
-other work on the machine disturbs least. ``processes`` prints the same for weak scaling, with 64 environments a process.
+``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
+time and for the time of all cores, which other work on the machine disturbs less. ``processes`` prints the same for weak scaling, with 64 environments a process.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ COUNTS = (2, 4, 8, 16)
 """Numbers of GPUs of the prediction."""
 
 
-def seconds(program, state) -> float:
-    """Seconds of one call of ``UPDATES`` updates."""
-    started = time.perf_counter()
+def seconds(program, state) -> tuple[float, float]:
+    """Wall time and time of all cores of one call of ``UPDATES`` updates."""
+    started = time.perf_counter(), time.process_time()
     jax.block_until_ready(program(state))
-    return time.perf_counter() - started
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def times(case: str, count: int, pairs: int) -> np.ndarray:
-    """Seconds of the divided program on ``count`` devices and of the ordinary one, for each pair of calls."""
+    """Wall times and times of all cores, for each pair of calls of the divided program on ``count`` devices and the ordinary one."""
     config = config_of(case)
     collector = JaxCollector(config, make_env(config.env.id))
     advance, mesh = JaxTrainer(collector).advance, mesh_of(count)
@@ -68,12 +68,15 @@ def overhead(options: argparse.Namespace) -> None:
     """Print the ratio of the durations of the divided and the ordinary program."""
     for case in options.cases:
         measured = times(case, options.devices, options.pairs)
-        low, middle, high = np.percentile(measured[:, 0] / measured[:, 1], (25, 50, 75))
-        shortest = measured[:, 0].min() / measured[:, 1].min()
-        print(
-            f"{case}: {options.devices} / ordinary = {middle:.3f}, quartiles {low:.3f} … {high:.3f}, shortest calls {shortest:.3f}",
-            flush=True,
-        )
+        for clock, name in enumerate(("wall time", "time of all cores")):
+            divided_program, ordinary = measured[:, 0, clock], measured[:, 1, clock]
+            low, middle, high = np.percentile(divided_program / ordinary, (25, 50, 75))
+            shortest = divided_program.min() / ordinary.min()
+            print(
+                f"{case}, {name}: {options.devices} / ordinary = {middle:.3f}, quartiles {low:.3f} … {high:.3f}, "
+                f"shortest calls {shortest:.3f}",
+                flush=True,
+            )
 
 
 def counted(cases: list[str]) -> dict[str, Communication]:
@@ -99,20 +102,28 @@ def show_bytes(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Print the predicted time of communication, the weak scaling, and the update that would scale by 90 %."""
-    durations = options.milliseconds
-    columns = [f"{duration:g} ms" for duration in durations]
-    print(f"| Case | Link | GPUs | Communication, ms | {' | '.join(columns)} | 90 % at |")
-    print("|---|---|---|---|" + "---|" * (len(durations) + 1))
-    for case, of in counted(options.cases).items():
-        for name, link in LINKS.items():
-            for count in COUNTS:
-                communicated = communication_seconds(of.operations, count, link)
-                shares = [efficiency(1e-3 * duration, communicated, DRAWING[case], count) for duration in durations]
-                left = 1 / 0.9 - 1 - DRAWING[case] * (count - 1)
-                least = f"{1e3 * communicated / left:.1f} ms" if left > 0 else "–"
-                cells = [f"{100 * share:.0f} %" for share in shares]
-                print(f"| {case} | {name} | {count} | {1e3 * communicated:.2f} | {' | '.join(cells)} | {least} |")
+    """Print the predicted time of communication, then the weak scaling of updates that take so long on one GPU."""
+    found = counted(options.cases)
+    seconds = {
+        (case, link): [communication_seconds(of.operations, count, LINKS[link]) for count in COUNTS]
+        for case, of in found.items()
+        for link in LINKS
+    }
+    print_predicted("Communication of an update, ms", {row: [f"{1e3 * x:.1f}" for x in of] for row, of in seconds.items()})
+    for duration in options.milliseconds:
+        shares = {
+            row: [efficiency(1e-3 * duration, x, DRAWING[row[0]], count) for x, count in zip(of, COUNTS, strict=True)]
+            for row, of in seconds.items()
+        }
+        title = f"Weak scaling of an update of {duration:g} ms, share of linear"
+        print_predicted(title, {row: [f"{100 * share:.0f} %" for share in of] for row, of in shares.items()})
+
+
+def print_predicted(title: str, rows: dict[tuple[str, str], list[str]]) -> None:
+    """Print a table with a column for each number of GPUs."""
+    print(f"{title}:\n\n| Case | Link | {' | '.join(f'{count} GPUs' for count in COUNTS)} |")
+    print("|---|---|" + "---|" * len(COUNTS))
+    print("\n".join(f"| {case} | {link} | {' | '.join(cells)} |" for (case, link), cells in rows.items()), end="\n\n")
 
 
 def process(options: argparse.Namespace) -> None:
