@@ -7,7 +7,7 @@
     python benchmarks/devices.py processes                # two processes on one core each against one process on one core
 
 ``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
-time and for the time of all cores, which other work on the machine disturbs less. ``processes`` prints the same for weak scaling, with 64 environments a process.
+time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the same for weak scaling, with 64 environments a process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,18 @@ from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.devices import divided, placed
 from proximo.envs import make_env
 from proximo.jax_setup import compile_lowered, prepare_jax
-from scaling import CASES, DRAWING, LINKS, Communication, communication, communication_seconds, config_of, efficiency, mesh_of
+from scaling import (
+    CASES,
+    DRAWING,
+    LINKS,
+    Communication,
+    communication,
+    communication_seconds,
+    config_of,
+    efficiency,
+    mesh_of,
+    operations,
+)
 
 UPDATES = 4
 COUNTS = (2, 4, 8, 16)
@@ -54,9 +65,13 @@ def times(case: str, count: int, pairs: int) -> np.ndarray:
     state = jax.jit(collector.init)(jax.random.key(0))
 
     def compiled(mesh):
-        return jax.jit(divided(lambda state: advance(state, jnp.int32(UPDATES), UPDATES), mesh))
+        program = jax.jit(divided(lambda state: advance(state, jnp.int32(UPDATES), UPDATES), mesh))
+        return compile_lowered(program.lower(placed(state, mesh)))
 
     programs = [(compiled(mesh), placed(state, mesh)), (compiled(None), state)]
+    found = [operations(program.as_text()) for program, _ in programs]
+    print(f"{case}: the programs have {' and '.join(f'{sum(each.values()):,}' for each in found)} operations, ", end="")
+    print("the same" if found[0] == found[1] else "not the same", flush=True)
     for program, start in programs:
         seconds(program, start)
     orders = [programs if pair % 2 else programs[::-1] for pair in range(pairs)]  # a drift of the machine's speed favours neither

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -85,6 +86,11 @@ def all_reduces(program: str) -> list[AllReduce]:
         return found
 
     return within(entry)
+
+
+def operations(program: str) -> Counter[str]:
+    """How often a compiled program has each operation."""
+    return Counter(match[2] for match in map(INSTRUCTION.match, program.splitlines()) if match)
 
 
 def size_of(result: str) -> int:
