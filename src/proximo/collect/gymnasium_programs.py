@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import divided, placed
+from proximo.collect.devices import divided, joined, placed
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
 from proximo.collect.learning import fresh_learner, fresh_policy, learn
 from proximo.config import Config
@@ -24,9 +24,10 @@ from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.ppo import inspection
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
-from proximo.types import BurnIn, Memory, Metrics, Observation, Previous, Rollout
+from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Metrics, Observation, Previous, Rollout, TrainState
 
 T = TypeVar("T")
 Leaves = tuple[Any, ...]
@@ -77,9 +78,22 @@ class GymnasiumPrograms:
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
         self.learn, self.inspect = compiled(divided(self._learn, mesh)), compiled(self._inspect)
 
+    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+        """The state before the first step."""
+        learner, key_collector = self.fresh(key, hyperparameters or ppo.make_hyperparameters(self.config.ppo))
+        return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
+
+    def policy_of(self, arrays: Sequence[Any]) -> ActorCritic:
+        """The policy whose arrays are ``arrays``, in the order of ``jax.tree.leaves``."""
+        return jax.tree.unflatten(self._tree, [jnp.asarray(array) for array in arrays])
+
     def placed(self, tree: T) -> T:
         """A learner or a rollout on the devices that ``learn`` computes on. What is there already is not copied."""
         return placed(tree, self.mesh)
+
+    def joined(self, rollout: GymnasiumRollout) -> GymnasiumRollout:
+        """A rollout on the devices that ``learn`` computes on. Of several processes, each gives the part of its environments."""
+        return joined(rollout, self.mesh)
 
     def _example_action(self, policy: ActorCritic) -> tuple[Array, Array]:
         """One action as the environment takes it, and as it is sampled."""

@@ -13,10 +13,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
+from proximo.collect.devices import whole
 from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import GymnasiumCollector
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.collect.learning import without_running_return
+from proximo.collect.ray_collector import RayCollector
 from proximo.collect.rollout_in_progress import Timing
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
@@ -27,7 +29,7 @@ class GymnasiumTrainer:
     """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each update, with the policy from before
     the update."""
 
-    def __init__(self, collector: GymnasiumCollector):
+    def __init__(self, collector: GymnasiumCollector | RayCollector):
         self.config, self.collector = collector.config, collector
         self.last_rollout: GymnasiumRollout | None = None
         """The rollout of the last update, until the next update begins; None if that update failed."""
@@ -84,7 +86,7 @@ class GymnasiumTrainer:
         if self.last_rollout is None:
             return None
         programs = self.collector.programs
-        learned = jax.device_get(programs.inspect(0, before, after.policy, programs.placed(self.last_rollout)))
+        learned = jax.device_get(whole(programs.inspect(0, before, after.policy, programs.joined(self.last_rollout))))
         ended = {
             "episode_returns": np.array([episode.episode_return for episode in self.last_episodes]),
             "episode_lengths": np.array([episode.length for episode in self.last_episodes], np.int64),
@@ -111,7 +113,7 @@ class GymnasiumTrainer:
         self.is_learning = True
         try:
             programs = self.collector.programs
-            learned = programs.learn(0, state.learner, state.healthy, programs.placed(rollout))
+            learned = programs.learn(0, state.learner, state.healthy, programs.joined(rollout))
             learner, healthy, metrics = jax.block_until_ready(learned)
         finally:
             self.is_learning = False
