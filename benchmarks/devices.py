@@ -1,15 +1,24 @@
-"""What several devices cost: the divided program on a mesh of one device against the ordinary program, in one process.
+"""Several devices: what they cost, what they communicate, and how several GPUs should scale.
 
-    python benchmarks/devices.py
-    JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py --devices 2    # virtual devices: the cost of communication, no speedup
+    python benchmarks/devices.py overhead                 # the divided program on a mesh of one device against the ordinary program
+    JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py overhead --devices 2    # virtual devices: the cost of communication, no speedup
+    JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py bytes       # what an update communicates, counted from the compiled program
+    JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py predict --milliseconds 10 50   # how updates of these durations should scale
+    python benchmarks/devices.py processes                # two processes on one core each against one process on one core
 
-Prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, which other work on the
-machine disturbs least.
+``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
+time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the same for weak scaling, with 64 environments a process.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -22,54 +31,193 @@ import jax.numpy as jnp
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.devices import divided, placed
 from proximo.envs import make_env
-from proximo.jax_setup import prepare_jax
+from proximo.jax_setup import compile_lowered, prepare_jax
+from scaling import (
+    CASES,
+    DRAWING,
+    LINKS,
+    Communication,
+    communication,
+    communication_seconds,
+    config_of,
+    efficiency,
+    mesh_of,
+    operations,
+)
 
 UPDATES = 4
-CASES = {
-    "mlp": ("gymnax:CartPole-v1", {"num_envs": 64}),
-    "gru": ("proximo:PocMemory", {"num_envs": 64, "memory": "gru", "sequence_length": 32, "memory_size": 64}),
-}
+COUNTS = (2, 4, 8, 16)
+"""Numbers of GPUs of the prediction."""
 
 
-def seconds(program, state) -> float:
-    """Seconds of one call of ``UPDATES`` updates."""
-    started = time.perf_counter()
+def seconds(program, state) -> tuple[float, float]:
+    """Wall time and time of all cores of one call of ``UPDATES`` updates."""
+    started = time.perf_counter(), time.process_time()
     jax.block_until_ready(program(state))
-    return time.perf_counter() - started
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def times(case: str, count: int, pairs: int) -> np.ndarray:
-    """Seconds of the divided program on ``count`` devices and of the ordinary one, for each pair of calls."""
-    env_id, settings = CASES[case]
-    config = proximo.make_config(env_id, settings, preset=False)
-    collector = JaxCollector(config, make_env(env_id))
-    advance = JaxTrainer(collector).advance
-    mesh = jax.make_mesh((count,), ("envs",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:count])
+    """Wall times and times of all cores, for each pair of calls of the divided program on ``count`` devices and the ordinary one."""
+    config = config_of(case)
+    collector = JaxCollector(config, make_env(config.env.id))
+    advance, mesh = JaxTrainer(collector).advance, mesh_of(count)
     state = jax.jit(collector.init)(jax.random.key(0))
 
     def compiled(mesh):
-        return jax.jit(divided(lambda state: advance(state, jnp.int32(UPDATES), UPDATES), mesh))
+        program = jax.jit(divided(lambda state: advance(state, jnp.int32(UPDATES), UPDATES), mesh))
+        return compile_lowered(program.lower(placed(state, mesh)))
 
     programs = [(compiled(mesh), placed(state, mesh)), (compiled(None), state)]
+    found = [operations(program.as_text()) for program, _ in programs]
+    print(f"{case}: the programs have {' and '.join(f'{sum(each.values()):,}' for each in found)} operations, ", end="")
+    print("the same" if found[0] == found[1] else "not the same", flush=True)
     for program, start in programs:
         seconds(program, start)
-    return np.array([[seconds(*program) for program in programs] for _ in range(pairs)])
+    orders = [programs if pair % 2 else programs[::-1] for pair in range(pairs)]  # a drift of the machine's speed favours neither
+    measured = [[seconds(*program) for program in order] for order in orders]
+    return np.array([pair if number % 2 else pair[::-1] for number, pair in enumerate(measured)])
+
+
+def overhead(options: argparse.Namespace) -> None:
+    """Print the ratio of the durations of the divided and the ordinary program."""
+    for case in options.cases:
+        measured = times(case, options.devices, options.pairs)
+        for clock, name in enumerate(("wall time", "time of all cores")):
+            divided_program, ordinary = measured[:, 0, clock], measured[:, 1, clock]
+            low, middle, high = np.percentile(divided_program / ordinary, (25, 50, 75))
+            shortest = divided_program.min() / ordinary.min()
+            print(
+                f"{case}, {name}: {options.devices} / ordinary = {middle:.3f}, quartiles {low:.3f} … {high:.3f}, "
+                f"shortest calls {shortest:.3f}",
+                flush=True,
+            )
+
+
+def counted(cases: list[str]) -> dict[str, Communication]:
+    """The communication of each case. Exits if there is one device only."""
+    if jax.device_count() < 2:
+        sys.exit("The program must be compiled for two devices: set JAX_NUM_CPU_DEVICES=2.")
+    return {case: communication(config_of(case)) for case in cases}
+
+
+def show_bytes(options: argparse.Namespace) -> None:
+    """Print a table of what updates communicate."""
+    found = counted(options.cases)
+    if options.json:
+        print(json.dumps({case: {**of._asdict(), "bytes": of.size, "formula": of.formula} for case, of in found.items()}))
+        return
+    print(
+        "| Case | Parameters P | Gradient steps K·M | Scalars of a step s | Other numbers u | All-reduces | Bytes | 4 (K·M (P + s) + u) |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for case, of in found.items():
+        numbers = (of.parameters, of.gradient_steps, of.step_scalars, of.other_numbers, sum(each.times for each in of.operations))
+        print(f"| {case} | " + " | ".join(f"{number:,}" for number in (*numbers, of.size, of.formula)) + " |")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Print the predicted time of communication, then the weak scaling of updates that take so long on one GPU."""
+    found = counted(options.cases)
+    seconds = {
+        (case, link): [communication_seconds(of.operations, count, LINKS[link]) for count in COUNTS]
+        for case, of in found.items()
+        for link in LINKS
+    }
+    print_predicted("Communication of an update, ms", {row: [f"{1e3 * x:.1f}" for x in of] for row, of in seconds.items()})
+    for duration in options.milliseconds:
+        shares = {
+            row: [efficiency(1e-3 * duration, x, DRAWING[row[0]], count) for x, count in zip(of, COUNTS, strict=True)]
+            for row, of in seconds.items()
+        }
+        title = f"Weak scaling of an update of {duration:g} ms, share of linear"
+        print_predicted(title, {row: [f"{100 * share:.0f} %" for share in of] for row, of in shares.items()})
+
+
+def print_predicted(title: str, rows: dict[tuple[str, str], list[str]]) -> None:
+    """Print a table with a column for each number of GPUs."""
+    print(f"{title}:\n\n| Case | Link | {' | '.join(f'{count} GPUs' for count in COUNTS)} |")
+    print("|---|---|" + "---|" * len(COUNTS))
+    print("\n".join(f"| {case} | {link} | {' | '.join(cells)} |" for (case, link), cells in rows.items()), end="\n\n")
+
+
+def process(options: argparse.Namespace) -> None:
+    """One of ``count`` processes that train together. Prints the seconds of an update in each repetition."""
+    if options.count > 1:
+        address = f"127.0.0.1:{options.port}"
+        jax.distributed.initialize(address, options.count, options.rank, coordinator_bind_address=address)
+    [case] = options.cases
+    config = config_of(case, num_envs=CASES[case][1]["num_envs"] * options.count)
+    config = proximo.config.override(config, {"total_steps": options.updates * config.batch_size})
+    mesh = mesh_of(options.count) if options.count > 1 else None
+    train = jax.jit(proximo.make_train(config, make_env(config.env.id), mesh=mesh))
+    program = compile_lowered(train.lower(jax.random.key(0)))
+    measured = []
+    for repeat in range(options.repeats + 1):
+        started = time.perf_counter()
+        jax.block_until_ready(program(jax.random.key(repeat)))
+        measured.append((time.perf_counter() - started) / options.updates)
+    print(json.dumps(measured[1:]), flush=True)
+
+
+def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[float]:
+    """Seconds of an update of ``count`` processes, each on one of ``cores``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, __file__, "process", "--cases", *options.cases, "--count", str(count), "--port", str(port)]
+    command += ["--updates", str(options.updates), "--repeats", str(options.repeats)]
+    env = {**os.environ, "JAX_NUM_CPU_DEVICES": "1", "NPROC": "4"}
+    running = [
+        subprocess.Popen(["taskset", "-c", str(core), *command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True, env=env)
+        for rank, core in enumerate(cores[:count])
+    ]
+    try:
+        outputs = [each.communicate(timeout=600)[0] for each in running]
+    finally:
+        for each in running:
+            each.kill()
+    if any(each.returncode for each in running):
+        sys.exit("A process failed.")
+    return json.loads(outputs[0].splitlines()[-1])
+
+
+def processes(options: argparse.Namespace) -> None:
+    """Print how many times the steps per second of one process two processes reach."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2 or not shutil.which("taskset"):
+        sys.exit("Two cores and the program taskset are needed.")
+    for case in options.cases:
+        of_case = argparse.Namespace(**{**vars(options), "cases": [case]})
+        rounds = [(started(of_case, 1, cores[number % 2 :]), started(of_case, 2, cores)) for number in range(options.rounds)]
+        ratios = [2 * np.median(one) / np.median(two) for one, two in rounds]
+        shortest = 2 * min(min(one) for one, _ in rounds) / min(min(two) for _, two in rounds)
+        rounded = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{case}: two processes / one = {np.median(ratios):.2f} ({rounded}), shortest updates {shortest:.2f}", flush=True)
+
+
+COMMANDS = {"overhead": overhead, "bytes": show_bytes, "predict": predict, "processes": processes, "process": process}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", type=int, default=1, help="devices of the divided program")
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of calls")
+    parser.add_argument("command", choices=list(COMMANDS), metavar="overhead | bytes | predict | processes")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), help="settings to measure")
+    parser.add_argument("--devices", type=int, default=1, help="overhead: devices of the divided program")
+    parser.add_argument("--pairs", type=int, default=40, help="overhead: pairs of calls")
+    parser.add_argument("--json", action="store_true", help="bytes: print one line of JSON")
+    parser.add_argument(
+        "--milliseconds", type=float, nargs="+", default=[10, 50], help="predict: durations of an update on one GPU"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="processes: rounds, each in fresh processes")
+    parser.add_argument("--updates", type=int, default=10, help="processes: updates of a repetition")
+    parser.add_argument("--repeats", type=int, default=5, help="processes: repetitions of a round")
+    for name in ("--rank", "--count", "--port"):
+        parser.add_argument(name, type=int, help=argparse.SUPPRESS)  # of a process that ``processes`` starts
     options = parser.parse_args()
+    options.cases = options.cases or [case for case in CASES if case != "cnn" or options.command in ("bytes", "predict")]
     prepare_jax()
-    for case in CASES:
-        measured = times(case, options.devices, options.pairs)
-        low, middle, high = np.percentile(measured[:, 0] / measured[:, 1], (25, 50, 75))
-        shortest = measured[:, 0].min() / measured[:, 1].min()
-        print(
-            f"{case}: {options.devices} / ordinary = {middle:.3f}, quartiles {low:.3f} … {high:.3f}, shortest calls {shortest:.3f}",
-            flush=True,
-        )
+    COMMANDS[options.command](options)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def config_of(task: Task, name: str, seed: int, folder: Path) -> Config:
 def described(task: Task, config: Config) -> dict[str, Any]:
     """The part of a record that all seeds of a task share."""
     settings = to_mapping(config)
-    del settings["run"]
+    settings["run"] = {"devices": config.run.devices}
     settings["env"] = {name: value for name, value in settings["env"].items() if name not in WORKER_SETTINGS}
     evaluation = {name: getattr(task, name) for name in ("metric", "policy", "episodes", "unseen")}
     return {**evaluation, "steps": config.total_updates * config.batch_size, "settings": json.loads(json.dumps(settings))}

@@ -1,12 +1,12 @@
-"""Training speed of PureJaxRL's PPO, feed-forward (`ppo.py`) or recurrent (`ppo_rnn.py`), on CartPole-v1.
+"""Training speed of PureJaxRL's PPO: feed-forward (`ppo.py`) or recurrent (`ppo_rnn.py`) on CartPole-v1, continuous on Brax's ant.
 
-    python purejaxrl.py --repo PATH [--num-envs 4|64] [--recurrent]
+    python purejaxrl.py --repo PATH [--num-envs 4|64] [--recurrent | --ant]
 
 PATH is a checkout of github.com/luchris429/purejaxrl. Its source is imported from there, not copied, and mended in
 memory where today's packages need it; the file on disk is not touched. The mends, each meant to change no arithmetic:
 
-- `brax` and `navix`, which their wrappers.py imports for environments not used here, become empty stand-ins.
-- `chex` (annotations only) and `distrax` (Categorical only) become stand-ins where they are not installed.
+- `navix`, which their wrappers.py imports for environments not used here, becomes an empty stand-in; so does `brax` without --ant.
+- `chex` (annotations only) and `distrax` (two distributions) become stand-ins where they are not installed.
 - `gymnax.make` gives an environment with the five-value step of gymnax 0.0.x: done = terminated or truncated, and
   without the `info` entries that gymnax 1.0 added, which their program would otherwise store, shuffle and return.
 - `flax.linen.GRUCell` takes its former arguments.
@@ -48,6 +48,16 @@ CONFIG = {
     "ANNEAL_LR": True,
     "DEBUG": False,
 }
+ANT = {
+    "LR": 3e-4,
+    "NUM_STEPS": 10,
+    "NUM_MINIBATCHES": 32,
+    "ENT_COEF": 0.0,
+    "ENV_NAME": "ant",
+    "ANNEAL_LR": False,
+    "NORMALIZE_ENV": True,
+}
+"""The settings of their ppo_continuous_action.py, where they differ from CONFIG."""
 DEFAULT_STEPS = {False: 786_432, True: 98_304}  # by --recurrent: a repeat of four or five seconds on two cores
 LAST_UPDATES = 5
 
@@ -75,6 +85,25 @@ class Categorical:
         """Entropy in nats."""
         log_probs = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.where(log_probs == -jnp.inf, 0.0, jnp.exp(log_probs) * log_probs), axis=-1)
+
+
+class MultivariateNormalDiag:
+    """Stand-in for `distrax.MultivariateNormalDiag(mean, deviation)`."""
+
+    def __init__(self, mean, deviation):
+        self.mean, self.deviation = mean, jnp.broadcast_to(deviation, mean.shape)
+
+    def sample(self, seed):
+        """Draw one vector per distribution."""
+        return self.mean + self.deviation * jax.random.normal(seed, self.mean.shape, self.mean.dtype)
+
+    def log_prob(self, value):
+        """Log-density of `value`."""
+        return jax.scipy.stats.norm.logpdf(value, self.mean, self.deviation).sum(-1)
+
+    def entropy(self):
+        """Entropy in nats."""
+        return jnp.sum(0.5 + 0.5 * jnp.log(2 * jnp.pi) + jnp.log(self.deviation), axis=-1)
 
 
 class FiveValueStep:
@@ -111,26 +140,28 @@ def overlay(module, **replacements):
     return copy
 
 
-def put_stand_ins():
+def put_stand_ins(needs_brax):
     """Put stand-ins for the modules that PureJaxRL imports and that are not needed or not installed."""
-    for name in ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training", "navix"):
-        sys.modules[name] = types.ModuleType(name)
-    sys.modules["brax"].envs = sys.modules["brax.envs"]
-    training = sys.modules["brax.envs.wrappers.training"]
-    training.EpisodeWrapper = training.AutoResetWrapper = None
-    optional = {"chex": {"Array": jax.Array, "PRNGKey": jax.Array}, "distrax": {"Categorical": Categorical}}
+    sys.modules["navix"] = types.ModuleType("navix")
+    if not needs_brax:
+        for name in ("brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"):
+            sys.modules[name] = types.ModuleType(name)
+        sys.modules["brax"].envs = sys.modules["brax.envs"]
+        training = sys.modules["brax.envs.wrappers.training"]
+        training.EpisodeWrapper = training.AutoResetWrapper = None
+    distributions = {"Categorical": Categorical, "MultivariateNormalDiag": MultivariateNormalDiag}
+    optional = {"chex": {"Array": jax.Array, "PRNGKey": jax.Array}, "distrax": distributions}
     for name, contents in optional.items():
         if importlib.util.find_spec(name) is None:
             sys.modules[name] = overlay(types.ModuleType(name), **contents)
 
 
-def load_program(repo, recurrent):
-    """Import PureJaxRL's ppo.py or ppo_rnn.py from `repo` and mend the names that it looks up in other packages."""
+def load_program(repo, name):
+    """Import PureJaxRL's `name`.py from `repo` and mend the names that it looks up in other packages."""
     source = Path(repo) / "purejaxrl"
-    name = "ppo_rnn" if recurrent else "ppo"
     if not (source / f"{name}.py").is_file():
         raise FileNotFoundError(f"--repo is {repo}, but {source / name}.py is not there: give a checkout's root.")
-    put_stand_ins()
+    put_stand_ins(needs_brax=name == "ppo_continuous_action")
     sys.path.insert(0, str(source))
     program = importlib.import_module(name)
 
@@ -160,10 +191,12 @@ def commit_of(repo):
 
 def parse_arguments():
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Training speed of PureJaxRL's PPO on CartPole-v1.")
+    parser = argparse.ArgumentParser(description="Training speed of PureJaxRL's PPO on CartPole-v1 or Brax's ant.")
     parser.add_argument("--repo", required=True, help="root of a PureJaxRL checkout")
     parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--recurrent", action="store_true", help="their GRU program, on whole sequences of 128 steps")
+    programs = parser.add_mutually_exclusive_group()
+    programs.add_argument("--recurrent", action="store_true", help="their GRU program, on whole sequences of 128 steps")
+    programs.add_argument("--ant", action="store_true", help="their program for continuous actions, on Brax's ant")
     parser.add_argument("--total-steps", type=int, help="environment steps of one training")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
@@ -173,13 +206,14 @@ def parse_arguments():
 def main():
     """Compile, warm up, time, report."""
     args = parse_arguments()
-    total_steps = whole_updates(args.total_steps or DEFAULT_STEPS[args.recurrent], args.num_envs * CONFIG["NUM_STEPS"])
-    config = CONFIG | {"NUM_ENVS": args.num_envs, "TOTAL_TIMESTEPS": total_steps}
-    program = load_program(args.repo, args.recurrent)
+    settings = CONFIG | (ANT if args.ant else {})
+    total_steps = whole_updates(args.total_steps or DEFAULT_STEPS[args.recurrent], args.num_envs * settings["NUM_STEPS"])
+    config = settings | {"NUM_ENVS": args.num_envs, "TOTAL_TIMESTEPS": total_steps}
+    program = load_program(args.repo, "ppo_rnn" if args.recurrent else "ppo_continuous_action" if args.ant else "ppo")
     compiled, compile_seconds = compile_train(program.make_train(dict(config)), args.seed)
     rates, output = time_repeats(compiled, total_steps, args.repeats, args.seed)
     return_mean = return_mean_of(output["metric" if args.recurrent else "metrics"])
-    peer = "purejaxrl-recurrent" if args.recurrent else "purejaxrl"
+    peer = "purejaxrl-recurrent" if args.recurrent else "purejaxrl-ant" if args.ant else "purejaxrl"
     versions = versions_of("jax", "jaxlib", "flax", "optax", "gymnax", "distrax")
     versions |= {"purejaxrl": commit_of(args.repo), "distrax": versions["distrax"] or "stand-in"}
     report(peer, versions, config | {"SEED": args.seed}, compile_seconds, rates, return_mean)

@@ -76,6 +76,7 @@ def report(peer, versions, settings, compile_seconds, rates, return_mean):
         "settings": settings | machine,
         "compile_seconds": round(compile_seconds, 2),
         "steps_per_second": [round(rate) for rate in rates],
+        "peak_device_memory": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
         "return_mean_last": return_mean,
     }
     print(json.dumps(line), flush=True)

@@ -203,17 +203,47 @@ def float64():
 
 
 def local_loss():
-    """Whether an update stays healthy whose custom loss is the mean over the steps of one device."""
+    """An update whose custom loss is the mean over the steps of one device: whether it stays healthy, and which custom metrics are NaN."""
     _, state, rollout = prepared("mlp")
 
     def mean_here(policy, minibatch):
-        return jnp.mean(jnp.square(minibatch.new_value)), {}
+        squared = jnp.square(minibatch.new_value)
+        return jnp.mean(squared), {"here": jnp.mean(squared), "everywhere": minibatch.mean(jnp.square(minibatch.advantage))}
 
     config = small_config(**COMMON, **CASES["mlp"], extra_loss=Custom(mean_here))
     learner = dataclasses.replace(state.learner, static=StaticSettings.of(config))
     state = dataclasses.replace(state, learner=learner)
     update = make_functions(config, toys.RandomEnds(), mesh=mesh_of(2)).update
-    return bool(jax.jit(update)(state, rollout)[0].healthy)
+    state, metrics = jax.jit(update)(state, rollout)
+    return {
+        "healthy": bool(state.healthy),
+        **{name: bool(jnp.isnan(metrics[f"train/{name}"])) for name in ("here", "everywhere")},
+    }
+
+
+def seeds_axis():
+    """Two seeds under ``vmap`` on two devices that divide their environments: a rollout and an update, compared with each seed alone."""
+    config = small_config(**COMMON, **CASES["mlp"])
+
+    def program(stacked):
+        init, collect, update = make_functions(config, toys.RandomEnds(), stacked, mesh=mesh_of(2))
+
+        def learn(key):
+            state, rollout, episodes = collect(init(key))
+            state, metrics = update(state, rollout)
+            return split_policy(state.learner.policy)[0], {**episodes, **metrics}, rollout.observation
+
+        return jax.jit(jax.vmap(learn, axis_name="seeds") if stacked else learn)
+
+    keys = jax.random.split(jax.random.key(3), 2)
+    policies, metrics, observation = program(True)(keys)
+    alone = [program(False)(key) for key in keys]
+    expected = jax.tree.map(lambda *x: jnp.stack(x), *alone)
+    return {
+        "policy": of_arrays(policies, expected[0]),
+        "metrics": max(float(np.max(np.abs(x - expected[1][name]))) for name, x in metrics.items()),
+        "devices": len(observation.devices()),
+    }
 
 
 def learned(env, count, groups=0, **more):
@@ -309,7 +339,8 @@ def seeds():
 
 
 PARTS = {
-    function.__name__: function for function in (float32, float64, local_loss, trainings, runs, more_runs, seeds, environments)
+    function.__name__: function
+    for function in (float32, float64, local_loss, seeds_axis, trainings, runs, more_runs, seeds, environments)
 }
 
 

@@ -46,7 +46,7 @@ def measured(*parts):
 @pytest.fixture(scope="module")
 def fast():
     """The parts that every run of the tests measures, in one process."""
-    return measured("float32", "float64", "local_loss", "trainings", "runs")
+    return measured("float32", "float64", "local_loss", "seeds_axis", "trainings", "runs")
 
 
 @pytest.mark.parametrize(("case", "count"), UPDATES)
@@ -81,7 +81,19 @@ def test_a_training_equals_that_of_one_device_in_the_same_groups(fast, kind):
 
 
 def test_a_custom_loss_with_a_local_mean_ends_the_training(fast):
-    assert fast["local_loss"] is False
+    assert fast["local_loss"]["healthy"] is False
+
+
+def test_a_custom_metric_with_a_local_mean_is_nan(fast):
+    assert fast["local_loss"]["here"]
+    assert not fast["local_loss"]["everywhere"]
+
+
+def test_functions_on_several_devices_can_be_vmapped_over_seeds(fast):
+    found = fast["seeds_axis"]
+    assert found["devices"] == 2
+    assert found["policy"] < 1e-9
+    assert found["metrics"] < 1e-5  # those of episodes are in float32
 
 
 def check_runs(found):

@@ -75,6 +75,13 @@ def processes():
     return sorted(found)
 
 
+def assert_all_end():
+    deadline = time.monotonic() + 20
+    while processes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes() == []
+
+
 @pytest.mark.parametrize("learner_lag", [0, 1])
 def test_actors_train_as_local_groups_do(learner_lag):
     with training(overlap=True, num_workers=0, learner_lag=learner_lag) as (update, _, _, state):
@@ -84,10 +91,7 @@ def test_actors_train_as_local_groups_do(learner_lag):
         assert [update() for _ in range(3)] == local
         assert state() == expected
         assert warnings == []
-    deadline = time.monotonic() + 10
-    while processes() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes() == []
+    assert_all_end()
 
 
 def test_a_killed_and_a_stopped_actor_are_replaced_until_the_limit():
@@ -104,9 +108,10 @@ def test_a_killed_and_a_stopped_actor_are_replaced_until_the_limit():
         assert "restarted with new episodes (restart 1 of at most 2)" in warnings[0]
         assert "did not answer for more than 1 s (step_timeout)" in warnings[-1]
         update()
-        os.kill(processes()[0], signal.SIGKILL)
+        os.kill(processes()[-1], signal.SIGKILL)
         with pytest.raises(EnvironmentFault, match=r"restarted 2 times already: training stops.* or increase max_restarts"):
             update()
+    assert_all_end()
 
 
 def test_fault_of_an_environment_names_its_number_among_all():

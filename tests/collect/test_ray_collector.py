@@ -130,11 +130,7 @@ def test_settings_of_actors_that_do_not_fit_are_refused(settings, message):
     assert message in str(error.value)
 
 
-def test_a_missing_library_and_a_silent_address_are_one_sentence(monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "ray", None)
-        with pytest.raises(EnvError, match=r"pip install 'proximo\[ray\]'"):
-            connect("auto")
-    pytest.importorskip("ray")
-    with pytest.raises(ConfigError, match=r"127.0.0.1:9: nothing answers there .* `ray start --head`"):
-        connect("127.0.0.1:9")
+def test_a_missing_library_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EnvError, match=r"pip install 'proximo\[ray\]'"):
+        connect("auto")

@@ -80,8 +80,8 @@ def call_objective(
         ConfigError: if it raises, or returns anything other than one number and a dictionary of numbers. One loss for each step is an
             error too, because broadcasting would sum it.
 
-    On several devices, a custom loss that is not the same on all of them becomes NaN, which ends the training: its mean was not taken by
-    ``minibatch.mean``.
+    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was not taken by
+    ``minibatch.mean``. A loss that is NaN ends the training.
     """
     with custom_code_errors(f"The function of {setting}", ConfigError):
         returned: Any = function(policy, minibatch)
@@ -95,7 +95,7 @@ def call_objective(
                 f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(x) returns it."
             )
     if is_divided() and function not in OBJECTIVES.values():
-        return jnp.where(is_equal(jnp.asarray(returned[0])), returned[0], jnp.nan), returned[1]
+        return jax.tree.map(lambda x: jnp.where(is_equal(jnp.asarray(x)), x, jnp.nan), returned)
     return returned
 
 
