@@ -190,7 +190,7 @@ def resume(
         TrainingError: as in ``train``.
     """
     prepare_jax()
-    path, which = run_lookup.find_run(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
     path = path.absolute()  # an environment may change the working folder
     # Before anything is read, because another process may still write.
     with showing_progress(reporter, progress, Warner()) as shown, locked(seed_run_dirs(path) or [path]):
