@@ -56,7 +56,7 @@ def card(text: str, name: str, seed: int, unseen: dict[str, str], returns: dict[
     use = (
         f"    proximo watch {name}\n    proximo eval {name} --seed {seed}{settings}   # the table above\n    proximo export {name}\n"
         f"    proximo pull {name}   # makes a run, which `proximo train --resume` continues\n\n"
-        f'```python\nimport proximo\n\npolicy = proximo.load_policy("{name}")   # it acts\nagent = proximo.load("{name}")          # it also learns\n```'
+        f'```python\nimport proximo\n\npolicy = proximo.load_policy("{name}")  # it acts\nagent = proximo.load("{name}")  # it also learns\n```'
     )
     each = ", ".join(f"{run}: {value:,.2f}" for run, value in returns.items())
     choice = " The run with the highest one was taken; evaluations did not affect the choice." if len(returns) > 1 else ""
