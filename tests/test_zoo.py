@@ -53,8 +53,11 @@ def test_unknown_name_lists_the_policies(capsys):
         CheckpointError, match=r"There is no policy zoo:PocMemry \(did you mean 'zoo:PocMemory'\?\)\..* zoo:CartPole, "
     ):
         proximo.load_policy("zoo:PocMemry")
-    assert main(["watch", "zoo:"]) == 2
-    assert "zoo:CartPole, zoo:CartPoleNoVel" in capsys.readouterr().err
+    for words in (["watch", "zoo:"], ["watch", "zoo:Foo", "--agent", "random"]):
+        assert main(words) == 2
+        assert "zoo:CartPole, zoo:CartPoleNoVel" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="zoo:CartPole has no best checkpoint"):
+        proximo.load_policy("zoo:CartPole@best")
 
 
 def test_commands_that_need_a_run_answer_with_pull(tmp_path):

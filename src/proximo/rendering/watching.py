@@ -172,7 +172,7 @@ def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[
 
 def _may_be_environment(text: str) -> bool:
     """Whether a name that is not a run may be an environment."""
-    return bool(text) and "@" not in text and text != "last" and not Path(text).exists()
+    return bool(text) and "@" not in text and text != "last" and not text.startswith(zoo.PREFIX) and not Path(text).exists()
 
 
 def _is_environment(text: str) -> bool:

@@ -94,10 +94,10 @@ def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]
         return load_newest(folder)
     step = best_step(run_dir) if which == "best" else which
     if step is None:
-        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+        raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
     if step not in steps(folder):
         known = ", ".join(map(str, steps(folder))) or "none"
-        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+        raise CheckpointError(f"{zoo.label(run_dir)} has no checkpoint of step {step}; it has {known}.")
     return load(folder / str(step)), []
 
 
