@@ -78,17 +78,17 @@ def _foreign() -> Iterator[str]:
 
 
 def _zoo() -> Iterator[str]:
-    yield "| Command | Environment | Memory | Steps | Return | Success | Size |\n|---|---|---|---|---|---|---|"
+    yield "| Command | Environment | Memory | Steps | Greedy | Sampled | Success | Size |\n|---|---|---|---|---|---|---|---|"
     for name in zoo.names():
         folder = zoo.FOLDER / name.removeprefix(zoo.PREFIX)
         config, played = run_directory.read_config(folder), json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-        s, memory = played["greedy"], config.network.memory
+        memory, success = config.network.memory, played["greedy"]["success_rate"]
+        greedy, sampled = (f"{s['return_mean']:,.2f} ± {s['return_std']:,.2f}" for s in (played["greedy"], played["sampled"]))
         settings = "".join(f", `{key}={value}`" for key, value in played["env_settings"].items())
-        success = "–" if s["success_rate"] is None else f"{s['success_rate']:.0%}"
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         yield (
             f"| `proximo watch {name}` | `{config.env.id}`{settings} | {'–' if memory == 'none' else f'`{memory}`'} | {played['step']:,} "
-            f"| {s['return_mean']:,.2f} ± {s['return_std']:,.2f} | {success} | {size / 1000:.0f} kB |"
+            f"| {greedy} | {sampled} | {'–' if success is None else f'{success:.0%}'} | {size / 1000:.0f} kB |"
         )
 
 

@@ -11,7 +11,8 @@ from proximo.publish import pull, push
 from proximo.report.build import write_report
 from proximo.storage import zoo
 
-EPISODES = 4
+EPISODES = {"JaxEnvironment": 16, "GymnasiumEnvironment": 4}
+"""Many where they cost little."""
 NAMES = zoo.names()
 
 
@@ -33,12 +34,12 @@ def test_policy_reaches_the_return_on_its_card(name):
             raise
         pytest.skip(str(error))
     text, evaluation = card_of(name)
-    greedy = evaluation["greedy"]
-    assert f"| greedy | {greedy['return_mean']:,.2f} ± {greedy['return_std']:,.2f} |" in text
-    played = proximo.evaluate(policy, EPISODES, seed=evaluation["seed"], env_settings=evaluation["env_settings"])
-    # Four standard errors, because rounding differs between machines and the episodes of a long task with it.
-    tolerance = 4 * greedy["return_std"] / EPISODES**0.5 + 0.01 * abs(greedy["return_mean"])
-    assert played.episode_return.mean() == pytest.approx(greedy["return_mean"], abs=tolerance)
+    mean, deviation = evaluation["sampled"]["return_mean"], evaluation["sampled"]["return_std"]
+    assert f"| sampled | {mean:,.2f} ± {deviation:,.2f} |" in text
+    episodes, settings = EPISODES[type(policy.env).__name__], evaluation["env_settings"]
+    played = proximo.evaluate(policy, episodes, deterministic=False, seed=evaluation["seed"], env_settings=settings)
+    # Four standard errors: rounding differs between machines, and then the actions and the episodes differ.
+    assert played.episode_return.mean() == pytest.approx(mean, abs=4 * deviation / episodes**0.5 + 0.01 * abs(mean))
 
 
 def test_policies_are_small_and_complete():
@@ -98,4 +99,4 @@ def test_pulled_policy_is_a_run_that_learns_on(tmp_path):
     assert result.steps == 101_376
     agent = proximo.load("zoo:CartPole", verbose=0)
     assert agent.step == 99_328
-    assert agent.evaluate(EPISODES).episode_return.mean() == 500
+    assert agent.evaluate(4).episode_return.mean() == 500
