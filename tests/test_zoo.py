@@ -6,13 +6,13 @@ import pytest
 
 import proximo
 from proximo.cli import main
+from proximo.envs import GymnasiumEnvironment
 from proximo.errors import CheckpointError, EnvError
 from proximo.publish import pull, push
 from proximo.report.build import write_report
 from proximo.storage import zoo
 
-EPISODES = {"JaxEnvironment": 16, "GymnasiumEnvironment": 4}
-"""Many where they cost little."""
+JAX_EPISODES, GYMNASIUM_EPISODES = 16, 4
 NAMES = zoo.names()
 
 
@@ -36,7 +36,8 @@ def test_policy_reaches_the_return_on_its_card(name):
     text, evaluation = card_of(name)
     mean, deviation = evaluation["sampled"]["return_mean"], evaluation["sampled"]["return_std"]
     assert f"| sampled | {mean:,.2f} ± {deviation:,.2f} |" in text
-    episodes, settings = EPISODES[type(policy.env).__name__], evaluation["env_settings"]
+    settings = evaluation["env_settings"]
+    episodes = GYMNASIUM_EPISODES if isinstance(policy.env, GymnasiumEnvironment) else JAX_EPISODES
     played = proximo.evaluate(policy, episodes, deterministic=False, seed=evaluation["seed"], env_settings=settings)
     # Four standard errors: rounding differs between machines, and then the actions and the episodes differ.
     assert played.episode_return.mean() == pytest.approx(mean, abs=4 * deviation / episodes**0.5 + 0.01 * abs(mean))
