@@ -24,6 +24,7 @@ BASE = {
     "lazy_exports",
     "notebook",
     "other_libraries",
+    "processes",
 }
 CONFIG = {"config"} | BASE
 STORAGE = {"storage"} | CONFIG

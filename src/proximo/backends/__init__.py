@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
@@ -19,8 +21,9 @@ def make_backend(config: Config, env: Environment, stacked: bool = False, evalua
 
 
 def stacks_seeds(config: Config, env: Environment) -> bool:
-    """Whether several seeds train together: the backend of ``env`` is able to, and ``seeds_mode`` is not ``serial``."""
-    return config.run.seeds_mode != "serial" and _backend_of(env).can_stack
+    """Whether several seeds train together: the backend of ``env`` is able to, ``seeds_mode`` is not ``serial``, and there is one
+    process."""
+    return config.run.seeds_mode != "serial" and _backend_of(env).can_stack and jax.process_count() == 1
 
 
 def _backend_of(env: Environment) -> type[GymnasiumBackend] | type[JaxBackend]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from proximo.collect.devices import on_one_device
+from proximo.collect.devices import on_one_device, whole
 from proximo.collect.environment import evaluation_environment
 from proximo.config import Config
 from proximo.envs import Environment
@@ -69,8 +69,9 @@ class Backend(abc.ABC):
         """Seconds that ``start`` and ``compile`` have taken so far."""
         run = config.run
         self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
+        part = jax.process_index(), jax.process_count()
         self._evaluator = (
-            make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None) if run.eval_episodes else None
+            make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None
         )
 
     def template(self) -> TrainState:
@@ -100,11 +101,18 @@ class Backend(abc.ABC):
 
     def seed_state(self, state: State, index: int) -> State:
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
-        device, so that its policy acts there alone."""
+        device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
         seed_state: Any = jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        if jax.process_count() > 1:
+            return whole(seed_state)
         if self.num_devices > 1 and isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
         return seed_state
+
+    def policy(self, state: TrainState, index: int) -> ActorCritic:
+        """The policy of one seed, on one device of this process."""
+        policy = state.learner.policy
+        return on_one_device(jax.tree.map(lambda x: x[index], policy) if self.stacked else policy)
 
     @abc.abstractmethod
     def with_new_episodes(self, state: TrainState) -> TrainState:
@@ -156,7 +164,7 @@ class Backend(abc.ABC):
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` episodes with the most probable actions, on environment seeds that follow from ``seed`` and
         ``stream`` alone. Only for settings with ``eval_episodes``. ``episodes``: a smaller number of them, a multiple of
-        ``episodes_together``."""
+        ``episodes_together``. Each of several processes plays a part of them."""
         assert self._evaluator is not None, "eval_episodes = 0"
         return self._evaluator(policy, seed, stream, episodes=episodes)
 

@@ -14,6 +14,7 @@ from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
+from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
@@ -28,14 +29,15 @@ class GymnasiumBackend(Backend):
     """Trains on a Gymnasium environment."""
 
     can_stack = donates = False
-    collector: GymnasiumCollector
+    collector: GymnasiumCollector | RayCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
         mesh = make_mesh(config)
         if mesh is not None:
             check_divisible(config, mesh.size)
         programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
-        super().__init__(config, env, GymnasiumCollector(config, env, programs), False, evaluation, mesh)
+        collector = RayCollector if config.env.actors else GymnasiumCollector
+        super().__init__(config, env, collector(config, env, programs), False, evaluation, mesh)
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:
@@ -86,10 +88,8 @@ class GymnasiumBackend(Backend):
         return self.trainer.is_learning
 
     def describe(self) -> str:
-        vector_env = self.collector.environments.open()
-        overlap = ", the policy acting for one half while the other steps" if len(vector_env.groups) > 1 else ""
         lag = ", the learner one update behind" if self.config.ppo.learner_lag else ""
-        return f"environments {vector_env.description}{overlap}{lag}"
+        return f"environments {self.collector.environments.describe()}{lag}"
 
     def fault(self) -> str:
         return self.trainer.bad_environment

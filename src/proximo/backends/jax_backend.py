@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, on_one_device, placed
+from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, on_one_device, placed, whole
 from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
@@ -45,7 +44,8 @@ class JaxPrograms:
         def advance_all(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
             return divided(over_seeds(advance, (0, None)), self._mesh_for(state), stacked)(state, num_updates)
 
-        def start(keys: jax.Array, hyperparameters: Hyperparameters) -> TrainState:
+        def start(seeds: jax.Array, hyperparameters: Hyperparameters) -> TrainState:
+            keys = jax.vmap(jax.random.key)(seeds) if stacked else jax.random.key(seeds[0])
             state = init(keys, hyperparameters)
             return constrained(state, self._mesh_for(state), stacked)
 
@@ -78,18 +78,18 @@ class JaxBackend(Backend):
 
     def start(self, seeds: list[int]) -> TrainState:
         with self._compiling():
-            keys = jax.vmap(jax.random.key)(np.asarray(seeds)) if self.stacked else jax.random.key(seeds[0])
-            return jax.block_until_ready(self._programs.start(keys, make_hyperparameters(self.config.ppo)))
+            hyperparameters = jax.tree.map(np.asarray, make_hyperparameters(self.config.ppo))
+            return jax.block_until_ready(self._programs.start(np.asarray(seeds), hyperparameters))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(*on_one_device((state.learner, state.collector.key)))
 
     def compile(self, state: TrainState) -> None:
         with self._compiling():
-            self._programs.advance.program(state.healthy.size, self._programs.placed(state), jnp.int32(1))
+            self._programs.advance.program(state.healthy.size, self._programs.placed(state), np.int32(1))
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
-        state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), jnp.int32(num_updates))
+        state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), np.int32(num_updates))
         metrics = jax.block_until_ready(metrics)
         return state, {name: np.atleast_2d(np.asarray(x))[:, :num_updates] for name, x in metrics.items()}
 
@@ -102,5 +102,5 @@ class JaxBackend(Backend):
 
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
         before, rollout, quantities = seen
-        quantities = jax.device_get({**quantities, "ratios": self._programs.inspect_after(before, state, rollout)})
+        quantities = jax.device_get(whole({**quantities, "ratios": self._programs.inspect_after(before, state, rollout)}))
         return [histograms.of_rows(self.seed_state(quantities, i)) for i in range(before.healthy.size)]

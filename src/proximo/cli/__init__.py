@@ -21,6 +21,7 @@ from proximo.errors import ProximoError, TrainingError, nearest, printable
 
 VERBS = {
     "train": "train a policy and save it in a run directory",
+    "launch": "train with several processes of this machine",
     "watch": "show a trained policy in a window or a video",
     "eval": "evaluate a trained policy on whole episodes",
     "tune": "search for good settings and save them as a preset",

@@ -24,6 +24,30 @@ COMMON = (
 def run(arguments: list[str]) -> int:
     """Parse the arguments, train, and print the result."""
     options, settings = parse(arguments)
+    if options.distributed:
+        return run_with_others(options, settings)
+    for flag in ("coordinator", "num_processes", "process_id", "heartbeat"):
+        if getattr(options, flag) is not None:
+            raise UsageError(f"--{flag.replace('_', '-')} has no effect without --distributed: add it.")
+    return run_here(options, settings)
+
+
+def run_with_others(options: argparse.Namespace, settings: dict[str, Any]) -> int:
+    """Train together with other processes. This one ends when all do, or with an error when one is lost."""
+    if settings.get("devices", "all") != "all":
+        raise UsageError("--distributed uses the devices of all processes: omit --devices.")
+    from proximo.processes import join
+
+    peers = join(options.coordinator, options.num_processes, options.process_id, options.heartbeat)
+    with peers.failing_together(), quiet_stdout(not peers.is_first):  # only process 0 prints
+        options.quiet |= not peers.is_first
+        code = run_here(options, settings)
+    peers.finish()
+    return code
+
+
+def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
+    """Train, and print the result."""
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.training_reporters import make_reporter
     from proximo.config.loading import make_config, shortened
@@ -122,6 +146,15 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
+    parser.add_argument(
+        "--distributed", action="store_true", help="train together with other processes, which run the same command"
+    )
+    if not short:
+        parser.add_argument("--coordinator", metavar="HOST:PORT", help="with --distributed: address of process 0")
+        parser.add_argument("--num-processes", type=int, metavar="N", help="with --distributed: number of processes")
+        parser.add_argument("--process-id", type=int, metavar="I", help="with --distributed: number of this process, from 0")
+        help_text = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
+        parser.add_argument("--heartbeat", type=float, metavar="SECONDS", help=help_text)
     parser.add_argument("--quiet", action="store_true", help="print only warnings, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout and the rest to stderr")
     if short:

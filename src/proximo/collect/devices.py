@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -29,11 +32,15 @@ DIVIDED = (RewardScale, JaxCollectorState, Rollout, GymnasiumRollout)
 
 def with_device_number(config: Config) -> Config:
     """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for."""
-    asked = config.run.devices
-    if asked == 1:
+    asked, available = config.run.devices, jax.device_count()
+    if asked == 1 and jax.process_count() == 1:
         return config
-    platform, available = jax.default_backend(), jax.device_count()
-    if asked == "all":
+    platform = jax.default_backend()
+    if jax.process_count() > 1 and asked not in (1, available, "all"):
+        raise ConfigError(
+            f"devices = {asked}, but {jax.process_count()} processes have {available} devices together and use all: omit devices."
+        )
+    if asked == "all" or jax.process_count() > 1:
         return override(config, {"devices": available})
     if asked > available:
         virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
@@ -119,8 +126,33 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied."""
-    return tree if mesh is None else jax.device_put(tree, _shardings(tree, mesh, stacked))
+    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this together, each
+    with the whole ``tree``."""
+    if mesh is None:
+        return tree
+    shardings = _shardings(tree, mesh, stacked)
+    return jax.device_put(tree, shardings) if jax.process_count() == 1 else jax.tree.map(_own_shards, tree, shardings)
+
+
+def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
+    """``x``, which this process has whole, on the devices of all processes: each stores its own parts. ``jax.device_put`` would compare
+    the values of all processes."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return x
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        data = _own_shards(jax.random.key_data(x), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    values = np.asarray(x)
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+
+
+def whole(tree: T) -> T:
+    """``tree`` with all parts of its arrays on one device of this process. Several processes call this together."""
+    spread = (x.sharding for x in jax.tree.leaves(tree) if isinstance(x, jax.Array) and not x.is_fully_addressable)
+    if isinstance(of_one := next(spread, None), NamedSharding):
+        everywhere = NamedSharding(of_one.mesh, PartitionSpec())
+        tree = jax.jit(lambda t: t, out_shardings=everywhere)(tree)
+    return on_one_device(tree)
 
 
 def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
@@ -128,12 +160,35 @@ def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     return tree if mesh is None else jax.lax.with_sharding_constraint(tree, _shardings(tree, mesh, stacked))
 
 
+def from_first(tree: T | None, template: T) -> T:
+    """The ``tree`` of process 0, in all processes; the others give None. ``template`` has its shapes and types."""
+    if jax.process_count() == 1:
+        assert tree is not None
+        return tree
+
+    def is_key(x: Any) -> bool:
+        return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+    def numbers(x: Any) -> Any:
+        return np.asarray(jax.random.key_data(x)) if is_key(x) else np.asarray(x)
+
+    def zeros(x: Any) -> Any:
+        shape = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
+        return np.zeros(shape.shape, shape.dtype)
+
+    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(numbers, tree)
+    sent = multihost_utils.broadcast_one_to_all(given)
+    return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
+
+
 def on_one_device(tree: T) -> T:
     """``tree`` with its arrays on one device, which then computes with them alone."""
 
     def moved(x: Any) -> Any:
-        on_several = isinstance(x, jax.Array) and len(x.devices()) > 1
-        return jax.device_put(x, jax.local_devices()[0]) if on_several else x
+        if not isinstance(x, jax.Array) or len(x.devices()) == 1:
+            return x
+        # An array of several processes has a copy on each device.
+        return jax.device_put(x, jax.local_devices()[0]) if x.is_fully_addressable else x.addressable_data(0)
 
     return jax.tree.map(moved, tree)
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, PyTree
 
 from proximo.collect.devices import on_one_device
 from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.gymnasium_rollout import GymnasiumRollout
+from proximo.collect.gymnasium_rollout import GymnasiumRollout, PackedPolicy
 from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.collect.rollout_in_progress import RolloutEnd, RolloutInProgress, Timing
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
-from proximo.ppo import make_hyperparameters
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import GymnasiumCollectorState, TrainState
 
@@ -27,15 +27,26 @@ class GymnasiumCollector:
 
     Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of the given state, so
     that two runs from one state are equal.
+
+    ``part`` has the numbers of its environments if others are collected elsewhere; None: all ``num_envs``. Seeds and noise of an
+    environment depend on its number, and not on the part.
     """
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms | None = None):
+    def __init__(
+        self,
+        config: Config,
+        env: GymnasiumEnvironment,
+        programs: GymnasiumPrograms | None = None,
+        part: range | None = None,
+    ):
+        self.part = part or range(config.env.num_envs)
+        numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.part.start))
         self.config, self.env = config, env
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = LazyVectorEnvironment(
-            env, vector_options(config), config.env.num_envs, config.ppo.num_steps, 1 + config.ppo.learner_lag, "to train on"
+            numbered, vector_options(config), len(self.part), config.ppo.num_steps, 1 + config.ppo.learner_lag, "to train on"
         )
-        self.episodes = EpisodeTally(config.env.num_envs)
+        self.episodes = EpisodeTally(len(self.part))
         self._index = 0
         """The rollout buffer that was filled last."""
         self._end: RolloutEnd | None = None
@@ -43,8 +54,7 @@ class GymnasiumCollector:
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
-        learner, key_collector = self.programs.fresh(key, hyperparameters or make_hyperparameters(self.config.ppo))
-        return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
+        return self.programs.init(key, hyperparameters)
 
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""
@@ -52,11 +62,20 @@ class GymnasiumCollector:
 
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
-        vector_env, policy = self.environments.open(), on_one_device(state.learner.policy)
-        packed, noise, _ = self.programs.begin(0, policy, state.collector.key)
-        start = RolloutEnd.empty(policy, vector_env, self.programs)
-        rollout = RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
+        rollout = self.compile(on_one_device(state.learner.policy), state.collector)
         self.programs.learn.program(0, state.learner, state.healthy, self.programs.placed(rollout))
+
+    def compile(self, policy: ActorCritic, state: GymnasiumCollectorState) -> GymnasiumRollout:
+        """Make the environments and compile what collecting needs. Returns a rollout whose shapes are right and whose numbers are arbitrary."""
+        vector_env = self.environments.open()
+        packed, noise, _ = self._begin(policy, state)
+        start = RolloutEnd.empty(policy, vector_env, self.programs)
+        return RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
+
+    def _begin(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[PackedPolicy, PyTree, Key[Array, ""]]:
+        """The packed policy, the noise of the environments, and the next key."""
+        packed, noise, key = self.programs.begin(0, policy, state.key)
+        return packed, jax.tree.map(lambda leaf: np.asarray(leaf)[:, self.part.start : self.part.stop], noise), key
 
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
@@ -75,7 +94,7 @@ class GymnasiumCollector:
             vector_env.buffers[self._index].begin_after(before)
             start = self._end
         vector_env.buffers[self._index].clear()
-        packed, noise, key = self.programs.begin(0, policy, state.key)
+        packed, noise, key = self._begin(policy, state)
         collecting = RolloutInProgress(vector_env, self._index, self.programs, packed, noise, start, timing or Timing())
         rollout = collecting.run()
         self._end = collecting.end()

@@ -24,9 +24,10 @@ from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.ppo import inspection
+from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
-from proximo.types import BurnIn, Memory, Metrics, Observation, Previous, Rollout
+from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Metrics, Observation, Previous, Rollout, TrainState
 
 T = TypeVar("T")
 Leaves = tuple[Any, ...]
@@ -76,6 +77,15 @@ class GymnasiumPrograms:
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
         self.learn, self.inspect = compiled(divided(self._learn, mesh)), compiled(self._inspect)
+
+    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+        """The state before the first step."""
+        learner, key_collector = self.fresh(key, hyperparameters or ppo.make_hyperparameters(self.config.ppo))
+        return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
+
+    def policy_of(self, arrays: Sequence[Any]) -> ActorCritic:
+        """The policy whose arrays are ``arrays``, in the order of ``jax.tree.leaves``."""
+        return jax.tree.unflatten(self._tree, [jnp.asarray(array) for array in arrays])
 
     def placed(self, tree: T) -> T:
         """A learner or a rollout on the devices that ``learn`` computes on. What is there already is not copied."""

@@ -5,15 +5,17 @@ Inside the compiled functions the same fields are JAX arrays: hence ``Any``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array
 
 from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
-from proximo.types import Memory
 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""
@@ -87,9 +89,9 @@ class GymnasiumRollout(eqx.Module):
     """T N bool."""
     bootstrap_value: Any
     """T N: value of the final observation of a truncated episode; else 0."""
-    memory: Memory
+    memory: Any
     """T/L N ...: the memory before each sequence, burn-in included."""
-    last_memory: Memory
+    last_memory: Any
     """N ...: the memory after the last step."""
     previous: PreviousSteps | None = None
     """T+1 N: the last valid step before each step; None if the policy does not observe it."""
@@ -120,6 +122,31 @@ class GymnasiumRollout(eqx.Module):
             truncated=truncated,
             bootstrap_value=bootstrap_value,
             **others,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[GymnasiumRollout], policy: PackedPolicy) -> GymnasiumRollout:
+        """The rollout of ``policy`` on the environments of all ``parts``, which follow each other."""
+
+        def join(name: str) -> Any:
+            axis = int(name != "last_memory")
+            fields = [getattr(part, name) for part in parts]
+            return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis), *fields)
+
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "policy"]
+        return cls(policy=policy, **{name: join(name) for name in names})
+
+    def invalid(self) -> GymnasiumRollout:
+        """A rollout of the same shapes without a valid step, in the place of one that was lost. Its arrays have numbers that the
+        policy accepts, which nothing learns from."""
+        never, burn_in = np.zeros_like(self.valid), self.burn_in_steps
+        return dataclasses.replace(
+            self,
+            valid=never,
+            terminated=never[:-1],
+            truncated=~never[:-1],  # restarts the running return that scales rewards
+            bootstrap_value=np.zeros_like(self.bootstrap_value),
+            burn_in_steps=burn_in and burn_in._replace(valid=np.zeros_like(burn_in.valid)),
         )
 
     def bad_environment(self) -> str:

@@ -17,6 +17,7 @@ from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import GymnasiumCollector
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.collect.learning import without_running_return
+from proximo.collect.ray_collector import RayCollector
 from proximo.collect.rollout_in_progress import Timing
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
@@ -27,7 +28,7 @@ class GymnasiumTrainer:
     """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each update, with the policy from before
     the update."""
 
-    def __init__(self, collector: GymnasiumCollector):
+    def __init__(self, collector: GymnasiumCollector | RayCollector):
         self.config, self.collector = collector.config, collector
         self.last_rollout: GymnasiumRollout | None = None
         """The rollout of the last update, until the next update begins; None if that update failed."""

@@ -46,6 +46,12 @@ class LazyVectorEnvironment:
         """Workers that were lost and started again so far."""
         return 0 if self.vector_env is None else self.vector_env.restarts
 
+    def describe(self) -> str:
+        """How the environments are stepped, in words."""
+        vector_env = self.open()
+        overlap = ", the policy acting for one half while the other steps" if len(vector_env.groups) > 1 else ""
+        return f"{vector_env.description}{overlap}"
+
     def close(self) -> None:
         """End the environments and their processes."""
         vector_env, self.vector_env = self.vector_env, None

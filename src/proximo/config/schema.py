@@ -82,7 +82,21 @@ class EnvConfig:
     reset_timeout: float = _setting(
         600.0, "seconds that a worker may take to create or reset its environments before it is restarted", above=0
     )
-    max_restarts: int = _setting(100, "lost workers that are restarted before training stops", low=0, high=10**6)
+    max_restarts: int = _setting(100, "lost workers and Ray actors that are restarted before training stops", low=0, high=10**6)
+    actors: int = _setting(
+        0,
+        "Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none",
+        low=0,
+        high=10**5,
+    )
+    ray: str = _setting(
+        "auto",
+        "Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address "
+        "HOST:PORT of its head",
+    )
+    actor_cpus: float = _setting(
+        0.0, "CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs", low=0, high=10**4
+    )
     env_settings: dict[str, Any] = _setting(
         {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
     )
@@ -432,8 +446,8 @@ class Config:
         return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
 
 
-WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts")
-"""Settings of worker processes, which change how fast training is and not what it learns."""
+WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors", "ray", "actor_cpus")
+"""Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
 GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
 """Settings that have no effect on JAX environments."""
 RUN_DIRECTORY = (

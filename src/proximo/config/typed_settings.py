@@ -37,7 +37,13 @@ class AgentSettings(TypedDict, total=False):
     reset_timeout: float
     """seconds that a worker may take to create or reset its environments before it is restarted."""
     max_restarts: int
-    """lost workers that are restarted before training stops."""
+    """lost workers and Ray actors that are restarted before training stops."""
+    actors: int
+    """Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
+    ray: str
+    """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
+    actor_cpus: float
+    """CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs."""
     env_settings: Mapping[str, Any] | str
     """parameters of the environment itself, as key=value,key=value; they are added to those of the preset."""
     total_steps: int
@@ -261,7 +267,13 @@ class ResumeSettings(TypedDict, total=False):
     reset_timeout: float
     """seconds that a worker may take to create or reset its environments before it is restarted."""
     max_restarts: int
-    """lost workers that are restarted before training stops."""
+    """lost workers and Ray actors that are restarted before training stops."""
+    actors: int
+    """Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
+    ray: str
+    """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
+    actor_cpus: float
+    """CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs."""
     total_steps: int
     """environment steps of the whole training."""
     total_updates: int

@@ -59,6 +59,7 @@ def validate(config: Config) -> Config:
     _validate_conditions(config, changed)
     _validate_memory(config)
     _validate_batch(config)
+    _validate_actors(config)
     _validate_objective(config)
     return config
 
@@ -135,6 +136,36 @@ def _validate_batch(config: Config) -> None:
         raise ConfigError(
             f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
             "lower num_envs or num_steps."
+        )
+
+
+def _validate_actors(config: Config) -> None:
+    """Check the settings of Ray actors."""
+    env = config.env
+    if not env.actors:
+        for name in ("ray", "actor_cpus"):
+            if (value := getattr(env, name)) != LEAVES[name].default:
+                raise ConfigError(
+                    f"{name} = {value} needs Ray actors, but actors = 0: set actors to a number of them, for example to 8."
+                )
+        return
+    if env.ray not in ("auto", "local") and not re.fullmatch(r"[^\s:/]+:\d+", env.ray):
+        raise ConfigError(
+            f"ray = {shown(env.ray)}: expected auto, local, or the address HOST:PORT of a cluster's head, as `ray start --head` shows it."
+        )
+    if env.num_envs % env.actors:
+        below = env.num_envs // env.actors * env.actors
+        fitting = next(count for count in range(min(env.actors, env.num_envs), 0, -1) if env.num_envs % count == 0)
+        raise ConfigError(
+            f"num_envs = {env.num_envs} cannot be divided equally among {env.actors} actors: choose num_envs = "
+            f"{f'{below} or ' if below else ''}{below + env.actors}, or actors = {fitting}."
+        )
+    each, needed = env.num_envs // env.actors, max(env.num_workers, 1 + env.overlap)
+    if needed > each:
+        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
+        raise ConfigError(
+            f"{name} needs {needed} environments in each actor, but {env.actors} actors of num_envs = {env.num_envs} have {each} each: choose "
+            f"num_envs = {needed * env.actors} or more, or fewer actors."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ class Episodes:
     """E: seed of the reset that began the episode; None for a reset without a seed. None instead of a list: unknown."""
     level: list[int | None] | None = None
     """E: level of the episode. None instead of a list: ``levels`` is not set, or the levels are unknown."""
+    index: np.ndarray | None = None
+    """E: position among the episodes of all processes that evaluate together; None: unknown."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -49,6 +52,36 @@ class Episodes:
         success = "" if self.success is None else f", success rate {self.success.mean():.3g}"
         unfinished = f", {self.unfinished} unfinished" if self.unfinished else ""
         return f"Episodes({len(self.length)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
+
+    @classmethod
+    def joined(cls, parts: Sequence[Episodes]) -> Episodes:
+        """The episodes of all processes, in the order in which one process would have played them."""
+        index = np.concatenate([part.index for part in parts if part.index is not None])
+        order, some = np.argsort(index, kind="stable"), parts[0]
+
+        def column(name: str) -> Any:
+            values = [getattr(part, name) for part in parts]
+            if values[0] is None:
+                return None
+            whole = [value for value_of_part in values for value in value_of_part]
+            return [whole[i] for i in order] if isinstance(values[0], list) else np.asarray(whole)[order]
+
+        columns = {name: column(name) for name in ("episode_return", "length", "success", "seed", "level")}
+        return dataclasses.replace(some, **columns, unfinished=sum(part.unfinished for part in parts), index=index[order])
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, for another process."""
+        return {
+            field.name: value.tolist() if isinstance(value := getattr(self, field.name), np.ndarray) else value
+            for field in dataclasses.fields(self)
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Episodes:
+        """The episodes of ``to_json``."""
+        types = {"episode_return": np.float64, "length": np.int64, "success": bool, "index": np.int64}
+        arrays = {name: np.array(fields[name], kind) for name, kind in types.items() if fields[name] is not None}
+        return cls(**{**fields, **arrays, "warnings": tuple(fields["warnings"])})
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.

@@ -35,19 +35,22 @@ class Evaluator(Protocol):
         ...
 
 
-def make_evaluator(env: Environment, config: Config, episodes: int, num_envs: int | None = None) -> Evaluator:
+def make_evaluator(
+    env: Environment, config: Config, episodes: int, num_envs: int | None = None, part: tuple[int, int] = (0, 1)
+) -> Evaluator:
     """The evaluator for policies of ``config``. For JAX environments, an evaluator that this process has already compiled is used again if
     it fits.
 
     ``num_envs`` environments play at a time. None: as many as in the training. 0: a number that runs fast, or as many as in the training if
-    the memory is kept across episodes. For JAX environments, None means 0.
+    the memory is kept across episodes. For JAX environments, None means 0. With ``part = (i, n)``, the evaluator plays part i of n of the
+    episodes, which together are those of one evaluator.
     """
     if isinstance(env, GymnasiumEnvironment):
         if num_envs == 0 and config.network.reset_memory:
             steps_arrays = env.make is not None and env.make_vector is not None
             num_envs = max(ARRAYS_TOGETHER if steps_arrays else GYMNASIUM_TOGETHER, config.env.num_envs)
-        return GymnasiumEvaluator(env, config, episodes, num_envs or config.env.num_envs)
+        return GymnasiumEvaluator(env, config, episodes, num_envs or config.env.num_envs, part)
     num_envs = num_envs or (JAX_TOGETHER if config.network.reset_memory else config.env.num_envs)
     limits = config.env.max_episode_steps, config.run.eval_max_steps
-    key = "evaluator", id(env), *limits, config.run.matmul_precision, episodes, num_envs
-    return reuse(key, lambda: JaxEvaluator(env, config, episodes, num_envs))
+    key = "evaluator", id(env), *limits, config.run.matmul_precision, episodes, num_envs, part
+    return reuse(key, lambda: JaxEvaluator(env, config, episodes, num_envs, part))

@@ -35,10 +35,17 @@ class _RunningEpisodes(NamedTuple):
 
 class JaxEvaluator:
     """Plays one episode after each reset of an environment, so that short episodes are not favored (see ``Evaluator``). A memory
-    that is not reset is carried to the next episodes. It uses only the time limits and the precision of ``config``."""
+    that is not reset is carried to the next episodes. It uses only the time limits and the precision of ``config``. With
+    ``part = (i, n)``, it plays in part i of n of the environments."""
 
-    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER):
+    def __init__(
+        self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER, part: tuple[int, int] = (0, 1)
+    ):
         self.env, self.episodes, self.num_envs = env, episodes, min(episodes, num_envs)
+        first, behind = (self.num_envs * i // part[1] for i in (part[0], part[0] + 1))
+        self.own = slice(first, behind)
+        """The environments that this evaluator plays in."""
+        self.num_own, self._is_part = behind - first, part[1] > 1
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps
@@ -54,23 +61,26 @@ class JaxEvaluator:
     ) -> Episodes:
         count = min(self.episodes, episodes or self.episodes)
         key = evaluation_key(seed, stream)
-        chunks, carried = [], Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs))
+        chunks, carried = [], Carried(policy.init_memory(self.num_own), policy.no_previous_step(self.num_own))
         for i in range(-(-count // self.num_envs)):
             carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
             chunks.append(played)
-        result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[:count] for name in chunks[0]}
+        index = np.concatenate([i * self.num_envs + np.arange(self.num_envs)[self.own] for i in range(len(chunks))])
+        result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[index < count] for name in chunks[0]}
         unfinished = 0 if self.ends else int((~result["done"]).sum())
         level = result["level"].tolist() if "level" in result else None
-        return Episodes(result["episode_return"], result["length"], result.get("success"), unfinished, level=level)
+        return Episodes(
+            result["episode_return"], result["length"], result.get("success"), unfinished, level=level, index=index[index < count]
+        )
 
     def _play_chunk(
         self, policy: ActorCritic, carried: Carried, key: Key[Array, ""], deterministic: bool
     ) -> tuple[Carried, dict[str, Array]]:
         """Play an episode in each environment. Returns what is carried to the next episodes, and the results."""
-        env, num_envs = self.env, self.num_envs
+        env, num_envs = self.env, self.num_own
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(key)
-        keys_reset = jax.random.split(key_reset, num_envs)
+        keys_reset = self._own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
         never = jnp.zeros(num_envs, bool)
         start = _RunningEpisodes(
@@ -84,10 +94,9 @@ class JaxEvaluator:
             t, now = carry
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             episode_start = jnp.broadcast_to(t == 0, (num_envs,))
-            noise = None if deterministic else policy.actor.noise(key_act, (num_envs,))
-            after, step, success = policy_step(
-                env, policy, now.state, episode_start, ~now.done, noise, jax.random.split(key_step, num_envs), params
-            )
+            noise = None if deterministic else self._own(policy.actor.noise(key_act, (self.num_envs,)))
+            keys_step = self._own(jax.random.split(key_step, self.num_envs))
+            after, step, success = policy_step(env, policy, now.state, episode_start, ~now.done, noise, keys_step, params)
             return t + 1, _RunningEpisodes(
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return + jnp.where(now.done, 0.0, step.reward),
@@ -104,3 +113,7 @@ class JaxEvaluator:
         if isinstance(env, JaxLevels):
             result["level"] = jax.vmap(env.level)(keys_reset)
         return Carried(end.state.memory, end.state.previous), result
+
+    def _own(self, drawn: PyTree) -> PyTree:
+        """The part for the own environments of what was drawn for all."""
+        return jax.tree.map(lambda x: x[self.own], drawn) if self._is_part else drawn

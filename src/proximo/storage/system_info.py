@@ -31,6 +31,11 @@ def version(package: str) -> str:
         return "not installed"
 
 
+def python_versions() -> dict[str, str]:
+    """The versions that decide about a compiled program, by name."""
+    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+
+
 def _processor() -> str:
     """Model of the CPU. The compiler chooses instructions by it, and these decide about the last bits."""
     try:

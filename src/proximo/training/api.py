@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import shlex
 import sys
 import threading
@@ -18,19 +19,20 @@ from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
-from proximo.config import Config, override
+from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, make_config, resume_warnings
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.envs import Environment
-from proximo.errors import ConfigError, TrainingError, command
+from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
+from proximo.processes.peers import current
 from proximo.signatures import answered
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lookup import Which
-from proximo.storage.system_info import system_differences, system_info
+from proximo.storage.system_info import python_versions, system_differences, system_info
 from proximo.tracking.progress_displays import showing_progress
 from proximo.tracking.reporter import Reporter, Warner
 from proximo.tracking.run_trackers import check_trackers
@@ -85,7 +87,7 @@ def train(
     """
     config = settings_of(env, config, preset, settings)
     checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
-    with showing_progress(reporter, progress, Warner()) as shown:
+    with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
         return _train(config, checked, shown)
 
 
@@ -95,6 +97,8 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     check_trackers(config.run.track)
     prepare_jax()
     config = with_device_number(config)
+    peers = current()
+    peers.check_equal(_facts(config))
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
@@ -112,12 +116,19 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         for name, seed_config in configs.items():
             run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
 
-    parent = run_directory.create(runs_dir, config.env.id, config.run.name, fill)
+    created = str(run_directory.create(runs_dir, config.env.id, config.run.name, fill)) if peers.is_first else ""
+    parent = Path(peers.from_first(created, "the run directory"))
     starts = [SeedStart(parent / name, seed_config) for name, seed_config in configs.items()]
     run_dirs = [start.run_dir for start in starts]
-    with locked(run_dirs):
+    with locked(run_dirs if peers.is_first else []):
         reporter.started(config, run_dirs, summary)
         return _train_seeds(backend, starts, reporter, parent, callbacks)
+
+
+def _facts(config: Config) -> dict[str, Any]:
+    """What must be the same in all processes that train together: settings and versions, by name."""
+    settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
+    return {**json.loads(json.dumps(settings, default=repr)), **python_versions(), "the number of processes": current().count}
 
 
 def _checked(env: Environment, config: Config) -> QuickCheck:
@@ -190,22 +201,28 @@ def resume(
         TrainingError: as in ``train``.
     """
     prepare_jax()
-    path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
-    path = path.absolute()  # an environment may change the working folder
-    # Before anything is read, because another process may still write.
-    with showing_progress(reporter, progress, Warner()) as shown, locked(seed_run_dirs(path) or [path]):
-        return _resume(path, which, settings, shown, check_callbacks(callbacks))
+    with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
+        if not current().is_first:
+            return _resume(None, "last", settings, shown, check_callbacks(callbacks))
+        path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
+        path = path.absolute()  # an environment may change the working folder
+        # Before anything is read, because another process may still write.
+        with locked(seed_run_dirs(path) or [path]):
+            return _resume(path, which, settings, shown, check_callbacks(callbacks))
 
 
 def _resume(
-    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+    found: Path | None, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
 ) -> list[Result]:
-    run_dirs = resuming.without_failed(seed_run_dirs(path), reporter) or [path]
-    before = [run_directory.read_config(run_dir) for run_dir in run_dirs]
-    configs = [with_device_number(changed_for_resume(config, settings)) for config in before]
+    """Resume the run that was ``found``; None in the processes that follow process 0."""
+    path, stored = resuming.stored_settings(found, reporter)
+    run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
+    changed = [changed_for_resume(config, settings) for config in before]
+    configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
+    current().check_equal(_facts(config))
     check_trackers(config.run.track)
-    for warning in (*resume_warnings(before[0], config), *system_differences(run_dirs[0])):
+    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0]) if found else ())):
         reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
@@ -213,14 +230,14 @@ def _resume(
         )
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
-    starts = resuming.starts(run_dirs, configs, which, stacked, reporter)
+    starts = resuming.shared(resuming.starts(run_dirs, configs, which, stacked, reporter) if found else [], run_dirs, configs)
     left = [start for start in starts if not resuming.is_complete(start)]
     if not left:
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
-    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent))
-    if stacks_seeds(config, env) and together > len(left):
+    together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
+    if together > len(left):
         reporter.warned(
             f"{together} seeds were trained in one program before, and {len(left)} now: the last bits may differ from the uninterrupted run's."
         )
@@ -238,14 +255,19 @@ def _train_seeds(
     results: list[Result] = []
     failures: list[TrainingError] = []
     seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
-    how_to_continue = f"Go on with: {command('proximo', 'train', '--resume', path)}"
+    peers = current()
+    how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
-    with Interrupts(reporter.stopping, reporter.owns_process, on_exit) as interrupts, contextlib.closing(backend):
+    with (
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.requested) as interrupts,
+        contextlib.closing(backend),
+    ):
         for i in range(0, len(starts), size):
-            if interrupts.requested is not None:
+            requested = next(filter(None, peers.agree(interrupts.requested, "the next seed")), None)
+            if requested is not None:
                 if not any(result.interrupted for result in results):
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
-                results = [dataclasses.replace(result, interrupted=interrupts.requested) for result in results]
+                results = [dataclasses.replace(result, interrupted=requested) for result in results]
                 break
             group = seeds[i : i + size]
             # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
@@ -265,7 +287,7 @@ def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: 
     """Train the seeds of one program, from their restored ``states`` if there are any. Returns the results of the seeds that have not failed."""
     backend, reporter = training.backend, training.reporter
     for seed_run in seed_runs:
-        if seed_run.start.resumed_at is not None:
+        if seed_run.start.resumed_at is not None and current().is_first:
             with writable(seed_run.run_dir):
                 run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
                 resuming.rewind(seed_run, reporter)

@@ -49,12 +49,17 @@ class Interrupts:
         on_request: called once, when a call first notices a request to stop.
         owns_process: whether this process does nothing but train.
         on_exit: called before a second signal ends the process.
+        on_signal: called with the number of the first signal that this process receives.
     """
 
     def __init__(
-        self, on_request: Callable[[], None] = lambda: None, owns_process: bool = True, on_exit: Callable[[], None] = lambda: None
+        self,
+        on_request: Callable[[], None] = lambda: None,
+        owns_process: bool = True,
+        on_exit: Callable[[], None] = lambda: None,
+        on_signal: Callable[[int], None] = lambda number: None,
     ) -> None:
-        self.owns_process, self._on_request, self._on_exit = owns_process, on_request, on_exit
+        self.owns_process, self._on_request, self._on_exit, self._on_signal = owns_process, on_request, on_exit, on_signal
         self.requested: int | None = None
         """Number of the signal that asked to stop; None so far."""
         self._requested_at = 0.0
@@ -72,6 +77,11 @@ class Interrupts:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def request(self, number: int) -> None:
+        """Ask to stop, as signal ``number`` does."""
+        if self.requested is None:
+            self.requested, self._requested_at = number, time.monotonic()
+
     def _handle(self, number: int, _frame: object) -> None:
         if self.requested is not None:
             if not self.owns_process:
@@ -80,7 +90,8 @@ class Interrupts:
                 os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table hides it
             self._on_exit()
             os._exit(128 + number)
-        self.requested, self._requested_at = number, time.monotonic()
+        self.request(number)
+        self._on_signal(number)
 
     def call(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
-from proximo.errors import command
+from proximo.processes.peers import PeerLeftError, current
 from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
 from proximo.training.boundaries import Boundaries
@@ -54,14 +55,21 @@ class Training:
         self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
         self.path, self.config = path, seed_runs[0].config
         self.boundaries = Boundaries(self.config)
+        self.peers = peers = current()
         self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
-        self.timed_calls = TimedCalls(backend, self._call, max_updates)
+        # A call that several processes share ends in all of them: none may leave it alone. Their watchdog ends a call that hangs.
+        shared = functools.partial(interrupts.call, grace=math.inf, is_computing=lambda: False)
+        self._shared_call = self._call if peers.count == 1 else shared
+        self.timed_calls = TimedCalls(backend, self._shared_call, max_updates)
         self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
-        self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
+        self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call, peers)
         self.callback_calls = CallbackCalls(backend, seed_runs)
-        self.clips = Clips(backend, reporter.warned) if path is not None and self.boundaries.clip_every else None
+        clips = path is not None and self.boundaries.clip_every and peers.is_first
+        self.clips = Clips(backend, reporter.warned) if clips else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
+        self.requested: int | None = None
+        """Number of the signal for which all processes stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
@@ -77,10 +85,10 @@ class Training:
             if now.update == self.boundaries.total:  # the last evaluation of a resumed run was interrupted
                 self.snapshot = now
                 self._at_boundary(now)
-            while now.update < self.boundaries.total and self.interrupts.requested is None and active(self.seed_runs):
+            while now.update < self.boundaries.total and active(self.seed_runs) and (count := self._agree_on_updates(now)):
                 self.snapshot = now
                 yield
-                now = self.snapshot = self._advance(now)
+                now = self.snapshot = self._advance(now, count)
                 self._at_boundary(now)
             self.snapshot = now
             self._finish(now)
@@ -92,7 +100,9 @@ class Training:
             self._leave()
         except (Exception, KeyboardInterrupt) as error:
             # Whatever has failed (an environment, memory for an evaluation, a terminal, a callback), save what was learned.
-            if self.snapshot is not None and now.update and self.saver.rescue(self.snapshot, error):
+            # Several processes have parts of the state, and cannot join them when one has failed.
+            can_save = self.peers.count == 1 and now.update
+            if can_save and self.snapshot is not None and self.saver.rescue(self.snapshot, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(now.update))
             raise
@@ -107,7 +117,7 @@ class Training:
     def interrupted(self) -> int | None:
         """Number of the signal that stopped the training; None if it is complete or none did."""
         is_complete = self.snapshot is not None and self.snapshot.update >= self.boundaries.total
-        return None if is_complete else self.interrupts.requested
+        return None if is_complete else self.requested
 
     @property
     def _unwritten_updates(self) -> int:
@@ -117,6 +127,8 @@ class Training:
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
+        self.peers.watch(self.interrupts.request, self._how_to_resume())
+        self.peers.enter("compile")
         self.saver.start(update)
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
@@ -125,13 +137,21 @@ class Training:
             state = self.interrupts.call(make_state, grace=0.0)
             self._call(self.backend.compile, state, grace=0.0)
             self.reporter.compiled(self.backend.describe())
-        except AbandonedError:
+            self.peers.enter("train")
+            self.peers.agree(None, "the first update")
+        except (AbandonedError, PeerLeftError):
             self._leave()
         return Snapshot(state, update, step)
 
-    def _advance(self, now: Snapshot) -> Snapshot:
-        """Compute updates for about a second, but not beyond the next boundary, and record their metrics."""
-        count = self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
+    def _agree_on_updates(self, now: Snapshot) -> int:
+        """The number of updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
+        own = self.interrupts.requested, self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
+        every = self.peers.agree(own, "the next update")
+        self.requested = next((requested for requested, _ in every if requested is not None), None)
+        return 0 if self.requested is not None else every[0][1]
+
+    def _advance(self, now: Snapshot, count: int) -> Snapshot:
+        """Compute ``count`` updates, and record their metrics."""
         self.snapshot = self._kept(now, count)
         self.callback_calls.state_is_gone()
         seen = self._inspect(self.backend.inspect_before, now.state) if self.boundaries.inspects_after(now.update) else None
@@ -164,6 +184,8 @@ class Training:
     def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call ``function`` for histograms. None if an interruption cut it short: histograms must not cost what was learned."""
         try:
+            if self.peers.count > 1:
+                return self._shared_call(function, *arguments)
             return self._call(function, *arguments, grace=HISTOGRAM_GRACE_SECONDS)
         except AbandonedError:
             return None
@@ -177,6 +199,8 @@ class Training:
         """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
         if not self.backend.donates:
             return now
+        if self.peers.count > 1:
+            return None
         seconds = self.timed_calls.last_seconds_per_update * count
         return now._replace(state=copy_of(now.state)) if not seconds or seconds > SNAPSHOT_SECONDS else None
 
@@ -199,7 +223,7 @@ class Training:
                 seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
-        stopped = self.callback_calls.boundary(now, evaluates, improved)
+        stopped = self.peers.from_first(self.callback_calls.boundary(now, evaluates, improved), "a callback")
         if saves or improved:
             self.saver.save(now)
         if update < boundaries.total:
@@ -207,8 +231,11 @@ class Training:
                 self._stop_seed(now, i)
         if self.clips is not None and boundaries.is_due(boundaries.clip_every, update):
             for i, seed_run in active(self.seed_runs):
-                policy = self.backend.seed_state(now.state, i).learner.policy
-                self._call(self.clips.record, seed_run, policy, now.step)
+                try:
+                    self._call(self.clips.record, seed_run, self.backend.policy(now.state, i), now.step)
+                except AbandonedError:
+                    if self.peers.count == 1:
+                        raise
 
     def _stop_seed(self, now: Snapshot, index: int) -> None:
         """End a seed because one of its callbacks asks for it."""
@@ -221,7 +248,7 @@ class Training:
 
     def _finish(self, now: Snapshot) -> None:
         """Save if the training was interrupted, and report the end to the callbacks."""
-        if self.interrupts.requested is not None and now.update < self.boundaries.total:
+        if self.requested is not None and now.update < self.boundaries.total:
             self.saver.save(now)
             self.reporter.stopped(self._stop_message(now.update))
         self.callback_calls.call("on_end", now, [i for i, _ in active(self.seed_runs)])
@@ -231,16 +258,18 @@ class Training:
         step = f"at step {update * self.config.batch_size:,}{last}"
         if self.path is None:
             return f"Stopped {step}."
+        return f"Stopped {f'{step}, saved' if update else 'before the first update'}. {self._how_to_resume()}"
+
+    def _how_to_resume(self) -> str:
         current_dir = self.seed_runs[0].current_dir if len(self.seed_runs) == 1 else None  # the folder may have been renamed
-        return (
-            f"Stopped {f'{step}, saved' if update else 'before the first update'}. Go on with: "
-            f"{command('proximo', 'train', '--resume', current_dir or self.path)}"
-        )
+        path = current_dir or self.path
+        return "" if path is None else f"Go on with: {self.peers.how_to_resume(path)}"
 
     def _leave(self) -> NoReturn:
         """End the process although a call still runs in it. If the process has other work, raise ``KeyboardInterrupt`` and leave the call running."""
         message = self._stop_message(max(self.saver.saved_at, 0))
         self.reporter.stopped(message)
+        self.peers.leave()
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:

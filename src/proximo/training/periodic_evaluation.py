@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proximo.backends import Backend
-from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM
+from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
+from proximo.networks import ActorCritic
+from proximo.processes.peers import Peers
 from proximo.tracking.reporter import Reporter
+from proximo.training.interrupts import AbandonedError
 from proximo.training.seed_run import SeedRun, active
 from proximo.training.timed_calls import Snapshot
 
@@ -22,10 +25,12 @@ COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_ra
 
 class PeriodicEvaluation:
     """Evaluates the policy of each active seed on the same environment seeds every time. ``call(function, *arguments)`` calls the
-    backend; it may raise to end the training."""
+    backend; it may raise to end the training. Each of ``peers`` plays a part of the episodes."""
 
-    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
-        self.backend, self.seed_runs, self.reporter, self.call = backend, seed_runs, reporter, call
+    def __init__(
+        self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any], peers: Peers
+    ):
+        self.backend, self.seed_runs, self.reporter, self.call, self.peers = backend, seed_runs, reporter, call, peers
         self._has_warned = False
 
     def num_episodes(self, snapshot: Snapshot) -> int:
@@ -52,9 +57,8 @@ class PeriodicEvaluation:
         count = self.num_episodes(snapshot)
         improved, summaries = set(), []
         for index, seed_run in active(self.seed_runs):
-            policy = self.backend.seed_state(snapshot.state, index).learner.policy
             began = time.monotonic()
-            episodes = self.call(self.backend.evaluate, policy, seed_run.config.run.seed, SELECTION_STREAM, count)
+            episodes = self._play(self.backend.policy(snapshot.state, index), seed_run.config.run.seed, count)
             seed_run.evaluation_seconds += time.monotonic() - began
             if snapshot.update < self.backend.config.total_updates:
                 seed_run.evaluation_steps += int(episodes.length.sum())
@@ -77,3 +81,16 @@ class PeriodicEvaluation:
                 improved.add(index)
         self.reporter.evaluated(snapshot.step, summaries)
         return improved
+
+    def _play(self, policy: ActorCritic, seed: int, count: int) -> Episodes:
+        """Play this process's part of the episodes, and return those of all processes. If one of them was interrupted, all are."""
+        if self.peers.count == 1:
+            return self.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count)
+        try:
+            own = self.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count).to_json()
+        except AbandonedError:
+            own = None
+        every = self.peers.agree(own, "the results of an evaluation")
+        if None in every:
+            raise AbandonedError
+        return Episodes.joined([Episodes.from_json(played) for played in every])

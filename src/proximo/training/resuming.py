@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from proximo.backends import Backend
-from proximo.config import Config
+from proximo.collect.devices import from_first
+from proximo.config import Config, from_mapping, override, to_mapping
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage import checkpoint, retention, run_lookup
+from proximo.processes.peers import current
+from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
+from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS
 from proximo.storage.run_lookup import Which
 from proximo.tracking.json_lines import truncate_after
@@ -21,6 +25,38 @@ from proximo.training import clips
 from proximo.training.callbacks import SeedCallbacks
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
 from proximo.types import TrainState
+
+
+def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[tuple[Path, Config]]]:
+    """The run to resume; and the run directory and the settings of each of its seeds that has not failed. Process 0 has ``found`` the run,
+    and the others learn of it."""
+    read: Any = None
+    if found is not None:
+        run_dirs = without_failed(seed_run_dirs(found), reporter) or [found]
+        configs = [run_directory.read_config(run_dir) for run_dir in run_dirs]
+        if current().count == 1:
+            return found, list(zip(run_dirs, configs, strict=True))
+        read = str(found), [(str(run_dir), to_mapping(config)) for run_dir, config in zip(run_dirs, configs, strict=True)]
+    path, stored = current().from_first(read, "the settings of the run")
+    return Path(path), [(Path(run_dir), from_mapping(mapping, Config(), path)) for run_dir, mapping in stored]
+
+
+def on_these_devices(config: Config) -> Config:
+    """``config`` on all devices of several processes, which a resumed run uses whatever their number was."""
+    return config if current().count == 1 else override(config, {"devices": "all"})
+
+
+def shared(starts: list[SeedStart], run_dirs: list[Path], configs: list[Config]) -> list[SeedStart]:
+    """The starts that process 0 has found, in all processes. Only process 0 has the arrays of their checkpoints."""
+    peers = current()
+    every = [(start.step, start.saved and start.saved.info) for start in starts]
+    found = peers.from_first(every, "the checkpoints")
+    if peers.is_first:
+        return starts
+    return [
+        SeedStart(run_dir, config, step, None if info is None else Checkpoint(run_dir, step, info, {}, {}, {}))
+        for run_dir, config, (step, info) in zip(run_dirs, configs, found, strict=True)
+    ]
 
 
 def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
@@ -83,7 +119,7 @@ def is_complete(start: SeedStart) -> bool:
 def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``start``. ``callbacks`` get their saved state."""
     assert start.saved is not None
-    state = backend.restore(start.saved)
+    state = from_first(backend.restore(start.saved) if current().is_first else None, backend.template())
     if start.saved.policy_only:
         reporter.warned(f"{start.saved.path} has only the policy: optimizer, environments and random keys start anew.")
     if warning := callbacks.restore(start.saved.info.get("callbacks", [])):

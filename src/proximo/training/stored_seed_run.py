@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
+from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
@@ -16,7 +17,7 @@ from proximo.storage.run_directory import FAILURE, METRICS
 from proximo.storage.run_lock import RunLock, current_path
 from proximo.tracking.json_lines import JsonLines
 from proximo.tracking.run_trackers import RunTrackers
-from proximo.tracking.tracker import TrackedRun
+from proximo.tracking.tracker import TrackedRun, Tracker
 from proximo.training.callbacks import SeedCallbacks
 from proximo.training.seed_run import Result, SeedRun
 from proximo.training.timed_calls import TimedCalls
@@ -55,9 +56,12 @@ class StoredSeedRun(SeedRun):
         (run_dir / FAILURE).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
-        if start.saved is not None:
-            self.best, self.last_evaluation = start.saved.best, start.saved.evaluation
-            self.evaluation_steps = int(start.saved.info.get("evaluation_steps", 0))
+        self._restore_evaluations()
+
+    def _restore_evaluations(self) -> None:
+        if (saved := self.start.saved) is not None:
+            self.best, self.last_evaluation = saved.best, saved.evaluation
+            self.evaluation_steps = int(saved.info.get("evaluation_steps", 0))
 
     def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
@@ -139,6 +143,28 @@ class StoredSeedRun(SeedRun):
             )
 
 
+class FollowingSeedRun(StoredSeedRun):
+    """A seed in a process that writes nothing: process 0 has the run directory."""
+
+    def __init__(self, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None]):
+        self.start, self.run_dir = start, start.run_dir
+        SeedRun.__init__(self, start.config, callbacks, Tracker())
+        self._restore_evaluations()
+
+    def fail(self, reason: str) -> None:
+        SeedRun.fail(self, reason)
+
+    @property
+    def current_dir(self) -> Path | None:
+        return self.run_dir
+
+    def write(self, step: int, row: dict[str, float]) -> None:
+        """Do nothing."""
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Do nothing."""
+
+
 @contextlib.contextmanager
 def locked(run_dirs: list[Path]) -> Iterator[None]:
     """Context manager: no other process may write into ``run_dirs``."""
@@ -166,7 +192,8 @@ def opened(seeds: list[tuple[SeedStart, SeedCallbacks]], warn: Callable[[str], N
         seed_runs: list[StoredSeedRun] = []
         for start, callbacks in seeds:
             with writable(start.run_dir):
-                seed_runs.append(StoredSeedRun(start, callbacks, warn))
+                kind = StoredSeedRun if current().is_first else FollowingSeedRun
+                seed_runs.append(kind(start, callbacks, warn))
             stack.callback(seed_runs[-1].close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.
         stack.callback(lambda: [seed_run.trackers.end() for seed_run in seed_runs])

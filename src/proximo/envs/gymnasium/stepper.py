@@ -43,6 +43,8 @@ class EnvironmentSpec:
     """Check each action against its space. Native code may not do this."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
+    first_env: int = 0
+    """Number of the first environment among all environments of a training, which may be divided among processes."""
 
 
 def reported_success(info: dict[str, Any]) -> int:
@@ -174,7 +176,7 @@ class Stepper:
 
     def _where(self, k: int, call: str) -> str:
         return (
-            f"{self.spec.env_id}.{call} of environment {self.columns[k]} (seed {self.seeds[k]}, "
+            f"{self.spec.env_id}.{call} of environment {self.spec.first_env + self.columns[k]} (seed {self.seeds[k]}, "
             f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
         )
 

@@ -60,7 +60,7 @@ class VectorEnvAdapter:
         self.seed = self.steps = 0
 
     def reset(self, buffer: int, seed: int) -> None:
-        self.seed, self.steps = environment_seeds(1, seed)[0], 0
+        self.seed, self.steps = environment_seeds(self.spec.first_env + 1, seed)[-1], 0
         try:
             observation, info = self.env.reset(seed=self.seed)
         except (Exception, SystemExit) as error:
@@ -208,7 +208,7 @@ class VectorEnvAdapter:
             check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
-        return f"{self.spec.env_id}.{call} of environment {number} (seed {self.seed}, {self.steps} steps)"
+        return f"{self.spec.env_id}.{call} of environment {self.spec.first_env + number} (seed {self.seed}, {self.steps} steps)"
 
     def _fault(self, call: str, error: BaseException) -> BaseException:
         return located(error, self.spec.env_id, f"{self.spec.env_id}.{call} (seed {self.seed}, step {self.steps})")

@@ -99,7 +99,8 @@ def environment_seeds(num_envs: int, *source: int) -> list[int]:
 
 
 def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] | None:
-    """Return the steps after which the first episode of each environment is truncated, 1 … ``stagger_steps``; None if it is 0."""
+    """Return the steps after which the first episode of each environment is truncated, 1 … ``stagger_steps``; None if it is 0. A larger
+    ``num_envs`` keeps these limits and adds others."""
     if not stagger_steps:
         return None
     rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
@@ -120,16 +121,16 @@ class SerialVectorEnvironment:
     restarts = 0
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.groups = split(range(layout.num_envs), options.num_groups)
+        self.groups, self.first_env = split(range(layout.num_envs), options.num_groups), spec.first_env
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
         self.stagger_steps = options.stagger_steps
         self.steppers = [Stepper(make, columns, spec) for columns in self.groups]
 
     def reset(self, buffer: int, seed: int) -> None:
-        num_envs = self.groups[-1].stop
+        num_envs = self.first_env + self.groups[-1].stop
         seeds, limits = environment_seeds(num_envs, seed), staggered_limits(num_envs, self.stagger_steps, seed)
         for stepper in self.steppers:
-            part = slice(stepper.columns.start, stepper.columns.stop)
+            part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
             stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])
 
     def send(self, buffer: int, t: int, group: int) -> None:

@@ -42,6 +42,8 @@ class WorkerVectorEnvironment:
         self.options, self.num_workers, self.restarts, self.env_id = options, options.num_workers, 0, spec.env_id
         self.description = f"in {self.num_workers} processes" if self.num_workers > 1 else "in one process"
         self.groups = split(range(layout.num_envs), options.num_groups)
+        self._numbers = range(spec.first_env, spec.first_env + layout.num_envs)
+        """Numbers of the environments among all of the training."""
         self._seed = 0
         self._shared = SharedBytes(layout.size)
         self.buffers = layout.buffers(self._shared.memory)
@@ -74,10 +76,10 @@ class WorkerVectorEnvironment:
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
-        seeds = environment_seeds(self.groups[-1].stop, seed)
-        limits = staggered_limits(len(seeds), self.options.stagger_steps, seed)
+        seeds = environment_seeds(self._numbers.stop, seed)
+        limits = staggered_limits(self._numbers.stop, self.options.stagger_steps, seed)
         for _, _, process, setup in self._workers():
-            part = slice(setup.columns.start, setup.columns.stop)
+            part = self._numbered(setup.columns)
             process.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
         for g, w, process, _ in self._workers():
             if process.reply() == worker_messages.LOST:
@@ -129,11 +131,11 @@ class WorkerVectorEnvironment:
         failures = 0
         while True:
             process = self._replace(group, w, why)
-            seeds = environment_seeds(self.groups[-1].stop, self._seed, self.restarts)
+            seeds = environment_seeds(self._numbers.stop, self._seed, self.restarts)
             error = None
             try:
                 if process.reply() != worker_messages.LOST:
-                    process.command(worker_messages.RESET, buffer, row, seeds[columns.start : columns.stop], None)
+                    process.command(worker_messages.RESET, buffer, row, seeds[self._numbered(columns)], None)
                     if process.reply() != worker_messages.LOST:
                         return
                 why = process.why_lost()
@@ -143,13 +145,20 @@ class WorkerVectorEnvironment:
             if failures == MAX_FAILURES:
                 reason = f"{type(error).__name__}: {error}" if error else f"their worker {why}"
                 raise EnvironmentFault(
-                    f"The environments {columns.start} … {columns.stop - 1} of {self._setups[group][w].spec.env_id} were lost "
+                    f"The {self._environments(columns)} of {self.env_id} were lost "
                     f"(their worker {lost}), and creating them again failed {MAX_FAILURES} times: {reason}"
                 ) from error
 
     def _name(self, group: int, w: int) -> str:
-        columns = self._setups[group][w].columns
-        return f"The worker of environments {columns.start} … {columns.stop - 1}"
+        return f"The worker of {self._environments(self._setups[group][w].columns)}"
+
+    def _environments(self, columns: range) -> str:
+        numbered = self._numbered(columns)
+        return f"environments {numbered.start} … {numbered.stop - 1}"
+
+    def _numbered(self, columns: range) -> slice:
+        """The numbers of the environments in ``columns``."""
+        return slice(self._numbers[columns.start], self._numbers[columns.stop - 1] + 1)
 
     def _replace(self, group: int, w: int, why: str) -> WorkerProcess:
         """Replace a lost process by a new one, which begins to start. Raises ``EnvironmentFault`` after too many restarts."""

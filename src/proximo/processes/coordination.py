@@ -1,0 +1,173 @@
+"""JAX's coordination service. This is the only module that uses private functions of JAX for several processes.
+
+They are imported where they are used, so that a training in one process does not depend on them.
+
+JAX ends a process from C++ (``abort``) if it cannot join, or if process 0 is lost. ``last_words`` makes such an end print a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+MARGIN_SECONDS = 15
+"""JAX's heartbeat is longer than ours by this time, so that our watchdog reports first."""
+SHUTDOWN_SECONDS = 15
+DETECTION_SECONDS = 60
+"""How long JAX may look for process 0 in a cluster that it detects."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How a process finds the others."""
+
+    coordinator: str
+    """``HOST:PORT`` of process 0."""
+    num_processes: int
+    process_id: int
+    device_ids: list[int] | None = None
+    """The GPUs of this machine that the process uses; None: all, or those that JAX chooses."""
+
+
+def detected() -> Cluster | None:
+    """The cluster that JAX detects (SLURM, Open MPI, Kubernetes, TPU); None if it detects none."""
+    from jax._src import clusters
+
+    kinds = clusters.ClusterEnv._cluster_types
+    if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in kinds):
+        return None
+    found = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
+    address, count, index, device_ids = found
+    assert address is not None
+    assert count is not None
+    assert index is not None
+    return Cluster(address, count, index, None if device_ids is None else list(device_ids))
+
+
+def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: str) -> None:
+    """Connect to the other processes; process 0 starts the service. If that fails within ``start_timeout`` seconds, JAX ends the process; it
+    then prints ``failure`` and exits with 2. Raises ``RuntimeError`` if JAX has already started, or if the address cannot be used."""
+    # One handler of SIGTERM: ours, which makes all processes save the same step.
+    jax.config.update("jax_enable_preemption_service", False)
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", cluster.coordinator)  # JAX's default is all interfaces
+    with last_words(failure, code=2), _captured_stderr():
+        jax.distributed.initialize(
+            cluster.coordinator,
+            cluster.num_processes,
+            cluster.process_id,
+            cluster.device_ids,
+            cluster_detection_method="deactivate",
+            initialization_timeout=max(1, round(start_timeout)),
+            heartbeat_timeout_seconds=round(heartbeat) + MARGIN_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            coordinator_bind_address=bind,
+        )
+
+
+def disconnect() -> None:
+    """Leave the service when all processes do so. Without it, Python's exit would wait for processes that have ended."""
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.distributed.shutdown()
+
+
+def abandon() -> None:
+    """Never disconnect: Python's exit would wait for processes that have ended, and JAX would abort."""
+    from jax._src import distributed
+
+    state = distributed.global_state
+    for left in (state.client, state.service):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # freeing them disconnects, too
+    state.client = state.service = None
+
+
+class Store:
+    """The key-value store of the service, which all processes share."""
+
+    def __init__(self) -> None:
+        from jax._src import distributed
+
+        self._client: Any = distributed.global_state.client
+
+    def set(self, key: str, value: str) -> None:
+        """Set or replace a value."""
+        self._client.key_value_set(key, value, allow_overwrite=True)
+
+    def get(self, key: str, seconds: float) -> str | None:
+        """The value; None if no process sets it within ``seconds``."""
+        try:
+            return self._client.blocking_key_value_get(key, int(1000 * seconds))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                time.sleep(seconds)  # the service does not answer: the watchdog decides what that means
+            return None
+
+    def folder(self, name: str) -> dict[str, str]:
+        """All values whose key begins with ``name/``, by the rest of the key."""
+        return {key.removeprefix(f"{name}/"): value for key, value in self._client.key_value_dir_get(f"{name}/")}
+
+    def delete(self, key: str) -> None:
+        """Remove a value."""
+        self._client.key_value_delete(key)
+
+
+_handlers: list[Any] = []
+"""The handlers that C may call, which Python must not free."""
+
+
+@contextlib.contextmanager
+def last_words(message: str, code: int = 1) -> Iterator[None]:
+    """Context manager: if JAX aborts the process, print ``message`` and exit with ``code``."""
+    before = set_last_words(message, code)
+    try:
+        yield
+    finally:
+        _on_abort(before)
+
+
+def set_last_words(message: str, code: int = 1) -> Any:
+    """If JAX aborts the process from now on, print ``message`` and exit with ``code``. Returns the handler that was set before."""
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def speak(_number: int) -> None:
+        os.write(_terminal, f"proximo: {message}\n".encode())
+        os._exit(code)
+
+    _handlers.append(speak)
+    return _on_abort(ctypes.cast(speak, ctypes.c_void_p))
+
+
+def _on_abort(handler: Any) -> Any:
+    """Set the C handler of SIGABRT, because Python's handlers do not run during an abort."""
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    return set_handler(signal.SIGABRT, handler)
+
+
+_terminal = 2
+"""The file descriptor of standard error, also while its output is captured."""
+
+
+@contextlib.contextmanager
+def _captured_stderr() -> Iterator[None]:
+    """Context manager: what C++ prints to standard error is dropped, unless the block raises. JAX prints a stack trace before it aborts."""
+    global _terminal
+    sys.stderr.flush()
+    _terminal = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(_terminal, 2)
+            os.close(_terminal)
+            _terminal = 2

@@ -1,0 +1,10 @@
+"""The environment variables by which ``proximo launch`` tells a process of the others."""
+
+COORDINATOR = "PROXIMO_COORDINATOR"
+"""``HOST:PORT`` of process 0."""
+NUM_PROCESSES = "PROXIMO_NUM_PROCESSES"
+PROCESS_ID = "PROXIMO_PROCESS_ID"
+HEARTBEAT = "PROXIMO_HEARTBEAT"
+"""Seconds after which a process counts as lost."""
+LAUNCHER = "PROXIMO_LAUNCHER"
+"""The process id of ``proximo launch``. A process ends when it is gone."""

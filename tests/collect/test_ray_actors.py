@@ -1,0 +1,160 @@
+"""Actors of a Ray that runs on this machine: they train as local groups do, are replaced when they die, and end with the training.
+
+Needs the extra ray, which the gate does not install: bash .ci/extras ray
+"""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from proximo.backends import make_backend
+from proximo.collect.ray_actors import connect
+from proximo.config import Config, override
+from proximo.envs.gymnasium.construction import from_class
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.errors import ConfigError, EnvironmentFault
+
+import gym_toys
+from helpers import bits
+
+SETTINGS = {
+    "id": "toy", "num_envs": 4, "num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "hidden_sizes": (8,),
+    "memory": "gru", "memory_size": 8, "towers": "shared", "eval_episodes": 0, "diagnose_every": -1,
+}  # fmt: skip
+ACTORS = {"actors": 2, "ray": "local"}
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def token():
+    """Have Ray, which listens on all interfaces, refuse processes without this token. It reads it when it is imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", os.urandom(32).hex())
+        yield
+        sys.modules["ray"].shutdown()
+
+
+@contextlib.contextmanager
+def training(env=gym_toys.Walk, env_settings=None, **settings):
+    """A function that trains for one update and returns its metrics, the backend, and the warnings so far."""
+    backend = make_backend(
+        override(Config(), {**SETTINGS, **settings}), from_class(env, env_settings or {}, "toy", Preprocessing())
+    )
+    warnings, state = [], backend.start([0])
+    backend.send_warnings_to(warnings.append)
+
+    def update():
+        nonlocal state
+        state, metrics = backend.advance(state, 1)
+        return {name: float(x[0, 0]) for name, x in metrics.items() if not name.startswith("time")}
+
+    try:
+        backend.compile(state)
+        yield update, backend, warnings, lambda: bits(state)
+    finally:
+        backend.close()
+
+
+def processes():
+    """The processes of the actors, oldest first."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes().startswith(b"ray::RolloutActor"):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("learner_lag", [0, 1])
+def test_actors_train_as_local_groups_do(learner_lag):
+    with training(overlap=True, num_workers=0, learner_lag=learner_lag) as (update, _, _, state):
+        local, expected = [update() for _ in range(3)], state()
+    with training(**ACTORS, learner_lag=learner_lag) as (update, backend, warnings, state):
+        assert backend.describe().startswith("environments in 2 Ray actors")
+        assert [update() for _ in range(3)] == local
+        assert state() == expected
+        assert warnings == []
+    deadline = time.monotonic() + 10
+    while processes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes() == []
+
+
+def test_a_killed_and_a_stopped_actor_are_replaced_until_the_limit():
+    with training(**ACTORS, max_restarts=2, step_timeout=1.0) as (update, backend, warnings, _):
+        assert update()["rollout/restarts"] == 0
+        os.kill(processes()[0], signal.SIGKILL)
+        assert update()["rollout/restarts"] == 1
+        assert not np.all(rollout := backend.trainer.last_rollout.valid)
+        assert np.all(rollout[:, :2]) != np.all(rollout[:, 2:]), "one part is invalid"
+        assert update()["rollout/restarts"] == 0
+        assert backend.trainer.last_rollout.valid.all()
+        os.kill(processes()[0], signal.SIGSTOP)
+        assert update()["rollout/restarts"] == 1
+        assert "restarted with new episodes (restart 1 of at most 2)" in warnings[0]
+        assert "did not answer for more than 1 s (step_timeout)" in warnings[-1]
+        update()
+        os.kill(processes()[0], signal.SIGKILL)
+        with pytest.raises(EnvironmentFault, match=r"restarted 2 times already: training stops.* or increase max_restarts"):
+            update()
+
+
+def test_fault_of_an_environment_names_its_number_among_all():
+    with (
+        training(gym_toys.Misbehaving, {"what": "raise", "at": 3}, **ACTORS, num_envs=2) as (update, *_),
+        pytest.raises(EnvironmentFault, match=r"toy.step of environment 0 .* raised ZeroDivisionError: the pole has fallen off"),
+    ):
+        update()
+
+
+def test_connecting_keeps_signal_handlers_and_refuses_another_cluster():
+    before = signal.getsignal(signal.SIGTERM)
+    connect("local")
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(ConfigError, match=r"ray = head:6379, but this process is connected to Ray at .*: call ray.shutdown\(\)"):
+        connect("head:6379")
+
+
+def test_a_training_without_actors_does_not_import_ray():
+    code = "import proximo, sys; proximo.PPO('CartPole-v1', num_workers=0, num_steps=8, eval_episodes=0).learn(64); print('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_ctrl_c_saves_a_training_that_has_started_ray(tmp_path):
+    """Ray and its processes are not ended by the terminal's signal, nor with the thread in which the training compiles."""
+    command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "local", "--total-steps", "100_000_000"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    train = subprocess.Popen(
+        [sys.executable, *command, "--runs-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    assert train.stdout is not None
+    for line in train.stdout:
+        if line.startswith("step "):
+            break
+    os.killpg(train.pid, signal.SIGINT)
+    assert "saved. Go on with: proximo train --resume" in train.communicate()[0]
+    assert train.returncode == 130
+
+
+def test_a_silent_address_is_one_sentence(tmp_path):
+    command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "127.0.0.1:9", "--runs-dir", str(tmp_path)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "ray = 127.0.0.1:9: nothing answers there" in done.stderr
+    assert "`ray start --head`" in done.stderr

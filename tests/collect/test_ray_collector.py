@@ -1,0 +1,140 @@
+"""Rollouts of parts of the environments, joined. The actors are objects of this process; test_ray_actors.py has those of Ray."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from proximo import __version__
+from proximo.collect import GymnasiumCollector, GymnasiumTrainer
+from proximo.collect.gymnasium_programs import GymnasiumPrograms
+from proximo.collect.ray_actors import RolloutActor, RolloutActors, _pickled, connect
+from proximo.collect.ray_collector import RayCollector
+from proximo.config import Config, override
+from proximo.config.loading import make_config
+from proximo.envs.gymnasium.construction import from_factory
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import OBSERVATION
+
+import gym_toys
+from helpers import bits
+
+SETTINGS = {
+    "id": "toy", "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 2, "total_steps": 6400, "hidden_sizes": (8,),
+    "memory": "gru", "memory_size": 8, "sequence_length": 4, "burn_in": 2, "observe_reward": True, "towers": "shared", "stagger_steps": 9,
+    "normalize_observation": True, "normalize_reward": True, "num_workers": 0, "actors": 2, "diagnose_every": -1,
+}  # fmt: skip
+CONFIG = override(Config(), SETTINGS)
+ENV = from_factory(gym_toys.Walk, "toy", Preprocessing())
+PROGRAMS = GymnasiumPrograms(CONFIG, ENV)
+
+
+class LocalActors(RolloutActors):
+    """Actors in this process. In the call number ``n``, the actors in ``lost[n]`` die."""
+
+    def __init__(self, lost=None):
+        super().__init__(CONFIG, ENV)
+        self.lost, self.calls, self.keys = lost or {}, 0, []
+        self.actors = [self.make(part) for part in self.parts]
+
+    def make(self, part):
+        return RolloutActor(_pickled(CONFIG, ENV), (), part, __version__)
+
+    def call(self, method, policy, *arguments):
+        parts = [getattr(actor, method)(policy, *arguments) for actor in self.actors]
+        for i in self.lost.get(self.calls, ()):
+            parts[i], self.actors[i] = None, self.make(self.parts[i])
+        self.calls += 1
+        self.keys.append(arguments[0].tolist())
+        return parts
+
+    def close(self):
+        for actor in self.actors:
+            actor.close()
+
+
+def updates(collector, count):
+    """Rollouts and metrics of a training, and the state after it."""
+    trainer, made = GymnasiumTrainer(collector), []
+    state = trainer.begin(collector.init(jax.random.key(0)))
+    try:
+        for _ in range(count):
+            state, metrics = trainer.update(state)
+            metrics = {name: x for name, x in metrics.items() if not name.startswith("time")}
+            made.append((jax.tree.map(np.array, trainer.last_rollout), metrics, trainer.last_episodes))
+    finally:
+        trainer.close()
+    return made, state
+
+
+def on_actors(count, lost=None):
+    collector = RayCollector(CONFIG, ENV, PROGRAMS)
+    collector.environments = actors = LocalActors(lost)
+    return *updates(collector, count), actors
+
+
+def test_training_on_two_actors_equals_two_local_groups():
+    """Bit for bit: the same seeds, noise, staggered starts, memories, burn-in, rewards, episodes and learner."""
+    local, state = updates(GymnasiumCollector(override(CONFIG, {"overlap": True}), ENV, PROGRAMS), 3)
+    made, other, _ = on_actors(3)
+    for (rollout, metrics, episodes), (rollout2, metrics2, episodes2) in zip(local, made, strict=True):
+        assert bits(rollout) == bits(rollout2)
+        assert metrics == metrics2
+        assert episodes == episodes2
+    assert bits(state.learner) == bits(other.learner)
+    assert {episode.env for _, _, episodes in made for episode in episodes} == {0, 1, 2, 3}
+
+
+def test_lost_actor_leaves_invalid_steps_and_begins_new_episodes():
+    _, state, _ = on_actors(2, lost={1: (1,)})
+    assert (np.asarray(state.learner.reward_scale.running_return) == 0).tolist() == [False, False, True, True]
+    made, state, _ = on_actors(3, lost={1: (1,)})
+    before, lost, after = (rollout for rollout, _, _ in made)
+    assert lost.valid[:, :2].all()
+    assert not lost.valid[:, 2:].any()
+    assert not lost.burn_in_steps.valid[:, 2:].any()
+    assert (after.episode_start[0, 2:] & after.valid[0, 2:]).all(), "new episodes"
+    assert not (after.observation[0][0, 2:] == before.observation[0][0, 2:]).all(), "with new seeds"
+    assert not np.array_equal(np.asarray(jax.tree.leaves(after.last_memory)[0][:2]), 0)
+    assert not np.any(after.burn_in_steps.valid[:, 2:]), "an empty memory"
+    assert {episode.env for episode in made[1][2]} <= {0, 1}
+    assert bool(state.healthy)
+    statistics = state.learner.policy.normalizer[OBSERVATION]
+    assert float(statistics.count[0]) == 16 * 4 * 3 - 16 * 2, "only valid steps are counted"
+
+
+def test_an_update_is_collected_again_if_all_actors_are_lost():
+    made, _, actors = on_actors(1, lost={0: (0, 1)})
+    assert len(actors.keys) == 2
+    assert actors.keys[0] != actors.keys[1], "with other seeds, which may be why they died"
+    assert made[0][0].valid.all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"actors": 4, "num_envs": 10}, "num_envs = 10 cannot be divided equally among 4 actors: choose num_envs = 8 or 12, or actors = 2."),
+        ({"actors": 8, "num_envs": 4}, "among 8 actors: choose num_envs = 8, or actors = 4."),
+        ({"ray": "local"}, "ray = local needs Ray actors, but actors = 0: set actors to a number of them"),
+        ({"actor_cpus": 1}, "actor_cpus = 1.0 needs Ray actors"),
+        ({"actors": 2, "ray": "ray://head:10001"}, "expected auto, local, or the address HOST:PORT of a cluster's head"),
+        ({"actors": 4, "overlap": True, "num_envs": 4}, "overlap = true needs 2 environments in each actor, but 4 actors of num_envs = 4 have 1"),
+        ({"actors": 4, "num_workers": 3, "num_envs": 8}, "num_workers = 3 needs 3 environments in each actor"),
+    ],
+)  # fmt: skip
+def test_settings_of_actors_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ConfigError) as error:
+        make_config("CartPole-v1", settings, preset=False)
+    assert message in str(error.value)
+
+
+def test_a_missing_library_and_a_silent_address_are_one_sentence(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        with pytest.raises(EnvError, match=r"pip install 'proximo\[ray\]'"):
+            connect("auto")
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=r"127.0.0.1:9: nothing answers there .* `ray start --head`"):
+        connect("127.0.0.1:9")

@@ -1,0 +1,191 @@
+"""Several processes on loopback: they agree, and each fault of one of them ends all with a sentence."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proximo.errors import ConfigError
+from proximo.processes import joining
+from proximo.processes.joining import find_cluster
+from proximo.processes.watchdog import Beat, Watchdog
+
+MEMBER = Path(__file__).with_name("member.py")
+HEARTBEAT = 2.0
+LIMIT_SECONDS = HEARTBEAT + 5
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def run_members(count, fault):
+    """Exit codes and standard errors of all processes, and the seconds from the moment when all were ready to the end of the last
+    one that was not stopped."""
+    address = free_address()
+    commands = [[sys.executable, MEMBER, address, str(count), str(index), fault] for index in range(count)]
+    members = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "NPROC": "4"})
+        for command in commands
+    ]
+    try:
+        watched = [member for index, member in enumerate(members) if not (index == 1 and fault in ("late", "stopped"))]
+        ready = watched[-1].stdout.readline() if fault not in ("late", "another number", "another setting") else ""
+        began = time.monotonic()
+        for member in watched:
+            member.wait(timeout=40)
+        seconds = time.monotonic() - began
+    finally:
+        for member in members:
+            member.kill()
+    outputs = [member.communicate() for member in members]
+    return [member.returncode for member in members], outputs, ready, seconds
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_agree(count):
+    codes, outputs, _, _ = run_members(count, "none")
+    assert codes == [0] * count, outputs
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("killed", "process 1 has not answered for 2 s: it was killed or stopped"),
+        ("stopped", "process 1 has not answered for 2 s: it was killed or stopped"),
+        ("hangs", "process 1 hangs: it has not come to the next update"),
+        ("raises", "process 1 has failed (ValueError: no more bananas)"),
+    ],
+)
+def test_a_fault_of_one_process_ends_the_others(fault, sentence):
+    codes, outputs, ready, seconds = run_members(4 if fault == "killed" else 2, fault)
+    assert ready == "ready\n"
+    assert seconds < LIMIT_SECONDS
+    for index, (code, (_, error)) in enumerate(zip(codes, outputs, strict=True)):
+        if index != 1:
+            assert code == 1
+            assert error.count("proximo: ") == 1
+            assert sentence in error
+            assert error.endswith("Go on with: this.\n")
+
+
+def test_the_end_of_process_0_is_a_sentence():
+    codes, outputs, _, seconds = run_members(2, "process 0 killed")
+    assert codes == [-signal.SIGKILL, 1]
+    assert seconds < LIMIT_SECONDS
+    assert outputs[1][1].endswith("proximo: process 1 ends, because process 0 has ended. Go on with: this.\n")
+
+
+def test_a_request_to_stop_reaches_all():
+    codes, outputs, _, _ = run_members(2, "asked")
+    assert codes == [0, 0]
+    assert f"asked to stop by {signal.SIGTERM}" in outputs[0][0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("late", "process 0 of 2 could not join the others at 127.0.0.1:"),
+        ("another number", "the number of processes is 3 in process 1 and 2 in process 0"),
+        ("another setting", "gamma is 0.9 in process 1 and 0.99 in process 0"),
+    ],
+)
+def test_processes_that_do_not_fit_together_are_refused(fault, sentence):
+    codes, outputs, _, _ = run_members(2, fault)
+    for code, (_, error) in list(zip(codes, outputs, strict=True))[: 1 if fault == "late" else 2]:
+        assert code == 2
+        assert error.startswith("proximo: ")
+        assert sentence in error
+        assert error.count("\n") == 1
+
+
+class FakeStore:
+    """The beats of other processes, which a test sets."""
+
+    def __init__(self):
+        self.beats = {}
+
+
+def verdict(others, own=None, heard=0.0, now=0.0, heartbeat=10.0, later=None):
+    """What the watchdog of process 0 says at ``now``, after it has seen ``others`` at time 0, and ``later`` at ``now``."""
+    dog = Watchdog(FakeStore(), 0, 1 + len(others), heartbeat, 300.0, None)
+    dog._answered = now
+    dog._heard = dict.fromkeys(range(1 + len(others)), heard)
+    dog._beats = {0: own or Beat(arrived=1, phase="train"), **dict(enumerate(others, 1))}
+    dog._straggler(0.0)
+    dog._beats |= dict(enumerate(later or [], 1))
+    return dog._verdict(now)
+
+
+def test_the_watchdog_knows_slow_from_hung():
+    here, behind = Beat(arrived=1, phase="train"), Beat(arrived=0, phase="train", doing="a")
+    assert verdict([here]) == ""
+    assert verdict([behind], heard=10.5, now=10.0) == ""
+    assert "process 1 hangs" in verdict([behind], heard=10.5, now=10.5)
+    assert "process 1 has not answered for 12 s" in verdict([here, here], heard=0.0, now=12.0)
+    making = Beat(arrived=0, phase="start")
+    assert verdict([making], heard=100.0, now=100.0) == ""
+    assert "process 1 hangs" in verdict([making], heard=301.0, now=301.0)
+    compiling = Beat(arrived=0, phase="compile", cpu=1.0)
+    assert verdict([compiling], heard=60.0, now=60.0, later=[Beat(arrived=0, phase="compile", cpu=40.0)]) == ""
+    assert "process 1 hangs" in verdict([compiling], heard=60.0, now=60.0)
+    assert verdict([Beat(left=True)], heard=0.0, now=60.0) == ""
+
+
+@pytest.fixture
+def no_cluster(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "OMPI", "TORCHELASTIC", "PROXIMO_", "KUBERNETES")):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster):
+    for name, value in {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "8",
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+    }.items():
+        no_cluster.setenv(name, value)
+    no_cluster.setenv("TORCHELASTIC_RUN_ID", "x")
+    found = find_cluster(None, None, None)
+    assert (found.coordinator, found.num_processes, found.process_id, found.device_ids) == ("10.0.0.1:29501", 8, 5, [1])
+    assert find_cluster("a:1", 2, 0).device_ids is None
+    for name, value in {joining.COORDINATOR: "127.0.0.1:1", joining.NUM_PROCESSES: "2", joining.PROCESS_ID: "1"}.items():
+        no_cluster.setenv(name, value)
+    found = find_cluster(None, None, None)
+    assert (found.coordinator, found.num_processes, found.process_id) == ("127.0.0.1:1", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((None, None, None), "no cluster was detected .*proximo launch"),
+        (("a:1", None, None), "belong together"),
+        (("a", 2, 0), "coordinator = 'a': expected HOST:PORT"),
+        (("a:1", 2, 2), "process_id = 2 of num_processes = 2"),
+    ],
+)
+def test_a_cluster_that_cannot_be_found_is_one_sentence(no_cluster, given, message):
+    with pytest.raises(ConfigError, match=message):
+        find_cluster(*given)
+
+
+def test_slurm_is_detected(no_cluster):
+    for name, value in {
+        "SLURM_JOB_ID": "17", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1",
+        "SLURM_STEP_NUM_NODES": "2",
+    }.items():  # fmt: skip
+        no_cluster.setenv(name, value)
+    found = find_cluster(None, None, None)
+    assert found.coordinator.startswith("node1:")
+    assert (found.num_processes, found.process_id) == (4, 3)
