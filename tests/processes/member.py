@@ -16,7 +16,9 @@ if fault == "late" and faulty:
 try:
     peers = join(address, count + (fault == "another number" and faulty), index, HEARTBEAT, START_TIMEOUT)
     with peers.failing_together():
-        peers.check_equal({"gamma": 0.9 if fault == "another setting" and faulty else 0.99, "the number of processes": peers.count})
+        peers.check_equal(
+            {"gamma": 0.9 if fault == "another setting" and faulty else 0.99, "the number of processes": peers.count}
+        )
         assert [peers.agree([i, peers.index], "a number") for i in range(3)] == [[[i, k] for k in range(count)] for i in range(3)]
         assert peers.from_first("yes" if peers.is_first else "no", "an answer") == "yes"
         peers.watch(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")

@@ -148,7 +148,13 @@ def no_cluster(monkeypatch):
 
 
 def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster):
-    for name, value in {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1"}.items():
+    for name, value in {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "8",
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+    }.items():
         no_cluster.setenv(name, value)
     no_cluster.setenv("TORCHELASTIC_RUN_ID", "x")
     found = find_cluster(None, None, None)

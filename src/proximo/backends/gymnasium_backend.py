@@ -10,7 +10,7 @@ import numpy as np
 
 from proximo.backends.backend import Backend, Evaluation
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
-from proximo.collect.devices import check_divisible, make_mesh, on_one_device
+from proximo.collect.devices import check_divisible, make_mesh, on_one_device, own_environments
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
@@ -18,7 +18,7 @@ from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
-from proximo.errors import ProximoError, TrainingError
+from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.ppo import LearnerState
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
@@ -36,8 +36,11 @@ class GymnasiumBackend(Backend):
         if mesh is not None:
             check_divisible(config, mesh.size)
         programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
-        collector = RayCollector if config.env.actors else GymnasiumCollector
-        super().__init__(config, env, collector(config, env, programs), False, evaluation, mesh)
+        if config.env.actors and jax.process_count() > 1:
+            raise ConfigError(f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed.")
+        ours = own_environments(config.env.num_envs)
+        collector = RayCollector(config, env, programs) if config.env.actors else GymnasiumCollector(config, env, programs, ours)
+        super().__init__(config, env, collector, False, evaluation, mesh)
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:
@@ -62,7 +65,7 @@ class GymnasiumBackend(Backend):
             try:
                 state, metrics = self.trainer.update(state)
             except (ProximoError, TrainingError):
-                if not updates:
+                if not updates or jax.process_count() > 1:  # the others wait for this process
                     raise
                 break  # the next call raises it
             updates.append(metrics)

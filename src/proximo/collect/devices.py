@@ -134,6 +134,27 @@ def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     return jax.device_put(tree, shardings) if jax.process_count() == 1 else jax.tree.map(_own_shards, tree, shardings)
 
 
+def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
+    """A rollout on the devices of ``mesh``. Of several processes, each gives the part of its environments."""
+    if mesh is None or jax.process_count() == 1:
+        return placed(rollout, mesh)
+
+    def of_all(x: Any, sharding: NamedSharding) -> jax.Array:
+        if ENVS_AXIS not in sharding.spec:
+            return _own_shards(x, sharding)
+        axis, shape = sharding.spec.index(ENVS_AXIS), list(x.shape)
+        shape[axis] *= jax.process_count()
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x), tuple(shape))
+
+    return jax.tree.map(of_all, rollout, _shardings(rollout, mesh, stacked=False))
+
+
+def own_environments(num_envs: int) -> range:
+    """The numbers of the environments that this process steps: an equal part for each process."""
+    index, count = jax.process_index(), jax.process_count()
+    return range(num_envs * index // count, num_envs * (index + 1) // count)
+
+
 def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     """``x``, which this process has whole, on the devices of all processes: each stores its own parts. ``jax.device_put`` would compare
     the values of all processes."""
@@ -148,11 +169,14 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
 
 def whole(tree: T) -> T:
     """``tree`` with all parts of its arrays on one device of this process. Several processes call this together."""
-    spread = (x.sharding for x in jax.tree.leaves(tree) if isinstance(x, jax.Array) and not x.is_fully_addressable)
-    if isinstance(of_one := next(spread, None), NamedSharding):
-        everywhere = NamedSharding(of_one.mesh, PartitionSpec())
-        tree = jax.jit(lambda t: t, out_shardings=everywhere)(tree)
-    return on_one_device(tree)
+    leaves, structure = jax.tree.flatten(tree)
+    is_spread = [isinstance(x, jax.Array) and not x.is_fully_addressable for x in leaves]
+    spread = [x for x, spreads in zip(leaves, is_spread, strict=True) if spreads]
+    if spread:
+        everywhere = NamedSharding(spread[0].sharding.mesh, PartitionSpec())
+        gathered = iter(jax.jit(lambda arrays: arrays, out_shardings=everywhere)(spread))
+        leaves = [next(gathered) if spreads else x for x, spreads in zip(leaves, is_spread, strict=True)]
+    return on_one_device(jax.tree.unflatten(structure, leaves))
 
 
 def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:

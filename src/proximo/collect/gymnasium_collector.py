@@ -10,7 +10,7 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.collect.devices import on_one_device
 from proximo.collect.environment import vector_options
-from proximo.collect.episode_tally import EpisodeTally
+from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout, PackedPolicy
 from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
@@ -19,6 +19,7 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.processes.peers import current
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -63,7 +64,7 @@ class GymnasiumCollector:
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
         rollout = self.compile(on_one_device(state.learner.policy), state.collector)
-        self.programs.learn.program(0, state.learner, state.healthy, self.programs.placed(rollout))
+        self.programs.learn.program(0, state.learner, state.healthy, self.programs.joined(rollout))
 
     def compile(self, policy: ActorCritic, state: GymnasiumCollectorState) -> GymnasiumRollout:
         """Make the environments and compile what collecting needs. Returns a rollout whose shapes are right and whose numbers are arbitrary."""
@@ -98,8 +99,18 @@ class GymnasiumCollector:
         collecting = RolloutInProgress(vector_env, self._index, self.programs, packed, noise, start, timing or Timing())
         rollout = collecting.run()
         self._end = collecting.end()
-        metrics = self.episodes.metrics(self.episodes.add(collecting.buffer))
+        self.episodes.add(collecting.buffer)
+        self.episodes.finished = self._of_all_processes(self.episodes.finished)
+        metrics = self.episodes.metrics(self.episodes.finished)
         return GymnasiumCollectorState(key), rollout, metrics
+
+    def _of_all_processes(self, finished: list[Episode]) -> list[Episode]:
+        """The episodes that finished in the environments of all processes."""
+        peers = current()
+        if peers.count == 1:
+            return finished
+        numbered = [episode._replace(env=self.part[episode.env]) for episode in finished]
+        return [Episode(*fields) for part in peers.agree(numbered, "the next update") for fields in part]
 
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> RolloutEnd:
         """Reset all environments and the episode statistics."""

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import divided, placed
+from proximo.collect.devices import divided, joined, placed
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
 from proximo.collect.learning import fresh_learner, fresh_policy, learn
 from proximo.config import Config
@@ -90,6 +90,10 @@ class GymnasiumPrograms:
     def placed(self, tree: T) -> T:
         """A learner or a rollout on the devices that ``learn`` computes on. What is there already is not copied."""
         return placed(tree, self.mesh)
+
+    def joined(self, rollout: GymnasiumRollout) -> GymnasiumRollout:
+        """A rollout on the devices that ``learn`` computes on. Of several processes, each gives the part of its environments."""
+        return joined(rollout, self.mesh)
 
     def _example_action(self, policy: ActorCritic) -> tuple[Array, Array]:
         """One action as the environment takes it, and as it is sampled."""

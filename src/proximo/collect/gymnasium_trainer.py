@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
+from proximo.collect.devices import whole
 from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import GymnasiumCollector
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
@@ -85,7 +86,7 @@ class GymnasiumTrainer:
         if self.last_rollout is None:
             return None
         programs = self.collector.programs
-        learned = jax.device_get(programs.inspect(0, before, after.policy, programs.placed(self.last_rollout)))
+        learned = jax.device_get(whole(programs.inspect(0, before, after.policy, programs.joined(self.last_rollout))))
         ended = {
             "episode_returns": np.array([episode.episode_return for episode in self.last_episodes]),
             "episode_lengths": np.array([episode.length for episode in self.last_episodes], np.int64),
@@ -112,7 +113,7 @@ class GymnasiumTrainer:
         self.is_learning = True
         try:
             programs = self.collector.programs
-            learned = programs.learn(0, state.learner, state.healthy, programs.placed(rollout))
+            learned = programs.learn(0, state.learner, state.healthy, programs.joined(rollout))
             learner, healthy, metrics = jax.block_until_ready(learned)
         finally:
             self.is_learning = False

@@ -48,7 +48,7 @@ class RayCollector:
         while not any(parts := self.environments.call("prepare", *arrays)):
             pass  # all actors were lost, and new ones have started; after max_restarts, this raises
         rollout = self._joined(parts, policy, key)[0]
-        self.programs.learn.program(0, state.learner, state.healthy, self.programs.placed(rollout))
+        self.programs.learn.program(0, state.learner, state.healthy, self.programs.joined(rollout))
 
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None

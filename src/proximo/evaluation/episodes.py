@@ -60,10 +60,10 @@ class Episodes:
         order, some = np.argsort(index, kind="stable"), parts[0]
 
         def column(name: str) -> Any:
-            values = [getattr(part, name) for part in parts]
-            if values[0] is None:
+            values = [getattr(part, name) for part in parts if len(part.length)]  # a part may be empty
+            if any(value is None for value in values):
                 return None
-            whole = [value for value_of_part in values for value in value_of_part]
+            whole = [one for value in values for one in value]
             return [whole[i] for i in order] if isinstance(values[0], list) else np.asarray(whole)[order]
 
         columns = {name: column(name) for name in ("episode_return", "length", "success", "seed", "level")}

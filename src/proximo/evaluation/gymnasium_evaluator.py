@@ -18,7 +18,7 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds, split
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
@@ -28,21 +28,25 @@ from proximo.networks.recurrent import select
 
 class GymnasiumEvaluator:
     """Plays on environments of its own (see ``Evaluator``), ``num_envs`` at a time. They are made with the first call, and kept
-    until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored."""
+    until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored. With
+    ``part = (i, n)``, it plays in part i of n of the environments."""
 
-    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int):
+    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config = env, config
         self.num_envs = min(episodes, num_envs)
+        self.own = split(range(self.num_envs), part[1])[part[0]]
+        """Numbers of the environments that it plays in."""
         self.quota = np.full(self.num_envs, episodes // self.num_envs)
         """Episodes of each environment."""
         self.quota[: episodes % self.num_envs] += 1
         options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
-        workers = min(options.num_workers, self.num_envs)
+        workers = min(options.num_workers, len(self.own))
         # Every episode is played whole, and by one group. The training has already warned of more workers than cores.
         options = dataclasses.replace(
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )
-        self.environments = LazyVectorEnvironment(env, options, self.num_envs, 1, 1, "for an evaluation")
+        numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
+        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
     def close(self) -> None:
@@ -55,11 +59,15 @@ class GymnasiumEvaluator:
         quota = (
             self.quota if episodes is None or episodes >= self.quota.sum() else np.full(self.num_envs, episodes // self.num_envs)
         )
+        own = slice(self.own.start, self.own.stop)
+        first, quota = int(quota[: own.start].sum()), quota[own]
+        if not len(quota):  # there are more processes than environments
+            return Episodes(np.zeros(0), np.zeros(0, np.int64), None, 0, index=np.zeros(0, np.int64))
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         vector_env = self.environments.reset(0, source)
         buffer, played = vector_env.buffers[0], _PlayedEpisodes(quota, self.config.run.eval_max_steps or MAX_STEPS)
         key = None if deterministic else evaluation_key(seed, stream)
-        carried, last_step, t = Carried(policy.init_memory(self.num_envs), policy.no_previous_step(self.num_envs)), None, 0
+        carried, last_step, t = Carried(policy.init_memory(len(quota)), policy.no_previous_step(len(quota))), None, 0
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
             flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
@@ -75,7 +83,9 @@ class GymnasiumEvaluator:
             last_step = sampled, buffer.reward[0].copy(), buffer.valid[0].copy()
             buffer.begin_after(buffer)
             t += 1
-        return dataclasses.replace(played.episodes(), **self._origins(vector_env, source, played))
+        result = played.episodes()
+        index = first + np.arange(len(result.length))
+        return dataclasses.replace(result, index=index, **self._origins(vector_env, source, played))
 
     def _acted(
         self,
@@ -104,7 +114,7 @@ class GymnasiumEvaluator:
         and for environments that vectorize themselves, which are given one seed for all."""
         if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:
             return {}
-        seeds = environment_seeds(self.num_envs, source)
+        seeds = environment_seeds(self.own.stop, source)[self.own.start :]
         counts = [len(episodes) for episodes in played.finished]
         origins = {"seed": [seed if k == 0 else None for seed, count in zip(seeds, counts, strict=True) for k in range(count)]}
         if self.config.env.levels:
