@@ -3,13 +3,15 @@
     python docs/tables.py
 
 A table stands between ``<!-- table: cleanrl, Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections. Those of
-docs/settings.md stand between ``<!-- settings -->`` or ``<!-- foreign names -->`` and ``<!-- end -->``.
+docs/settings.md stand between ``<!-- settings -->`` or ``<!-- foreign names -->`` and ``<!-- end -->``, that of docs/zoo.md between
+``<!-- zoo -->`` and ``<!-- end -->``.
 ``tests/docs`` compares the tables with the files.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import typing
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, Size
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
 from proximo.other_libraries import Entry, libraries, load
+from proximo.storage import run_directory, zoo
 
 MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
@@ -27,7 +30,7 @@ MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", r
 def with_tables(text: str) -> str:
     """The text of a page with its tables as the files have them now."""
     text = MARK.sub(lambda match: f"{match[1]}\n{table(match[2], match[3])}\n\n{match[4]}", text)
-    for mark, lines in (("<!-- settings -->", _groups), ("<!-- foreign names -->", _foreign)):
+    for mark, lines in (("<!-- settings -->", _groups), ("<!-- foreign names -->", _foreign), ("<!-- zoo -->", _zoo)):
         text = re.sub(
             f"^{mark}\n.*?^<!-- end -->$",
             lambda _, m=mark, of=lines: "\n".join([m, *of(), "\n<!-- end -->"]),
@@ -72,6 +75,21 @@ def _foreign() -> Iterator[str]:
         for ours, found in meanings.items():
             of = ", ".join(dict.fromkeys(entry.library for entry in found))
             yield f"| `{name}` | {of} | {', '.join(f'`{one}`' for one in ours) or _escaped(found[0].note)} |"
+
+
+def _zoo() -> Iterator[str]:
+    yield "| Command | Environment | Memory | Steps | Greedy | Sampled | Success | Size |\n|---|---|---|---|---|---|---|---|"
+    for name in zoo.names():
+        folder = zoo.FOLDER / name.removeprefix(zoo.PREFIX)
+        config, played = run_directory.read_config(folder), json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        memory, success = config.network.memory, played["greedy"]["success_rate"]
+        greedy, sampled = (f"{s['return_mean']:,.2f} ± {s['return_std']:,.2f}" for s in (played["greedy"], played["sampled"]))
+        settings = "".join(f", `{key}={value}`" for key, value in played["env_settings"].items())
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        yield (
+            f"| `proximo watch {name}` | `{config.env.id}`{settings} | {'–' if memory == 'none' else f'`{memory}`'} | {played['step']:,} "
+            f"| {greedy} | {sampled} | {'–' if success is None else f'{success:.0%}'} | {size / 1000:.0f} kB |"
+        )
 
 
 def _default(leaf: Leaf) -> str:

@@ -542,7 +542,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         """Take state, evaluation and history of a checkpoint in ``run_dir``."""
         saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
         with contextlib.closing(self._backend()) as backend:
-            state = saved.restore(backend.template())
+            state = backend.restore(saved)
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
         self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]

@@ -56,6 +56,11 @@ def test_checkpoints_follow_an_at(place):
     assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
 
 
+def test_policies_of_the_zoo_follow_their_prefix(place):
+    assert {"zoo:CartPole", "zoo:PocMemory"} <= set(known_names("runs", "zoo:P"))
+    assert not any(name.startswith("zoo:") for name in known_names("runs"))
+
+
 def test_completed_study_names_are_accepted_by_resume(place):
     assert known_names("studies") == []
     for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):

@@ -43,6 +43,12 @@ def test_page_of_settings_is_that_of_the_schema():
     assert TABLES.with_tables(text) == text, "run `python docs/tables.py`"
 
 
+def test_table_of_the_zoo_is_that_of_the_package():
+    text = (DOCS / "zoo.md").read_text()
+    assert TABLES.with_tables(text) == text, "run `python docs/tables.py`"
+    assert "proximo watch zoo:CartPole`" in text
+
+
 def test_settings_named_on_other_pages_exist():
     """``normalize_reward`` in the metrics, ``checkpoint_every`` in how to resume …"""
     named = {

@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
+import equinox as eqx
 import huggingface_hub
 import imageio_ffmpeg
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -71,6 +73,26 @@ def test_resumed_pulled_run_equals_the_uninterrupted_run_bit_for_bit(published, 
     proximo.resume(pulled)
     assert final_state(pulled) == final_state(run_dir)
     assert rows(pulled) == rows(run_dir)
+
+
+def test_policy_only_has_the_policy_and_continues_with_a_new_optimizer(published, run_dir, tmp_path):
+    small = push(f"{run_dir}@{MIDDLE}", tmp_path / "small", episodes=2, clip=False, policy_only=True)
+    pulled = pull(small.place, runs_dir=str(tmp_path), name="small")
+    full, policy = (proximo.load_policy(run) for run in (f"{run_dir}@{MIDDLE}", pulled))
+    np.testing.assert_array_equal(
+        *(
+            np.concatenate([np.ravel(x) for x in jax.tree.leaves(eqx.filter(p.actor_critic, eqx.is_array))])
+            for p in (full, policy)
+        )
+    )
+    [kept] = (pulled / "checkpoints" / str(MIDDLE)).glob("state.*")
+    assert kept.stat().st_size < 0.5 * (published[1] / "checkpoints" / str(MIDDLE) / kept.name).stat().st_size
+    before, after = proximo.load(f"{run_dir}@{MIDDLE}", verbose=0), proximo.load(pulled, verbose=0)
+    states = [agent._current_state().learner for agent in (before, after)]
+    assert states[0].progress == states[1].progress > 0
+    with pytest.warns(UserWarning, match="has only the policy: optimizer, environments and random keys start anew"):
+        [result] = proximo.resume(pulled)
+    assert result.steps == 2 * MIDDLE
 
 
 def test_the_evaluation_and_the_clip_are_of_the_published_checkpoint(published, run_dir):

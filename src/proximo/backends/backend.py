@@ -26,8 +26,9 @@ from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
+from proximo.storage.checkpoint import POLICY, Checkpoint
 from proximo.tracking.histograms import Histogram
-from proximo.types import Observation, TrainState
+from proximo.types import Observation, TrainState, add_steps
 
 State = TypeVar("State")
 Evaluation = tuple[Environment, Config]
@@ -76,6 +77,17 @@ class Backend(abc.ABC):
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
         return jax.eval_shape(self.collector.init, jax.random.key(0))
+
+    def restore(self, saved: Checkpoint) -> TrainState:
+        """The state of one seed in a checkpoint, without a leading axis. If the checkpoint has only the policy, the optimizer, the environments
+        and the random keys are those of a new training with the seed of ``config``."""
+        template = self.template()
+        if not saved.policy_only:
+            return saved.restore(template)
+        policy = saved.restore(template.learner.policy, part=POLICY)
+        state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed))
+        steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
+        return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
 
     @abc.abstractmethod
     def start(self, seeds: list[int]) -> TrainState:

@@ -40,6 +40,7 @@ COMPLETE = "__complete"
 
 
 RUN_HELP = "a path, a name or last; append @best, @last or @STEP for a checkpoint"
+POLICY_HELP = f"{RUN_HELP}; or zoo:NAME, a policy that ships with proximo"
 
 
 class UsageError(ProximoError):

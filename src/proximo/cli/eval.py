@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import number
 
@@ -19,7 +19,7 @@ def make_parser() -> Parser:
         description="Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
     parser.add_argument(
         "--episodes", type=int, default=100, metavar="N", help="episodes of each policy, greedy and sampled (default 100)"
     )
@@ -43,12 +43,12 @@ def run(arguments: list[str]) -> int:
     if options.episodes_file is not None and (options.episodes_file.is_dir() or not options.episodes_file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {options.episodes_file}: expected a file in a folder that exists.")
 
-    from proximo.storage import retention, run_lookup
+    from proximo.storage import retention, run_lookup, zoo
     from proximo.storage.named_folders import seed_run_dirs
 
     path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
     seed_runs = seed_run_dirs(path)
-    evaluations = {str(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
+    evaluations = {zoo.label(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
     if options.episodes_file is not None:
         _write_lines(options.episodes_file, evaluations)
     best = {name: retention.best_step(Path(name)) for name in evaluations}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, print_warnings
+from proximo.cli import POLICY_HELP, Parser, print_warnings
 
 
 def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(prog="proximo export", description="Write a policy as files that run without proximo and JAX.")
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
     parser.add_argument(
         "--format", choices=("onnx", "numpy", "both"), help="files to write (default both; numpy if ONNX is not installed)"
     )
@@ -37,13 +37,13 @@ def run(arguments: list[str]) -> int:
     from proximo.evaluation.policy import load_policy
     from proximo.export import export
     from proximo.jax_setup import prepare_jax
-    from proximo.storage import run_lookup
+    from proximo.storage import run_lookup, zoo
 
     prepare_jax()
     policy = load_policy(options.run, options.runs_dir)
     run_dir = run_lookup.find_run(options.run, Path(options.runs_dir))[0]
-    out = Path(options.out) if options.out else run_dir / "export"
-    done = export(policy, out, str(run_dir), options.format, not options.stochastic, options.batch)
+    out = Path(options.out) if options.out else zoo.output_folder(run_dir) / "export"
+    done = export(policy, out, zoo.label(run_dir), options.format, not options.stochastic, options.batch)
     print_warnings(done.warnings)
     print(_summary(done.folder, done.metadata))
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from proximo.jax_setup import cache_folder
+from proximo.storage import zoo
 from proximo.storage.named_folders import is_run, known_folders
 
 ENVIRONMENTS_FILE = "environments.txt"
@@ -40,7 +41,9 @@ def remember_environments(ids: Iterable[str]) -> None:
 
 
 def runs(runs_dir: Path, word: str) -> list[str]:
-    """Runs by the names that commands take; after an ``@``, the checkpoints of the run before it."""
+    """Runs by the names that commands take; after an ``@``, the checkpoints of the run before it; after ``zoo:``, its policies."""
+    if word.startswith(zoo.PREFIX):
+        return zoo.names()
     found = known_folders(runs_dir, is_run)
     name, at, _ = word.rpartition("@")
     if not at:

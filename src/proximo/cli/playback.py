@@ -13,6 +13,7 @@ from proximo.rendering import window
 from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import recording
 from proximo.rendering.watching import Subject
+from proximo.storage import zoo
 from proximo.tracking.progress import number
 from proximo.training.interrupts import Interrupts
 
@@ -79,7 +80,7 @@ class Playback:
         """The JSON object of the command."""
         subject = self.subject
         return {
-            "run": None if subject.run_dir is None else str(subject.run_dir),
+            "run": None if subject.run_dir is None else zoo.label(subject.run_dir),
             "step": subject.step,
             "env": subject.config.env.id,
             "agent": subject.acts,

@@ -11,9 +11,9 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="proximo pull",
         description="Download a published policy. It becomes a run that every command accepts.",
-        usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]",
+        usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]\n       proximo pull zoo:NAME [...]",
     )
-    parser.add_argument("source", metavar="FOLDER", help="a published folder, or hf:OWNER/NAME on the Hugging Face Hub")
+    parser.add_argument("source", metavar="FOLDER", help="a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME")
     parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
     parser.add_argument(
         "--trust-code",

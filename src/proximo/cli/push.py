@@ -24,6 +24,9 @@ def make_parser() -> Parser:
     )
     parser.add_episode_flags()
     parser.add_argument("--no-clip", action="store_true", help="do not record a video")
+    parser.add_argument(
+        "--policy-only", action="store_true", help="publish the policy without the optimizer, in a third of the space"
+    )
     parser.add_argument("--private", action="store_true", help="make a new repository on the Hub private")
     parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -45,6 +48,7 @@ def run(arguments: list[str]) -> int:
             levels=options.levels,
             env_settings=options.env_settings,
             clip=not options.no_clip,
+            policy_only=options.policy_only,
             private=options.private,
             runs_dir=options.runs_dir,
             on_progress=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),

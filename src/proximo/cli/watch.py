@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proximo.cli import RUN_HELP, Parser, UsageError, add_env_flag, print_json, quiet_stdout
+from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, print_json, quiet_stdout
 from proximo.errors import command
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def make_parser() -> Parser:
         description="Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",
         usage="proximo watch RUN [...]\n       proximo watch ENV --agent random [...]",
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
     parser.add_argument(
         "--agent",
         choices=("policy", "random"),

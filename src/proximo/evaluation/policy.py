@@ -27,6 +27,7 @@ from proximo.networks import ActorCritic
 from proximo.signatures import answered
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Space, from_any, without, zeros
 from proximo.storage import run_directory, run_lookup
+from proximo.storage.checkpoint import POLICY
 from proximo.storage.checkpoint_format import flatten
 from proximo.types import Memory, Observation, Previous
 
@@ -344,6 +345,6 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     env = environment(config)
     saved, warnings = run_lookup.find_checkpoint(path, which)
     template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
-    actor_critic = saved.restore(template, part="learner.policy")
+    actor_critic = saved.restore(template, part=POLICY)
     check_finite(saved.path, actor_critic, config)
     return Policy(jax.tree.map(jnp.asarray, actor_critic), env, config, saved.step, tuple(warnings))

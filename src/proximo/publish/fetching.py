@@ -21,7 +21,7 @@ from proximo.publish import hub, manifest
 from proximo.publish.publishing import shareable
 from proximo.rendering.recorder import videos
 from proximo.serialization import json_object
-from proximo.storage import checkpoint, run_directory
+from proximo.storage import checkpoint, run_directory, zoo
 from proximo.storage.atomic_files import write_synced
 
 PULLED = "pulled.json"
@@ -34,7 +34,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
     Every file is checked against its SHA-256. Only files that ``proximo.json`` may list are copied, and none of them is code.
 
     Args:
-        source: A folder, or ``hf:OWNER/NAME`` on the Hugging Face Hub, optionally followed by ``@REVISION``.
+        source: A folder, ``hf:OWNER/NAME`` on the Hugging Face Hub, optionally followed by ``@REVISION``, or ``zoo:NAME``.
         name: Name of the run; empty for its name when it was published.
         trust_code: Accept settings that name a module to import, for the environment or a network.
         runs_dir: Folder of all runs.
@@ -50,7 +50,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
     """
     repository = hub.parse(str(source))
     if repository is None:
-        return _pull(Path(source), str(source), name, trust_code, Path(runs_dir))
+        return _pull(zoo.find(str(source)) or Path(source), str(source), name, trust_code, Path(runs_dir))
     with tempfile.TemporaryDirectory(prefix="proximo-") as folder:
         hub.download(repository, Path(folder))
         return _pull(Path(folder), str(source), name, trust_code, Path(runs_dir))

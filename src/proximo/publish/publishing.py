@@ -23,6 +23,7 @@ from proximo.rendering.watching import film
 from proximo.serialization import json_object, jsonable
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.checkpoint_format import encode
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
 from proximo.storage.system_info import EXACT_VARIABLES
@@ -63,6 +64,7 @@ def push(
     levels: str | None = None,
     env_settings: dict[str, Any] | None = None,
     clip: bool = True,
+    policy_only: bool = False,
     private: bool = False,
     runs_dir: str = "runs",
     on_progress: Callable[[str], None] = lambda sentence: None,
@@ -80,6 +82,8 @@ def push(
         levels: Levels to evaluate on, such as ``1000:1050``.
         env_settings: Parameters of the environment to change for the evaluation.
         clip: Record an episode, if the environment can be drawn.
+        policy_only: Publish the networks and their normalizer, without the rest of the training state. The checkpoint is about a third as
+            large; training continues from it with a new optimizer.
         private: Make a new repository on the Hub private.
         runs_dir: Folder of all runs.
         on_progress: Called with a description of each stage.
@@ -94,7 +98,7 @@ def push(
         RunDirectoryError: The folder cannot be written.
         HubError: The Hub cannot be reached or refuses.
     """
-    path, which = run_lookup.find_run(str(run), Path(runs_dir))
+    path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
     policy = load_policy(f"{path}@{which}", runs_dir)
     repository, url = hub.parse(str(to)), None
     if repository is not None:
@@ -104,7 +108,7 @@ def push(
     else:
         _check_folder(Path(to), str(to))
     # Read now, because a running training may delete the checkpoint during the evaluation.
-    checkpoint_files = _checkpoint(path, policy.step)
+    checkpoint_files = _checkpoint(path, policy, policy_only)
     with _workplace(None if repository is not None else Path(to)) as made:
         on_progress(f"evaluating {path} at step {policy.step:,} on {episodes} episodes")
         evaluated = evaluate_policy(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
@@ -132,10 +136,11 @@ def push(
     return Published(str(to), jsonable(evaluation), files, tuple(warnings), url)
 
 
-def _checkpoint(run_dir: Path, step: int) -> dict[str, bytes]:
-    """The files of a checkpoint, verified, by their paths in a run directory."""
-    files = checkpoint.load(run_dir / "checkpoints" / str(step)).files
-    return {f"checkpoints/{step}/{name}": data for name, data in files.items()}
+def _checkpoint(run_dir: Path, policy: Policy, policy_only: bool) -> dict[str, bytes]:
+    """The files of the checkpoint of ``policy``, verified, by their paths in a run directory."""
+    saved = checkpoint.load(run_dir / "checkpoints" / str(policy.step))
+    files = encode(saved.step, {"learner": {"policy": policy.actor_critic}}, saved.info) if policy_only else saved.files
+    return {f"checkpoints/{policy.step}/{name}": data for name, data in files.items()}
 
 
 def _record(policy: Policy, path: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> list[str]:

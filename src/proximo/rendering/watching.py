@@ -21,7 +21,7 @@ from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_
 from proximo.rendering.player import fps_of
 from proximo.rendering.recorder import Recorder, videos
 from proximo.rendering.video import recording
-from proximo.storage import run_directory, run_lookup
+from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
@@ -55,10 +55,10 @@ class Subject:
         name = "random" if self.step is None else f"{self.step}"
         if self.run_dir is None:
             return Path(f"{self.config.env.id.replace(':', '-').replace('/', '-')}-random")
-        return videos(self.run_dir) / f"watch-{name}"
+        return videos(zoo.output_folder(self.run_dir)) / f"watch-{name}"
 
     def __str__(self) -> str:
-        where = self.config.env.id if self.run_dir is None else f"{self.run_dir} on {self.config.env.id}"
+        where = self.config.env.id if self.run_dir is None else f"{zoo.label(self.run_dir)} on {self.config.env.id}"
         at = "" if self.step is None else f" at step {self.step:,}"
         return f"{where}{at}, actions at random" if self.acts == "random" else f"{where}{at}, {self.acts}"
 
@@ -172,7 +172,7 @@ def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[
 
 def _may_be_environment(text: str) -> bool:
     """Whether a name that is not a run may be an environment."""
-    return bool(text) and "@" not in text and text != "last" and not Path(text).exists()
+    return bool(text) and "@" not in text and text != "last" and not text.startswith(zoo.PREFIX) and not Path(text).exists()
 
 
 def _is_environment(text: str) -> bool:

@@ -75,7 +75,7 @@ def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
     records: dict[Path, RunRecord] = {}
     named: list[Path] = []
     for text in texts:
-        path, which = find_run(text, runs_dir)
+        path, which = find_run(text, runs_dir, with_zoo=False)
         if which != "last":
             raise CheckpointError(f"{text!r}: a report is about whole runs, not checkpoints: omit @ and what follows it.")
         found = [read_run(run_dir, path) for run_dir in seed_run_dirs(path)] or [read_run(path)]

@@ -24,6 +24,9 @@ from proximo.errors import CheckpointError, shown
 from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
 from proximo.storage.checkpoint_format import META, STATE, encode, flatten, foreign, is_array, leaf_name, read
 
+POLICY = "learner.policy"
+"""Dotted name of the policy in a training state."""
+
 
 def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
     """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run.
@@ -110,13 +113,18 @@ class Checkpoint:
             raise foreign(self.path, f"its {name} is {shown(summary)}, expected the summary of an evaluation")
         return summary
 
+    @property
+    def policy_only(self) -> bool:
+        """Whether it has the networks and their normalizer, and no other part of the training state."""
+        return bool(self.leaves) and all(name.startswith(f"{POLICY}.") for name in self.leaves)
+
     def restore(self, template: Any, part: str = "") -> Any:
         """The saved state in the structure of ``template``.
 
         Args:
             template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result (functions,
                 static fields) comes from it.
-            part: dotted name of a part of the state, such as ``learner.policy``; the whole state by default.
+            part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
 
         Returns:
             A pytree like ``template``: NumPy arrays where ``template`` has NumPy arrays, JAX arrays elsewhere.

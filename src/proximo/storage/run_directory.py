@@ -16,6 +16,7 @@ from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_re
 from proximo.config.custom import Custom
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
 from proximo.serialization import dump_yaml, jsonable, read_yaml
+from proximo.storage import zoo
 from proximo.storage.atomic_files import sync_folder, write_atomic
 
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
@@ -139,7 +140,7 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
 
 def _read_config(run_dir: Path) -> Config:
     path = run_dir / "config.yaml"
-    if (run_dir / PUBLISHED).is_file():
+    if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
     try:
         content = path.read_bytes()

@@ -9,6 +9,7 @@ from typing import Literal
 
 from proximo.errors import CheckpointError, command, nearest
 from proximo.serialization import json_object
+from proximo.storage import zoo
 from proximo.storage.checkpoint import Checkpoint, load, steps
 from proximo.storage.checkpoint_format import UnsupportedVersionError
 from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
@@ -51,22 +52,29 @@ RUNS = FolderKind(
 )
 
 
-def find_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
+def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path, Which]:
     """Find the run that a user means.
 
     Args:
-        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), or ``last`` (the run that was started last); optionally
-            followed by ``@best``, ``@last`` or ``@STEP``.
+        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), ``last`` (the run that was started last), or ``zoo:NAME`` (a
+            policy that ships with proximo); optionally followed by ``@best``, ``@last`` or ``@STEP``.
         runs_dir: folder of all runs.
+        with_zoo: whether a policy of the zoo is accepted. It has no learning curves, and nothing may be written into its folder.
 
     Returns:
         Folder of the run or of a group of seeds, and which checkpoint is meant.
 
     Raises:
-        CheckpointError: no run fits, or several do.
+        CheckpointError: no run fits, several do, or the policy is one of the zoo and ``with_zoo`` is False.
     """
     base, which = _split(text)
-    return find_folder(base, runs_dir, RUNS), which
+    path = zoo.find(base) or find_folder(base, runs_dir, RUNS)
+    if zoo.contains(path) and not with_zoo:
+        name = zoo.label(path)
+        raise CheckpointError(
+            f"{name} is a policy that ships with proximo: make a run of it with `{command('proximo', 'pull', name)}`."
+        )
+    return path, which
 
 
 def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
@@ -86,10 +94,10 @@ def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]
         return load_newest(folder)
     step = best_step(run_dir) if which == "best" else which
     if step is None:
-        raise CheckpointError(f"{run_dir} has no best checkpoint: it was never evaluated. Use @last.")
+        raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
     if step not in steps(folder):
         known = ", ".join(map(str, steps(folder))) or "none"
-        raise CheckpointError(f"{run_dir} has no checkpoint of step {step}; it has {known}.")
+        raise CheckpointError(f"{zoo.label(run_dir)} has no checkpoint of step {step}; it has {known}.")
     return load(folder / str(step)), []
 
 

@@ -204,7 +204,7 @@ def resume(
     with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
         if not current().is_first:
             return _resume(None, "last", settings, shown, check_callbacks(callbacks))
-        path, which = run_lookup.find_run(str(run), Path(runs_dir))
+        path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
         path = path.absolute()  # an environment may change the working folder
         # Before anything is read, because another process may still write.
         with locked(seed_run_dirs(path) or [path]):

@@ -119,8 +119,9 @@ def is_complete(start: SeedStart) -> bool:
 def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``start``. ``callbacks`` get their saved state."""
     assert start.saved is not None
-    template = backend.template()
-    state = from_first(start.saved.restore(template) if current().is_first else None, template)
+    state = from_first(backend.restore(start.saved) if current().is_first else None, backend.template())
+    if start.saved.policy_only:
+        reporter.warned(f"{start.saved.path} has only the policy: optimizer, environments and random keys start anew.")
     if warning := callbacks.restore(start.saved.info.get("callbacks", [])):
         reporter.warned(f"{start.run_dir}: {warning}")
     return state
