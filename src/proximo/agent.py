@@ -34,6 +34,7 @@ from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
+from proximo.processes.peers import require_one
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
 from proximo.rendering.video import recording

@@ -54,14 +54,14 @@ def test_every_help_fits_a_screen(verb, capsys, monkeypatch):
     [
         (
             ["trian"],
-            "Unknown command 'trian' (did you mean 'train'?): expected one of train, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
+            "Unknown command 'trian' (did you mean 'train'?): expected one of train, launch, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
         ),
         (["--frobnicate"], "Unrecognized arguments: --frobnicate; see `proximo --help`."),
         (["eval"], "The following arguments are required: RUN; see `proximo eval --help`."),
         (["eval", "x", "--episodes", "many"], "Argument --episodes: invalid int value: 'many'; see `proximo eval --help`."),
         (
             ["enjoy"],
-            "Unknown command 'enjoy' (use `proximo watch`): expected one of train, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
+            "Unknown command 'enjoy' (use `proximo watch`): expected one of train, launch, watch, eval, tune, report, export, push, pull, convert, check, envs, doctor, completion.",
         ),
         (
             ["watch", "--model=models/run.nn"],

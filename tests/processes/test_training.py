@@ -74,6 +74,7 @@ def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
         assert "devices 2 → 1" in proximo(tmp_path, "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet", "--devices", 1)
 
 
+@pytest.mark.slow
 def test_four_processes_train_as_one_with_four_devices(tmp_path):
     settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name"]
     proximo(tmp_path, "launch", "-n", 4, "--", "train", *settings, "four")

@@ -147,7 +147,7 @@ def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only checkpoint_every,"),
+        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only actor_cpus, actors, checkpoint_every,"),
         (["--num-envs", "8"], "num_envs cannot change"),
         (["--seed", "3"], "seed cannot change"),
         (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),

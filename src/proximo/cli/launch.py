@@ -22,8 +22,8 @@ POLL_SECONDS = 0.1
 
 def run(arguments: list[str]) -> int:
     """Start the processes, pass on their output, and end all when one ends with an error."""
-    own, command = (arguments, []) if "--" not in arguments else _split(arguments)
-    options = make_parser().parse_args(own)
+    options = make_parser().parse_args(arguments)
+    command = options.command
     if command[:1] != ["train"]:
         raise UsageError("Expected the command to start after --, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
     if "--distributed" in command:
@@ -32,11 +32,6 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
     launch = _Launch(options.processes, options.heartbeat, [*command, "--distributed"])
     return launch.wait()
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    middle = arguments.index("--")
-    return arguments[:middle], arguments[middle + 1 :]
 
 
 def make_parser() -> Parser:
@@ -49,6 +44,7 @@ def make_parser() -> Parser:
     parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
     help_text = "after this time, a process that does not answer or hangs ends the run (default 100)"
     parser.add_argument("--heartbeat", type=float, default=100.0, metavar="SECONDS", help=help_text)
+    parser.add_argument("command", nargs="*", metavar="train …", help="the command of each process, after --")
     return parser
 
 

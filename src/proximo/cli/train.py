@@ -146,9 +146,8 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
     parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
-    parser.add_argument(
-        "--distributed", action="store_true", help="train together with other processes, which run the same command"
-    )
+    others = "train together with other processes, which run the same command"
+    parser.add_argument("--distributed", action="store_true", help=argparse.SUPPRESS if short else others)
     if not short:
         parser.add_argument("--coordinator", metavar="HOST:PORT", help="with --distributed: address of process 0")
         parser.add_argument("--num-processes", type=int, metavar="N", help="with --distributed: number of processes")

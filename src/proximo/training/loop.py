@@ -62,7 +62,7 @@ class Training:
         self._shared_call = self._call if peers.count == 1 else shared
         self.timed_calls = TimedCalls(backend, self._shared_call, max_updates)
         self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
-        self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call, peers)
+        self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
         self.callback_calls = CallbackCalls(backend, seed_runs)
         clips = path is not None and self.boundaries.clip_every and peers.is_first
         self.clips = Clips(backend, reporter.warned) if clips else None

@@ -10,7 +10,7 @@ from typing import Any
 from proximo.backends import Backend
 from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
 from proximo.networks import ActorCritic
-from proximo.processes.peers import Peers
+from proximo.processes.peers import current
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
 from proximo.training.seed_run import SeedRun, active
@@ -25,12 +25,10 @@ COLUMNS = ("return_mean", "return_std", "return_iqm", "length_mean", "success_ra
 
 class PeriodicEvaluation:
     """Evaluates the policy of each active seed on the same environment seeds every time. ``call(function, *arguments)`` calls the
-    backend; it may raise to end the training. Each of ``peers`` plays a part of the episodes."""
+    backend; it may raise to end the training. Each process plays a part of the episodes."""
 
-    def __init__(
-        self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any], peers: Peers
-    ):
-        self.backend, self.seed_runs, self.reporter, self.call, self.peers = backend, seed_runs, reporter, call, peers
+    def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
+        self.backend, self.seed_runs, self.reporter, self.call, self.peers = backend, seed_runs, reporter, call, current()
         self._has_warned = False
 
     def num_episodes(self, snapshot: Snapshot) -> int:

@@ -16,6 +16,7 @@ from proximo.checks import quick_check
 from proximo.collect.environment import environment
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
+from proximo.processes.peers import require_one
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
