@@ -289,7 +289,7 @@ def test_state_that_is_not_json_raises(tmp_path):
 
 
 def evaluation(return_mean):
-    return Evaluation(0, None, 0, 0, config=None, _env=None, _evaluation=None, _state=None, return_mean=return_mean)
+    return Evaluation(0, None, 0, 0, config=None, _env=None, _evaluation=None, _state=None, _policy=None, return_mean=return_mean)
 
 
 def stops_at(callback, returns):

@@ -9,6 +9,7 @@ from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.processes.peers import current
 
 __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
@@ -23,7 +24,7 @@ def make_backend(config: Config, env: Environment, stacked: bool = False, evalua
 def stacks_seeds(config: Config, env: Environment) -> bool:
     """Whether several seeds train together: the backend of ``env`` is able to, ``seeds_mode`` is not ``serial``, and there is one
     process."""
-    return config.run.seeds_mode != "serial" and _backend_of(env).can_stack and jax.process_count() == 1
+    return config.run.seeds_mode != "serial" and _backend_of(env).can_stack and current().count == 1
 
 
 def _backend_of(env: Environment) -> type[GymnasiumBackend] | type[JaxBackend]:

@@ -24,6 +24,7 @@ from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
+from proximo.processes.peers import current
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
 from proximo.storage.checkpoint import POLICY, Checkpoint
@@ -69,7 +70,7 @@ class Backend(abc.ABC):
         """Seconds that ``start`` and ``compile`` have taken so far."""
         run = config.run
         self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
-        part = jax.process_index(), jax.process_count()
+        part = current().index, current().count
         self._evaluator = (
             make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None
         )
@@ -103,7 +104,7 @@ class Backend(abc.ABC):
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
         seed_state: Any = jax.tree.map(lambda x: x[index], state) if self.stacked else state
-        if jax.process_count() > 1:
+        if current().count > 1:
             return whole(seed_state)
         if self.num_devices > 1 and isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))

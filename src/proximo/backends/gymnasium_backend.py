@@ -20,6 +20,7 @@ from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.ppo import LearnerState
+from proximo.processes.peers import current
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import GymnasiumCollectorState, Observation, TrainState
@@ -36,7 +37,7 @@ class GymnasiumBackend(Backend):
         if mesh is not None:
             check_divisible(config, mesh.size)
         programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
-        if config.env.actors and jax.process_count() > 1:
+        if config.env.actors and current().count > 1:
             raise ConfigError(f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed.")
         ours = own_environments(config.env.num_envs)
         collector = RayCollector(config, env, programs) if config.env.actors else GymnasiumCollector(config, env, programs, ours)
@@ -65,7 +66,7 @@ class GymnasiumBackend(Backend):
             try:
                 state, metrics = self.trainer.update(state)
             except (ProximoError, TrainingError):
-                if not updates or jax.process_count() > 1:  # the others wait for this process
+                if not updates or current().count > 1:  # the others wait for this process
                     raise
                 break  # the next call raises it
             updates.append(metrics)

@@ -18,6 +18,7 @@ from proximo.processes.variables import COORDINATOR, HEARTBEAT, LAUNCHER, NUM_PR
 ENDING_SECONDS = 3.0
 """When a process has ended with an error, the others have this time to end by themselves; when it was killed, the heartbeat in addition."""
 POLL_SECONDS = 0.1
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: list[str]) -> int:
@@ -66,6 +67,8 @@ class _Launch:
         self._as_json = "--json" in command
         self.processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
+        self._forwarded = False
+        self._before = {number: signal.signal(number, self._forward) for number in SIGNALS}
         for index in range(count):
             process = subprocess.Popen(
                 [sys.executable, "-m", "proximo", *command],
@@ -94,14 +97,15 @@ class _Launch:
 
     def wait(self) -> int:
         """Wait until all processes have ended. Returns the exit code of the first one that failed."""
-        before = {number: signal.signal(number, self._forward) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             first: subprocess.Popen[str] | None = None
             until = 0.0
             while None in [process.poll() for process in self.processes]:
                 failed = next((process for process in self.processes if process.returncode), None)
                 if failed is not None and first is None:
-                    first, until = failed, time.monotonic() + ENDING_SECONDS + (self.heartbeat if failed.returncode < 0 else 0.0)
+                    # After a signal, process 0 may still save.
+                    slow = failed.returncode < 0 or failed.returncode > 128 or self._forwarded
+                    first, until = failed, time.monotonic() + ENDING_SECONDS + (self.heartbeat if slow else 0.0)
                     self._explain(failed)
                 if first is not None and time.monotonic() > until:
                     break
@@ -111,7 +115,7 @@ class _Launch:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-            for number, handler in before.items():
+            for number, handler in self._before.items():
                 signal.signal(number, handler)
         for reader in self._readers:
             reader.join(ENDING_SECONDS)
@@ -130,6 +134,7 @@ class _Launch:
 
     def _forward(self, number: int, _frame: object) -> None:
         """Pass a signal on to all processes, which agree on the step at which they stop."""
+        self._forwarded = True
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)

@@ -21,6 +21,7 @@ from proximo.config import Config, override
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.state import RewardScale
+from proximo.processes.peers import current
 from proximo.types import JaxCollectorState, Rollout
 
 T = TypeVar("T")
@@ -32,15 +33,15 @@ DIVIDED = (RewardScale, JaxCollectorState, Rollout, GymnasiumRollout)
 
 def with_device_number(config: Config) -> Config:
     """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for."""
-    asked, available = config.run.devices, jax.device_count()
-    if asked == 1 and jax.process_count() == 1:
+    asked = config.run.devices
+    if asked == 1 and current().count == 1:
         return config
-    platform = jax.default_backend()
-    if jax.process_count() > 1 and asked not in (1, available, "all"):
+    platform, available = jax.default_backend(), jax.device_count()
+    if current().count > 1 and asked not in (1, available, "all"):
         raise ConfigError(
-            f"devices = {asked}, but {jax.process_count()} processes have {available} devices together and use all: omit devices."
+            f"devices = {asked}, but {current().count} processes have {available} devices together and use all: omit devices."
         )
-    if asked == "all" or jax.process_count() > 1:
+    if asked == "all" or current().count > 1:
         return override(config, {"devices": available})
     if asked > available:
         virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
@@ -131,19 +132,19 @@ def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     if mesh is None:
         return tree
     shardings = _shardings(tree, mesh, stacked)
-    return jax.device_put(tree, shardings) if jax.process_count() == 1 else jax.tree.map(_own_shards, tree, shardings)
+    return jax.device_put(tree, shardings) if current().count == 1 else jax.tree.map(_own_shards, tree, shardings)
 
 
 def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
     """A rollout on the devices of ``mesh``. Of several processes, each gives the part of its environments."""
-    if mesh is None or jax.process_count() == 1:
+    if mesh is None or current().count == 1:
         return placed(rollout, mesh)
 
     def of_all(x: Any, sharding: NamedSharding) -> jax.Array:
         if ENVS_AXIS not in sharding.spec:
             return _own_shards(x, sharding)
         axis, shape = sharding.spec.index(ENVS_AXIS), list(x.shape)
-        shape[axis] *= jax.process_count()
+        shape[axis] *= current().count
         return jax.make_array_from_process_local_data(sharding, np.asarray(x), tuple(shape))
 
     return jax.tree.map(of_all, rollout, _shardings(rollout, mesh, stacked=False))
@@ -151,7 +152,7 @@ def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
 
 def own_environments(num_envs: int) -> range:
     """The numbers of the environments that this process steps: an equal part for each process."""
-    index, count = jax.process_index(), jax.process_count()
+    index, count = current().index, current().count
     return range(num_envs * index // count, num_envs * (index + 1) // count)
 
 
@@ -186,7 +187,7 @@ def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
 
 def from_first(tree: T | None, template: T) -> T:
     """The ``tree`` of process 0, in all processes; the others give None. ``template`` has its shapes and types."""
-    if jax.process_count() == 1:
+    if current().count == 1:
         assert tree is not None
         return tree
 

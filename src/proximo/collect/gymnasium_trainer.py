@@ -22,6 +22,7 @@ from proximo.collect.ray_collector import RayCollector
 from proximo.collect.rollout_in_progress import Timing
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
+from proximo.processes.peers import current
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -67,7 +68,8 @@ class GymnasiumTrainer:
         (rollout, episodes, finished), self._ahead = self._ahead, None
         if self.config.ppo.learner_lag and not self._is_last(state):
             learning = _in_thread(self._learn, state, rollout)
-            with contextlib.suppress(ProximoError, TrainingError):  # the next update raises it
+            later = (ProximoError, TrainingError) if current().count == 1 else ()  # other processes wait for this one
+            with contextlib.suppress(*later):  # the next update raises it
                 collector_state = self._collect(state, collector_state, timing)
             waiting = time.perf_counter()
             learner, healthy, metrics = learning.result()

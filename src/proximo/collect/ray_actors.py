@@ -93,7 +93,7 @@ class RolloutActor:
         return self._part_of(rollout)
 
     def collect(self, policy: Sequence[np.ndarray], key: np.ndarray, begins: bool) -> RolloutPart:
-        """Collect a rollout of the policy with these arrays. If it ``begins``, with new episodes."""
+        """Collect a rollout of the policy with these arrays. If ``begins`` is true, all environments start new episodes."""
         collector, timing = self._opened(), Timing()
         if begins:
             collector.begin()
@@ -112,11 +112,11 @@ class RolloutActor:
             self._collector.environments.close()
 
     def ping(self) -> None:
-        """Return: the process is not stopped."""
+        """Return at once, which shows that the process runs."""
 
 
 class _Actor:
-    """The learner's end of an actor, and what has happened to it."""
+    """An actor as the learner sees it: its handle and its status."""
 
     def __init__(self, handle: Any):
         self.handle = handle
@@ -230,7 +230,7 @@ class RolloutActors:
         return f"The Ray actor of environments {self.parts[i].start} … {self.parts[i].stop - 1}"
 
     def _start(self, part: range) -> Any:
-        """A new actor, which begins to start."""
+        """Start an actor. Returns its handle without waiting."""
         import ray  # pyright: ignore[reportMissingImports]
 
         variables = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}
@@ -275,7 +275,7 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
             raise ConfigError(
-                f"ray = {address}, but this process is connected to Ray at {connected}: call ray.shutdown() before, or leave out ray."
+                f"ray = {address}, but this process is connected to Ray at {connected}: call ray.shutdown() first, or omit the setting ray."
             )
         return
     _check_reachable(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)

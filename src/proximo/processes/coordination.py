@@ -75,7 +75,7 @@ def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: s
 
 
 def disconnect() -> None:
-    """Leave the service when all processes do so. Without it, Python's exit would wait for processes that have ended."""
+    """Leave the service, and wait until all processes do. Otherwise Python's exit would wait for processes that have ended."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         jax.distributed.shutdown()
 
@@ -139,8 +139,10 @@ def set_last_words(message: str, code: int = 1) -> Any:
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def speak(_number: int) -> None:
-        os.write(_terminal, f"proximo: {message}\n".encode())
-        os._exit(code)
+        try:
+            os.write(_terminal, f"proximo: {message}\n".encode())
+        finally:
+            os._exit(code)
 
     _handlers.append(speak)
     return _on_abort(ctypes.cast(speak, ctypes.c_void_p))
@@ -159,7 +161,7 @@ _terminal = 2
 
 @contextlib.contextmanager
 def _captured_stderr() -> Iterator[None]:
-    """Context manager: what C++ prints to standard error is dropped, unless the block raises. JAX prints a stack trace before it aborts."""
+    """Context manager: what is printed to standard error in the block is dropped. JAX prints a stack trace before it aborts."""
     global _terminal
     sys.stderr.flush()
     _terminal = os.dup(2)

@@ -34,14 +34,14 @@ def join(
         num_processes: how many processes train together.
         process_id: number of this process, 0 to ``num_processes - 1``.
         heartbeat: seconds after which a process that does not answer, or does not go on while others wait for it, ends the run (100).
-        start_timeout: seconds in which all processes must start.
+        start_timeout: seconds in which all processes must start. Otherwise JAX ends this process, with exit code 2.
 
     Returns:
         The processes. What is not given is read from ``proximo launch`` or ``torchrun``, or detected by JAX (SLURM, Open MPI, Kubernetes,
         TPU).
 
     Raises:
-        ConfigError: no cluster was detected, or the values contradict each other.
+        ConfigError: no cluster was detected, a value is invalid, JAX has already started, or the address cannot be used.
     """
     if peers.current().count > 1:
         raise ConfigError("This process has joined others already: call join once.")

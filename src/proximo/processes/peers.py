@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -56,6 +58,8 @@ class Peers:
         """
         if self._store is None:
             return [value]
+        if self.watchdog is None:
+            raise ConfigError("The processes have separated after a failure: start them again.")
         self.arrived(doing)
         self._number += 1
         own, all_of_them = f"value/{self._number}", f"values/{self._number}"
@@ -86,12 +90,12 @@ class Peers:
                     )
 
     def arrived(self, doing: str) -> None:
-        """This process has finished all before ``doing``, which waits for the others."""
+        """Report that this process has reached ``doing``, where it waits for the others."""
         if self.watchdog is not None:
             self.watchdog.arrive(doing)
 
     def enter(self, phase: Phase) -> None:
-        """This process makes environments, compiles or trains from now on: the watchdog has other limits for each."""
+        """Report whether this process now makes environments, compiles or trains. The watchdog has a different time limit for each."""
         if self.watchdog is not None:
             self.watchdog.enter(phase)
 
@@ -126,8 +130,8 @@ class Peers:
             self.watchdog.request(number)
 
     def fail(self, error: BaseException) -> None:
-        """The training has failed in this process: tell the others, who then end. If ``error`` may come from the loss of another process,
-        wait for the watchdog first, which knows more."""
+        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another process,
+        first wait for the watchdog, which can name the lost process."""
         if self.watchdog is not None:
             self.watchdog.fail(error)
             self.watchdog.stop()
@@ -180,4 +184,13 @@ def start(index: int, count: int, heartbeat: float, start_timeout: float, launch
     peers.watchdog.start()
     _current = peers
     set_last_words(f"{peers.name} ends, because process 0 has ended.")
+    atexit.register(_end)
     return peers
+
+
+def _end() -> None:
+    """At the end of Python: leave the others in order, or tell them of the exception that has ended the program."""
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        _current.fail(error)
+    _current.finish()

@@ -1,4 +1,4 @@
-"""The environment variables by which ``proximo launch`` tells a process of the others."""
+"""The environment variables through which ``proximo launch`` describes the other processes to a process."""
 
 COORDINATOR = "PROXIMO_COORDINATOR"
 """``HOST:PORT`` of process 0."""

@@ -1,6 +1,6 @@
 """The watchdog of several processes: it finds one that is killed, stopped, has failed, or hangs, and ends this process with a sentence.
 
-Each process sends a ``Beat`` several times in a heartbeat, from a thread of its own, and reads those of the others. JAX itself finds only
+Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX itself finds only
 processes whose connection is lost, and then aborts the others without running Python.
 """
 
@@ -25,12 +25,12 @@ COLLECTIVE_FAULTS = ("gloo", "nccl", "all-reduce", "collective", "unavailable", 
 """Words in the error of a computation that another process was part of."""
 
 
-Phase = Literal["start", "compile", "train"]
+Phase = Literal["start", "train"]
 
 
 @dataclasses.dataclass
 class Beat:
-    """What a process tells the others."""
+    """What a process reports to the others."""
 
     count: int = 0
     """Number of this beat."""
@@ -39,7 +39,7 @@ class Beat:
     doing: str = "the start"
     """The last of them, in words."""
     phase: Phase = "start"
-    """``start``: environments are made. ``compile``: a program is compiled. ``train``: everything else."""
+    """``start``: environments are made and programs are compiled. ``train``: everything else."""
     cpu: float = 0.0
     """Seconds of CPU time."""
     requested: int = 0
@@ -51,8 +51,8 @@ class Beat:
 class Watchdog:
     """Sends the beats of process ``index`` of ``count``, and watches the others.
 
-    A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if another one has arrived further, and it does not follow within
-    ``heartbeat`` seconds; while it makes environments, within ``start_timeout`` seconds; while it compiles, as long as it uses no CPU time.
+    A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait at a later step, and it does not arrive within
+    ``heartbeat`` seconds; while it makes environments and compiles, within ``start_timeout`` seconds without CPU time.
     """
 
     def __init__(self, store: Store, index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None):
@@ -71,7 +71,7 @@ class Watchdog:
         self._collective_failed = False
         self._stopped = threading.Event()
         self._ending = threading.Lock()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._judge)]
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch)]
 
     def start(self) -> None:
         """Begin to send and to watch."""
@@ -86,15 +86,16 @@ class Watchdog:
 
     def arrive(self, doing: str) -> None:
         """This process waits for the others in ``doing``."""
-        self._own = dataclasses.replace(self._own, arrived=self._own.arrived + 1, doing=doing)
+        self._own.doing = doing
+        self._own.arrived += 1
 
     def enter(self, phase: Phase) -> None:
         """This process is in ``phase`` from now on."""
-        self._own = dataclasses.replace(self._own, phase=phase)
+        self._own.phase = phase
 
     def request(self, number: int) -> None:
         """This process was asked to stop."""
-        self._own = dataclasses.replace(self._own, requested=number)
+        self._own.requested = number
 
     @property
     def someone_left(self) -> bool:
@@ -103,7 +104,7 @@ class Watchdog:
 
     def leave(self) -> None:
         """Tell the others that this process ends in order. Process 0 ends last."""
-        self._own = dataclasses.replace(self._own, left=True)
+        self._own.left = True
         self._wait_for_others(lambda beat: beat.left)
 
     def fail(self, error: BaseException) -> None:
@@ -111,9 +112,9 @@ class Watchdog:
         text = f"{type(error).__name__}: {error}".lower()
         if any(word in text for word in COLLECTIVE_FAULTS):
             self._collective_failed = True
-            time.sleep(LOSS_SECONDS + 4 * PERIOD_SECONDS)  # the thread that judges ends the process
+            time.sleep(LOSS_SECONDS + 4 * PERIOD_SECONDS)  # the watching thread ends the process
         reason = " ".join(printable(str(error)).split()) or type(error).__name__
-        self._own = dataclasses.replace(self._own, failure=f"{type(error).__name__}: {reason}"[:1000])
+        self._own.failure = f"{type(error).__name__}: {reason}"[:1000]
         self._wait_for_others(lambda beat: bool(beat.failure))
 
     def _wait_for_others(self, have_seen: Callable[[Beat], bool]) -> None:
@@ -130,11 +131,12 @@ class Watchdog:
     def _exchange(self) -> None:
         """Send beats, and read those of the others."""
         while not self._stopped.is_set():
-            self._own = dataclasses.replace(self._own, count=self._own.count + 1, cpu=time.process_time())
+            # Only this thread sets these two fields, and only the training sets the others.
+            self._own.count, self._own.cpu = self._own.count + 1, time.process_time()
             try:
                 self._store.set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self._own)))
                 found = {int(index): Beat(**json.loads(text)) for index, text in self._store.folder("beat").items()}
-            except Exception:  # the store is lost, which is judged by its silence
+            except Exception:  # the store is lost, which is shows by its silence
                 time.sleep(PERIOD_SECONDS)
                 continue
             now = time.monotonic()
@@ -148,16 +150,16 @@ class Watchdog:
                     self.on_request(beat.requested)
             self._stopped.wait(PERIOD_SECONDS)
 
-    def _judge(self) -> None:
+    def _watch(self) -> None:
         """End this process if another one is lost."""
         while not self._stopped.wait(PERIOD_SECONDS / 2):
             if self._launcher is not None and os.getppid() != self._launcher:
                 self._end("`proximo launch` has ended")
             ends_itself = self._own.left or self._own.failure
-            if not ends_itself and (sentence := self._verdict(time.monotonic())):
+            if not ends_itself and (sentence := self._fault(time.monotonic())):
                 self._end(sentence)
 
-    def _verdict(self, now: float) -> str:
+    def _fault(self, now: float) -> str:
         """What is wrong, in words; empty: nothing."""
         silence = LOSS_SECONDS if self._collective_failed else self.heartbeat
         if now - self._answered > silence and self.index:
@@ -180,7 +182,7 @@ class Watchdog:
                 self._behind.pop(index, None)
                 continue
             arrived, since, cpu = self._behind.get(index, (beat.arrived, now, beat.cpu))
-            if beat.arrived != arrived or (beat.phase == "compile" and beat.cpu > cpu + 0.02 * (now - since) + 0.05):
+            if beat.arrived != arrived or (beat.phase == "start" and beat.cpu > cpu + 0.02 * (now - since) + 0.05):
                 arrived, since, cpu = beat.arrived, now, beat.cpu
             self._behind[index] = arrived, since, cpu
             limit = self._start_timeout if beat.phase == "start" else self.heartbeat
@@ -194,11 +196,10 @@ class Watchdog:
             if self._stopped.is_set():
                 return
             self._stopped.set()
-            print(
-                f"proximo: process {self.index} ends, because {sentence}. {self.how_to_continue}".rstrip(),
-                file=sys.stderr,
-                flush=True,
-            )
-            if self.index == 0:  # the others read the beats of this process's store, and come to the same verdict
-                time.sleep(4 * PERIOD_SECONDS)
-            os._exit(1)
+            try:
+                message = f"proximo: process {self.index} ends, because {sentence}. {self.how_to_continue}".rstrip()
+                print(message, file=sys.stderr, flush=True)
+                if self.index == 0:  # the others read the beats in the store of this process, and find the same
+                    time.sleep(4 * PERIOD_SECONDS)
+            finally:  # standard error may be closed
+                os._exit(1)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import shlex
 import sys
 import threading
@@ -85,10 +86,11 @@ def train(
         RunDirectoryError: the run directory exists already, or cannot be written.
         TrainingError: NaN or infinity, or a failing environment, ends the training.
     """
-    config = settings_of(env, config, preset, settings)
-    checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
-    with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
-        return _train(config, checked, shown)
+    with current().failing_together():
+        config = settings_of(env, config, preset, settings)
+        checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
+        with showing_progress(reporter, progress, Warner()) as shown:
+            return _train(config, checked, shown)
 
 
 def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> list[Result]:
@@ -98,7 +100,8 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     prepare_jax()
     config = with_device_number(config)
     peers = current()
-    peers.check_equal(_facts(config))
+    peers.enter("start")
+    peers.check_equal(_facts(config) if peers.count > 1 else {})
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
@@ -128,7 +131,8 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
 def _facts(config: Config) -> dict[str, Any]:
     """What must be the same in all processes that train together: settings and versions, by name."""
     settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
-    return {**json.loads(json.dumps(settings, default=repr)), **python_versions(), "the number of processes": current().count}
+    text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
+    return {**json.loads(text), **python_versions(), "the number of processes": current().count}
 
 
 def _checked(env: Environment, config: Config) -> QuickCheck:
@@ -220,7 +224,8 @@ def _resume(
     changed = [changed_for_resume(config, settings) for config in before]
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
-    current().check_equal(_facts(config))
+    current().enter("start")
+    current().check_equal(_facts(config) if current().count > 1 else {})
     check_trackers(config.run.track)
     for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0]) if found else ())):
         reporter.warned(warning)

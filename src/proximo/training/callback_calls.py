@@ -7,6 +7,7 @@ from typing import Any
 
 from proximo.backends import Backend
 from proximo.errors import ConfigError
+from proximo.networks import ActorCritic
 from proximo.training.callbacks import Evaluation, Info
 from proximo.training.seed_run import SeedRun, active
 from proximo.training.timed_calls import Snapshot
@@ -51,13 +52,26 @@ class CallbackCalls:
         """The argument of a callback."""
         self._readable, seed_run = now, self.seed_runs[index]
 
-        def state() -> TrainState:
+        def check() -> None:
             if self._readable is not now:
                 raise ConfigError(
                     f"The state of step {now.step} was read after training had continued: use policy and save within the callback."
                 )
+
+        def state() -> TrainState:
+            check()
             return self.backend.seed_state(now.state, index)
 
+        def policy() -> ActorCritic:
+            check()
+            return self.backend.policy(now.state, index)
+
         config = seed_run.config
-        fields |= {"config": config, "_env": self.backend.env, "_evaluation": seed_run.last_evaluation, "_state": state}
+        fields |= {
+            "config": config,
+            "_env": self.backend.env,
+            "_evaluation": seed_run.last_evaluation,
+            "_state": state,
+            "_policy": policy,
+        }
         return kind(config.run.seed, seed_run.run_dir, now.step, config.total_updates * config.batch_size, **fields)

@@ -39,6 +39,8 @@ from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest
 from proximo.evaluation.policy import Policy
+from proximo.networks import ActorCritic
+from proximo.processes.peers import current
 from proximo.serialization import jsonable, read_json
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
@@ -69,6 +71,8 @@ class Info:
     """Summary of the last evaluation, which ``save`` stores."""
     _state: Callable[[], TrainState] = field(repr=False, kw_only=True)
     """Returns the state. Raises a ``ConfigError`` once the next update has begun, which uses the state up."""
+    _policy: Callable[[], ActorCritic] = field(repr=False, kw_only=True)
+    """Returns the policy, or raises as ``_state`` does."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -82,10 +86,11 @@ class Info:
         Raises:
             ConfigError: training has continued since the callback was called.
         """
-        return Policy(copy_of(self._state().learner.policy), self._env, self.config, self.step)
+        return Policy(copy_of(self._policy()), self._env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the whole training state as a run directory, as ``PPO.save`` does.
+        """Save the whole training state as a run directory, as ``PPO.save`` does. If several processes train, all must call this method, and
+        process 0 writes.
 
         Args:
             folder: where to save; what was saved there before is replaced.
@@ -97,7 +102,8 @@ class Info:
             ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        return save_run(Path(folder), self.config, self.step, self._state(), self._evaluation)
+        state = self._state()
+        return save_run(Path(folder), self.config, self.step, state, self._evaluation) if current().is_first else Path(folder)
 
 
 @dataclass(frozen=True)

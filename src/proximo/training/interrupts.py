@@ -63,6 +63,8 @@ class Interrupts:
         self.requested: int | None = None
         """Number of the signal that asked to stop; None so far."""
         self._requested_at = 0.0
+        self._has_received = False
+        """Whether this process itself has received a signal. Another one may have asked before."""
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -83,13 +85,14 @@ class Interrupts:
             self.requested, self._requested_at = number, time.monotonic()
 
     def _handle(self, number: int, _frame: object) -> None:
-        if self.requested is not None:
+        if self._has_received:
             if not self.owns_process:
                 raise KeyboardInterrupt
             if sys.stderr is not None and sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())  # a live table hides it
             self._on_exit()
             os._exit(128 + number)
+        self._has_received = True
         self.request(number)
         self._on_signal(number)
 

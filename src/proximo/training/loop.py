@@ -57,7 +57,7 @@ class Training:
         self.boundaries = Boundaries(self.config)
         self.peers = peers = current()
         self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
-        # A call that several processes share ends in all of them: none may leave it alone. Their watchdog ends a call that hangs.
+        # A call that several processes share ends in all of them: none may leave it alone. If one does not come to it, the watchdog ends all.
         shared = functools.partial(interrupts.call, grace=math.inf, is_computing=lambda: False)
         self._shared_call = self._call if peers.count == 1 else shared
         self.timed_calls = TimedCalls(backend, self._shared_call, max_updates)
@@ -117,7 +117,12 @@ class Training:
     def interrupted(self) -> int | None:
         """Number of the signal that stopped the training; None if it is complete or none did."""
         is_complete = self.snapshot is not None and self.snapshot.update >= self.boundaries.total
-        return None if is_complete else self.requested
+        return None if is_complete else self._requested
+
+    @property
+    def _requested(self) -> int | None:
+        """Number of the signal for which the training stops, if it is not complete."""
+        return self.interrupts.requested if self.peers.count == 1 else self.requested
 
     @property
     def _unwritten_updates(self) -> int:
@@ -128,13 +133,12 @@ class Training:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
         self.peers.watch(self.interrupts.request, self._how_to_resume())
-        self.peers.enter("compile")
         self.saver.start(update)
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
         try:
-            # Nothing is lost if these are cut short.
-            state = self.interrupts.call(make_state, grace=0.0)
+            # Nothing is lost if these are cut short. Of several processes, one may wait here for the others.
+            state = self.interrupts.call(make_state, grace=0.0, is_computing=lambda: self.peers.count == 1)
             self._call(self.backend.compile, state, grace=0.0)
             self.reporter.compiled(self.backend.describe())
             self.peers.enter("train")
@@ -248,7 +252,7 @@ class Training:
 
     def _finish(self, now: Snapshot) -> None:
         """Save if the training was interrupted, and report the end to the callbacks."""
-        if self.requested is not None and now.update < self.boundaries.total:
+        if self._requested is not None and now.update < self.boundaries.total:
             self.saver.save(now)
             self.reporter.stopped(self._stop_message(now.update))
         self.callback_calls.call("on_end", now, [i for i, _ in active(self.seed_runs)])

@@ -13,6 +13,7 @@ from proximo.envs.registry import twin
 from proximo.jax_setup import cores
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
+from proximo.processes.peers import current
 
 
 def run_summary(backend: Backend) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def describe_devices(used: int) -> str:
     name = platform if kind == platform else f"{kind} ({platform})"
     several = f"{used} × " if used > 1 else ""
     more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
-    processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    processes = f" in {current().count} processes" if current().count > 1 else ""
     return f"{several}{name}{processes}, {cores()} cores{more}"
 
 
