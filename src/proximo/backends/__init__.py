@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import jax
-
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
