@@ -72,7 +72,7 @@ def train(config: Config, run_dir: Path) -> list[dict[str, Any]]:
     session = {
         "wall_seconds": round(time.monotonic() - STARTED, 1),
         "compile_seconds": round(result.compile_seconds, 1),
-        "train_seconds": round(result.seconds, 1),
+        "train_seconds": round(result.seconds, 4),
         "complete": result.interrupted is None,
     }
     file.write_text(json.dumps([*sessions, session], indent=1) + "\n")

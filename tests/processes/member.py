@@ -23,6 +23,7 @@ try:
         assert peers.from_first("yes" if peers.is_first else "no", "an answer") == "yes"
         peers.watch(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")
         peers.enter("train")
+        peers.agree(None, "the first update")
         print("ready", flush=True)
         if faulty and fault == "killed":
             os.kill(os.getpid(), signal.SIGKILL)

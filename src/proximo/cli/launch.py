@@ -18,7 +18,7 @@ from proximo.processes.variables import COORDINATOR, HEARTBEAT, LAUNCHER, NUM_PR
 ENDING_SECONDS = 3.0
 """When a process has ended with an error, the others have this time to end by themselves; when it was killed, the heartbeat in addition."""
 POLL_SECONDS = 0.1
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 def run(arguments: list[str]) -> int:
