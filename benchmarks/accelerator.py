@@ -60,7 +60,7 @@ def planned(options: argparse.Namespace, devices: int) -> list[Row]:
 
 
 def measured(row: Row, options: argparse.Namespace, deadline: float) -> Row:
-    """The row with its measurement, or with a note that says why there is none."""
+    """The row with its measurement. If there is none, the row has a note with the reason."""
     case, seconds = row["case"], deadline - time.monotonic()
     if row["program"] == "PureJaxRL":
         if case not in PEER_FLAGS:

@@ -57,6 +57,30 @@ def all_reduces(program: str) -> list[AllReduce]:
     Raises:
         ValueError: a loop that communicates has an unknown number of iterations, or a device communicates in another way.
     """
+    entry, lines = computations(program)
+
+    def of_line(line: str) -> list[AllReduce]:
+        if not (match := INSTRUCTION.match(line)):
+            return []
+        result, operation = match.groups()
+        if operation in ("all-reduce", "all-reduce-start"):
+            return [AllReduce(1, size_of(result))]
+        if re.match(r"all-(gather|to-all)|reduce-scatter|collective-|send$", operation):
+            raise ValueError(f"the program has an operation {operation}: expected all-reduce only")
+        called = [one.strip(" %") for names in CALLED.findall(line) for one in names.split(",")]
+        inner, trips = [each for name in called for each in of_computation(name)], TRIPS.search(line)
+        if inner and operation == "while" and not trips:
+            raise ValueError("a loop that communicates has an unknown number of iterations")
+        return [AllReduce(times * (int(trips[1]) if trips else 1), size) for times, size in inner]
+
+    def of_computation(name: str) -> list[AllReduce]:
+        return [each for line in lines[name] for each in of_line(line)]
+
+    return of_computation(entry)
+
+
+def computations(program: str) -> tuple[str, dict[str, list[str]]]:
+    """The name of the entry computation of an HLO module, and the lines of all its computations by name."""
     lines: dict[str, list[str]] = {}
     entry = name = ""
     for line in program.splitlines():
@@ -66,26 +90,7 @@ def all_reduces(program: str) -> list[AllReduce]:
             entry = name if line.startswith("ENTRY") else entry
         elif name:
             lines[name].append(line)
-
-    def within(name: str) -> list[AllReduce]:
-        found = []
-        for line in lines[name]:
-            if not (match := INSTRUCTION.match(line)):
-                continue
-            result, operation = match.groups()
-            if operation in ("all-reduce", "all-reduce-start"):
-                found.append(AllReduce(1, size_of(result)))
-            elif re.match(r"all-(gather|to-all)|reduce-scatter|collective-|send$", operation):
-                raise ValueError(f"the program has an operation {operation}: expected all-reduce only")
-            else:
-                inner = [each for called in CALLED.findall(line) for one in called.split(",") for each in within(one.strip(" %"))]
-                trips = TRIPS.search(line)
-                if inner and operation == "while" and not trips:
-                    raise ValueError("a loop that communicates has an unknown number of iterations")
-                found += [AllReduce(times * (int(trips[1]) if trips else 1), size) for times, size in inner]
-        return found
-
-    return within(entry)
+    return entry, lines
 
 
 def operations(program: str) -> Counter[str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from addresses import free_address
 from proximo.errors import ConfigError
 from proximo.processes import joining
 from proximo.processes.joining import find_cluster
@@ -18,12 +18,6 @@ from proximo.processes.watchdog import Beat, Watchdog
 MEMBER = Path(__file__).with_name("member.py")
 HEARTBEAT = 2.0
 LIMIT_SECONDS = HEARTBEAT + 5
-
-
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def run_members(count, fault):

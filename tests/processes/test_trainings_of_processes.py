@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
+
+from addresses import free_address
 
 HALF, STEPS = 512, 1024
 COMMON = [
@@ -39,6 +42,14 @@ def proximo(folder, *words, devices=1, wait=True):
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
+
+
+def is_running(pid):
+    """Whether the process has not ended. A test is not its parent, and cannot wait for it."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    except OSError:
+        return False
 
 
 def saved(run_dir, step):
@@ -84,18 +95,20 @@ def test_four_processes_train_as_one_with_four_devices(tmp_path):
         np.testing.assert_allclose(four[name].astype(float), one[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+SAVED = r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"
+LOST = r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go on with: proximo launch -n 2"
+
+
 @pytest.mark.parametrize(
-    ("sent", "code", "sentence"),
+    ("sent", "to", "code", "sentence"),
     [
-        (signal.SIGTERM, 143, r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"),
-        (
-            signal.SIGKILL,
-            137,
-            r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go on with: proximo launch -n 2",
-        ),
+        (signal.SIGTERM, "process 1", 143, SAVED),
+        (signal.SIGTERM, "launcher", 143, SAVED),
+        (signal.SIGKILL, "process 1", 137, LOST),
+        (signal.SIGKILL, "launcher", -9, ""),
     ],
 )
-def test_a_signal_to_one_process_ends_all(sent, code, sentence, tmp_path):
+def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):
     run_dir = tmp_path / "runs" / "gymnax-CartPole-v1" / "run"
     settings = [
         *KINDS["JAX"][:3],
@@ -117,12 +130,40 @@ def test_a_signal_to_one_process_ends_all(sent, code, sentence, tmp_path):
         found = subprocess.run(["pgrep", "-P", str(launch.pid)], capture_output=True, text=True, check=True).stdout.split()
         assert len(found) == 2
         began = time.monotonic()
-        os.kill(int(found[1]), sent)
+        os.kill(int(found[1]) if to == "process 1" else launch.pid, sent)
         output = "".join(lines) + launch.communicate(timeout=40)[0]
+        while any(map(is_running, found)) and time.monotonic() - began < 30:
+            time.sleep(0.1)
         assert time.monotonic() - began < (30 if sent == signal.SIGTERM else 3 + 5)
     finally:
         launch.kill()
     assert launch.returncode == code
     assert re.search(sentence, output), output
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in found)
+    assert not any(map(is_running, found))
     assert len(list((run_dir / "checkpoints").glob("*"))) == (1 if sent == signal.SIGTERM else 0)
+
+
+def test_a_python_program_trains_with_others(tmp_path):
+    program, address = Path(__file__).with_name("program.py"), free_address()
+    members = [
+        subprocess.Popen(
+            [sys.executable, program, address, str(index)],
+            cwd=tmp_path,
+            env={**os.environ, "NPROC": "4"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    outputs = [member.communicate(timeout=200) for member in members]
+    assert [member.returncode for member in members] == [0, 0], outputs
+    first, second = (json.loads(output.splitlines()[-1]) for output, _ in outputs)
+    assert first == second
+    assert [seed["steps"] for seed in first] == [128, 128]
+    for seed in (0, 1):
+        folder = tmp_path / "runs" / "gymnax-CartPole-v1" / "run" / f"seed-{seed}"
+        kept = saved(folder, 128)
+        assert_equal_states(saved(tmp_path / f"kept-{seed}", 128), kept)
+        action = np.load(tmp_path / f"action-{seed}.npy")
+        assert action.shape == ()

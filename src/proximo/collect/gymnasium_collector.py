@@ -110,7 +110,7 @@ class GymnasiumCollector:
         if peers.count == 1:
             return finished
         numbered = [episode._replace(env=self.part[episode.env]) for episode in finished]
-        return [Episode(*fields) for part in peers.agree(numbered, "the next update") for fields in part]
+        return [Episode(*fields) for part in peers.agree(numbered, "the episodes of a rollout") for fields in part]
 
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> RolloutEnd:
         """Reset all environments and the episode statistics."""

@@ -1,4 +1,4 @@
-"""Ray actors, each of which collects rollouts of a part of the environments. Ray is imported when actors start.
+"""Ray actors. Each collects rollouts of a part of the environments. Ray is imported when actors start.
 
 An actor runs a ``GymnasiumCollector``. It receives the arrays of a policy and returns a whole rollout, both through Ray's object store.
 """
@@ -191,7 +191,7 @@ class RolloutActors:
                     ray.kill(actor.handle)
 
     def _result(self, i: int, call: Any) -> RolloutPart | None:
-        """What a call has returned. If its actor was lost, a new one is started, and the result is None."""
+        """The result of a call. If its actor was lost, start a new one and return None."""
         import ray  # pyright: ignore[reportMissingImports]
         from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 

@@ -54,6 +54,11 @@ class Episodes:
         return f"Episodes({len(self.length)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
 
     @classmethod
+    def none(cls) -> Episodes:
+        """No episode: the part of a process if there are more processes than environments."""
+        return cls(np.zeros(0), np.zeros(0, np.int64), None, 0, index=np.zeros(0, np.int64))
+
+    @classmethod
     def joined(cls, parts: Sequence[Episodes]) -> Episodes:
         """The episodes of all processes, in the order in which one process would have played them."""
         index = np.concatenate([part.index for part in parts if part.index is not None])

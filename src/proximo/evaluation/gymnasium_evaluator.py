@@ -61,8 +61,8 @@ class GymnasiumEvaluator:
         )
         own = slice(self.own.start, self.own.stop)
         first, quota = int(quota[: own.start].sum()), quota[own]
-        if not len(quota):  # there are more processes than environments
-            return Episodes(np.zeros(0), np.zeros(0, np.int64), None, 0, index=np.zeros(0, np.int64))
+        if not len(quota):
+            return Episodes.none()
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         vector_env = self.environments.reset(0, source)
         buffer, played = vector_env.buffers[0], _PlayedEpisodes(quota, self.config.run.eval_max_steps or MAX_STEPS)

@@ -59,6 +59,8 @@ class JaxEvaluator:
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
     ) -> Episodes:
+        if not self.num_own:
+            return Episodes.none()
         count = min(self.episodes, episodes or self.episodes)
         key = evaluation_key(seed, stream)
         chunks, carried = [], Carried(policy.init_memory(self.num_own), policy.no_previous_step(self.num_own))

@@ -2,7 +2,7 @@
 
 They are imported where they are used, so that a training in one process does not depend on them.
 
-JAX ends a process from C++ (``abort``) if it cannot join, or if process 0 is lost. ``last_words`` makes such an end print a sentence.
+JAX ends a process from C++ (``abort``) if it cannot join, or if process 0 is lost. ``set_last_words`` makes such an end print a sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ctypes
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +59,8 @@ def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: s
     # One handler of SIGTERM: ours, which makes all processes save the same step.
     jax.config.update("jax_enable_preemption_service", False)
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", cluster.coordinator)  # JAX's default is all interfaces
-    with last_words(failure, code=2), _captured_stderr():
+    set_last_words(failure, code=2)
+    with _silent_stderr():
         jax.distributed.initialize(
             cluster.coordinator,
             cluster.num_processes,
@@ -124,18 +124,8 @@ _handlers: list[Any] = []
 """The handlers that C may call, which Python must not free."""
 
 
-@contextlib.contextmanager
-def last_words(message: str, code: int = 1) -> Iterator[None]:
-    """Context manager: if JAX aborts the process, print ``message`` and exit with ``code``."""
-    before = set_last_words(message, code)
-    try:
-        yield
-    finally:
-        _on_abort(before)
-
-
-def set_last_words(message: str, code: int = 1) -> Any:
-    """If JAX aborts the process from now on, print ``message`` and exit with ``code``. Returns the handler that was set before."""
+def set_last_words(message: str, code: int = 1) -> None:
+    """If JAX aborts the process from now on, print ``message`` and exit with ``code``."""
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def speak(_number: int) -> None:
@@ -145,31 +135,26 @@ def set_last_words(message: str, code: int = 1) -> Any:
             os._exit(code)
 
     _handlers.append(speak)
-    return _on_abort(ctypes.cast(speak, ctypes.c_void_p))
-
-
-def _on_abort(handler: Any) -> Any:
-    """Set the C handler of SIGABRT, because Python's handlers do not run during an abort."""
-    set_handler = ctypes.CDLL(None).signal
+    set_handler = ctypes.CDLL(None).signal  # Python's own handlers do not run during an abort
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    return set_handler(signal.SIGABRT, handler)
+    set_handler(signal.SIGABRT, ctypes.cast(speak, ctypes.c_void_p))
 
 
 _terminal = 2
-"""The file descriptor of standard error, also while its output is captured."""
+"""The file descriptor of standard error, also while its output is dropped."""
 
 
 @contextlib.contextmanager
-def _captured_stderr() -> Iterator[None]:
+def _silent_stderr() -> Iterator[None]:
     """Context manager: what is printed to standard error in the block is dropped. JAX prints a stack trace before it aborts."""
     global _terminal
     sys.stderr.flush()
     _terminal = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(_terminal, 2)
-            os.close(_terminal)
-            _terminal = 2
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(_terminal, 2)
+        os.close(_terminal)
+        _terminal = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from proximo.errors import ConfigError
 from proximo.processes import peers
@@ -72,30 +73,20 @@ def _launcher() -> int | None:
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
     """The cluster of this process, from the arguments, the variables of launchers, or JAX's detection. Raises ``ConfigError``."""
-    given = coordinator, num_processes, process_id
-    variables = os.environ
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
-    elif given != (None, None, None):
+    elif coordinator is num_processes is process_id is None:
+        cluster = _from_variables(os.environ) or detected()
+    else:
         raise ConfigError(
             "coordinator, num_processes and process_id belong together: give --coordinator HOST:PORT --num-processes N --process-id I to each "
             "process, or none of them where a cluster is detected."
         )
-    elif COORDINATOR in variables:
-        number = int(variables[PROCESS_ID])
-        cluster = Cluster(variables[COORDINATOR], int(variables[NUM_PROCESSES]), number, [number])
-    elif "TORCHELASTIC_RUN_ID" in variables:
-        # torchrun itself listens on MASTER_PORT.
-        address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
-        cluster = Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
-    else:
-        found = detected()
-        if found is None:
-            raise ConfigError(
-                "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
-                "--process-id I to each process, or start all on this machine with `proximo launch -n N -- train …`."
-            )
-        cluster = found
+    if cluster is None:
+        raise ConfigError(
+            "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
+            "--process-id I to each process, or start all on this machine with `proximo launch -n N -- train …`."
+        )
     if not re.fullmatch(r".+:\d{1,5}", cluster.coordinator):
         raise ConfigError(f"coordinator = {cluster.coordinator!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
     if not 0 <= cluster.process_id < cluster.num_processes:
@@ -103,3 +94,15 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
             f"process_id = {cluster.process_id} of num_processes = {cluster.num_processes}: expected 0 to num_processes - 1."
         )
     return cluster
+
+
+def _from_variables(variables: Mapping[str, str]) -> Cluster | None:
+    """The cluster that ``proximo launch`` or ``torchrun`` describes; None if neither has started this process."""
+    if COORDINATOR in variables:
+        number = int(variables[PROCESS_ID])
+        return Cluster(variables[COORDINATOR], int(variables[NUM_PROCESSES]), number, [number])
+    if "TORCHELASTIC_RUN_ID" in variables:
+        # torchrun itself listens on MASTER_PORT.
+        address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
+        return Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
+    return None

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from proximo.errors import ConfigError, command
+from proximo.errors import ConfigError, TrainingError, command
 from proximo.processes.coordination import Store, abandon, disconnect, set_last_words
 from proximo.processes.watchdog import Phase, Watchdog
 
@@ -55,6 +55,7 @@ class Peers:
 
         Raises:
             PeerLeftError: another process has left.
+            TrainingError: another process is at another place of the training.
         """
         if self._store is None:
             return [value]
@@ -63,24 +64,28 @@ class Peers:
         self.arrived(doing)
         self._number += 1
         own, all_of_them = f"value/{self._number}", f"values/{self._number}"
-        if not self.is_first:
-            self._store.set(f"{own}/{self.index}", json.dumps(value))
-            return json.loads(self._wait_for(all_of_them))
-        others = [self._wait_for(f"{own}/{index}") for index in range(1, self.count)]
-        values = [value, *map(json.loads, others)]
-        self._store.set(all_of_them, json.dumps(values))
-        # A process that is at this number has read the numbers before.
-        self._store.delete(f"values/{self._number - 1}")
-        self._store.delete(f"{own}/")
-        return json.loads(json.dumps(values))
+        self._store.set(f"{own}/{self.index}", json.dumps([doing, value]))
+        if self.is_first:
+            given = ", ".join(self._wait_for(f"{own}/{index}") for index in range(self.count))
+            self._store.set(all_of_them, f"[{given}]")
+            # A process that is at this number has read the numbers before.
+            self._store.delete(f"values/{self._number - 1}")
+            self._store.delete(f"{own}/")
+        every = json.loads(self._wait_for(all_of_them))
+        for index, (place, _) in enumerate(every):
+            if place != doing:
+                raise TrainingError(
+                    f"Process {index} is at {place}, and process {self.index} at {doing}: they have run different code."
+                )
+        return [found for _, found in every]
 
     def from_first(self, value: Any, doing: str) -> Any:
         """The ``value`` of process 0. Other processes may give anything, for example None."""
         return self.agree(value if self.is_first else None, doing)[0]
 
-    def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` if ``facts``, by name, differ between processes."""
-        every = self.agree(dict(facts), "the comparison of settings")
+    def check_equal(self, values: Mapping[str, Any]) -> None:
+        """Raise ``ConfigError`` if ``values``, by name, differ between processes."""
+        every = self.agree(dict(values), "the comparison of settings")
         for index, found in enumerate(every):
             for name, expected in every[0].items():
                 if found.get(name) != expected:

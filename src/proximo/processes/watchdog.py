@@ -65,7 +65,7 @@ class Watchdog:
         self._heard = dict.fromkeys(range(count), now)
         """When the last new beat of each process came."""
         self._behind: dict[int, tuple[int, float, float]] = {}
-        """Where each process was when it was first seen behind another one, since when, and its CPU time then."""
+        """For each process that is behind another one: its step, the time since which it is there, and its CPU time at that moment."""
         self._answered = now
         """When the store last answered."""
         self._collective_failed = False
@@ -136,7 +136,7 @@ class Watchdog:
             try:
                 self._store.set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self._own)))
                 found = {int(index): Beat(**json.loads(text)) for index, text in self._store.folder("beat").items()}
-            except Exception:  # the store is lost, which is shows by its silence
+            except Exception:  # the store is lost: then it no longer answers
                 time.sleep(PERIOD_SECONDS)
                 continue
             now = time.monotonic()

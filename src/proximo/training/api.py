@@ -101,7 +101,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     config = with_device_number(config)
     peers = current()
     peers.enter("start")
-    peers.check_equal(_facts(config) if peers.count > 1 else {})
+    peers.check_equal(_shared_values(config) if peers.count > 1 else {})
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
@@ -128,7 +128,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
-def _facts(config: Config) -> dict[str, Any]:
+def _shared_values(config: Config) -> dict[str, Any]:
     """What must be the same in all processes that train together: settings and versions, by name."""
     settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
     text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
@@ -225,7 +225,7 @@ def _resume(
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
     current().enter("start")
-    current().check_equal(_facts(config) if current().count > 1 else {})
+    current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)
     for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0]) if found else ())):
         reporter.warned(warning)

@@ -42,7 +42,7 @@ def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[
 
 
 def on_these_devices(config: Config) -> Config:
-    """``config`` on all devices of several processes, which a resumed run uses whatever their number was."""
+    """``config`` with all devices of several processes. A resumed run uses them, also if it used others before."""
     return config if current().count == 1 else override(config, {"devices": "all"})
 
 
