@@ -40,7 +40,7 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="proximo launch",
         description="Start several processes on this machine that train together. Each uses one GPU, or the CPU.",
-        usage="proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE ...]",
+        usage="proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]",
     )
     parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
     help_text = "after this time, a process that does not answer or hangs ends the run (default 100)"
