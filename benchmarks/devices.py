@@ -7,7 +7,8 @@
     python benchmarks/devices.py processes                # two processes on one core each against one process on one core
 
 ``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
-time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the same for weak scaling, with 64 environments a process.
+time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the weak scaling
+of two processes, with 64 environments a process, and its limit: that of two processes that train alone at the same time.
 """
 
 from __future__ import annotations
@@ -144,8 +145,7 @@ def print_predicted(title: str, rows: dict[tuple[str, str], list[str]]) -> None:
 def process(options: argparse.Namespace) -> None:
     """One of ``count`` processes that train together. Prints the seconds of an update in each repetition."""
     if options.count > 1:
-        address = f"127.0.0.1:{options.port}"
-        jax.distributed.initialize(address, options.count, options.rank, coordinator_bind_address=address)
+        proximo.processes.join(f"127.0.0.1:{options.port}", options.count, options.rank)
     [case] = options.cases
     config = config_of(case, num_envs=CASES[case][1]["num_envs"] * options.count)
     config = proximo.config.override(config, {"total_steps": options.updates * config.batch_size})
@@ -161,7 +161,7 @@ def process(options: argparse.Namespace) -> None:
 
 
 def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[float]:
-    """Seconds of an update of ``count`` processes, each on one of ``cores``."""
+    """Seconds of an update of processes on one core each, in groups of ``count`` that train together: of the slowest group."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -169,8 +169,10 @@ def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[f
     command += ["--updates", str(options.updates), "--repeats", str(options.repeats)]
     env = {**os.environ, "JAX_NUM_CPU_DEVICES": "1", "NPROC": "4"}
     running = [
-        subprocess.Popen(["taskset", "-c", str(core), *command, "--rank", str(rank)], stdout=subprocess.PIPE, text=True, env=env)
-        for rank, core in enumerate(cores[:count])
+        subprocess.Popen(
+            ["taskset", "-c", str(core), *command, "--rank", str(n % count)], stdout=subprocess.PIPE, text=True, env=env
+        )
+        for n, core in enumerate(cores)
     ]
     try:
         outputs = [each.communicate(timeout=600)[0] for each in running]
@@ -179,21 +181,29 @@ def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[f
             each.kill()
     if any(each.returncode for each in running):
         sys.exit("A process failed.")
-    return json.loads(outputs[0].splitlines()[-1])
+    return max((json.loads(output.splitlines()[-1]) for output in outputs), key=np.median)
 
 
 def processes(options: argparse.Namespace) -> None:
-    """Print how many times the steps per second of one process two processes reach."""
-    cores = sorted(os.sched_getaffinity(0))
+    """Print how many times the steps per second of one process two processes reach, and two that train alone at the same time: the limit."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2 or not shutil.which("taskset"):
         sys.exit("Two cores and the program taskset are needed.")
     for case in options.cases:
         of_case = argparse.Namespace(**{**vars(options), "cases": [case]})
-        rounds = [(started(of_case, 1, cores[number % 2 :]), started(of_case, 2, cores)) for number in range(options.rounds)]
-        ratios = [2 * np.median(one) / np.median(two) for one, two in rounds]
-        shortest = 2 * min(min(one) for one, _ in rounds) / min(min(two) for _, two in rounds)
-        rounded = " ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{case}: two processes / one = {np.median(ratios):.2f} ({rounded}), shortest updates {shortest:.2f}", flush=True)
+        ones, twos, apart = [], [], []
+        for number in range(options.rounds):
+            ones.append(started(of_case, 1, [cores[number % 2]]))
+            twos.append(started(of_case, 2, cores))
+            apart.append(started(of_case, 1, cores))
+        for name, pairs in (("that train together", twos), ("that train alone", apart)):
+            ratios = [2 * np.median(one) / np.median(two) for one, two in zip(ones, pairs, strict=True)]
+            shortest = 2 * min(map(min, ones)) / min(map(min, pairs))
+            rounded = " ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(
+                f"{case}: two processes {name} / one = {np.median(ratios):.2f} ({rounded}), shortest updates {shortest:.2f}",
+                flush=True,
+            )
 
 
 COMMANDS = {"overhead": overhead, "bytes": show_bytes, "predict": predict, "processes": processes, "process": process}

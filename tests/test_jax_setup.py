@@ -24,6 +24,20 @@ def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
     assert run_python(code) == (str(jax_setup.SAFE_THREADS), "")
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+def test_threads_that_wake_wait_for_a_core_if_there_are_more_threads_than_cores():
+    normal = "os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"  # this process, whose policy a new one inherits, has another
+    pin = f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {normal}"
+    policies = "{os.SCHED_OTHER: 'other', os.SCHED_BATCH: 'batch', os.SCHED_IDLE: 'idle'}[os.sched_getscheduler(0)]"
+    imported = f"import proximo, threading; print({policies})"
+    of_new_thread = f"thread = threading.Thread(target=lambda: print({policies})); thread.start(); thread.join()"
+    out, _ = run_python(f"{pin}; {imported}; {of_new_thread}", NPROC="4")
+    assert out.split() == ["batch", "batch"]
+    assert run_python(f"{pin}; {imported}", NPROC="1")[0] == "other", "no more threads than cores"
+    chosen = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "idle", "the user's choice stays"
+
+
 def test_deadlock_prevention_applies_to_few_cores_and_respects_the_user(monkeypatch):
     monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: False)
     for cores, chosen, expected in ((2, None, "4"), (4, None, None), (2, "3", "3")):

@@ -31,7 +31,7 @@ from proximo.config import override
 from proximo.config.custom import Custom
 from proximo.jax_setup import prepare_jax
 from proximo.math.shuffling import permutation
-from proximo.ppo import algorithm, loss, rollout_processing
+from proximo.ppo import algorithm, loss, minibatches, rollout_processing
 from proximo.ppo.optimizer import split_policy
 from proximo.ppo.state import StaticSettings
 from proximo.storage import checkpoint
@@ -178,7 +178,7 @@ def alone(function):
 def mistakes():
     """Reductions that are local by mistake, each with the case that it must change."""
     normalized, with_observations, ratio_metrics = (
-        rollout_processing.normalized,
+        minibatches.normalized,
         rollout_processing.with_observations,
         loss.ratio_metrics,
     )
@@ -187,7 +187,7 @@ def mistakes():
         return {**ratio_metrics(minibatch), "approx_kl": alone(ratio_metrics)(minibatch)["approx_kl"]}
 
     return {
-        "advantages": ("mlp", mock.patch.object(rollout_processing, "normalized", alone(normalized))),
+        "advantages": ("mlp", mock.patch.object(minibatches, "normalized", alone(normalized))),
         "observations": ("mlp", mock.patch.object(rollout_processing, "with_observations", alone(with_observations))),
         "kl": ("gru", mock.patch.object(loss, "ratio_metrics", with_local_kl)),
     }

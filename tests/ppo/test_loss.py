@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.loss import loss
@@ -67,7 +68,7 @@ def two_rows(autoreset_steps=0):
 @functools.cache
 def value_and_gradient(autoreset_steps=0, **settings):
     state, batch = learner(**settings), two_rows(autoreset_steps)
-    return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch), has_aux=True))(state.policy)
+    return jax.jit(jax.value_and_grad(lambda policy: loss(policy, state, batch, count(batch.valid)), has_aux=True))(state.policy)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -109,14 +110,14 @@ def test_padding_changes_neither_loss_nor_gradient():
 def test_ratio_extremes_ignore_padding():
     state, batch = learner(), two_rows()
     only = dataclasses.replace(batch, valid=jnp.array([[True, False]]))
-    _, metrics = loss(state.policy, state, only)
+    _, metrics = loss(state.policy, state, only, count(only.valid))
     assert float(metrics["ratio_min"]) == float(metrics["ratio_max"]) == pytest.approx(1.5, abs=1e-6)
 
 
 def test_padding_taken_as_data_would_be_detected():
     state, batch = learner(), two_rows(autoreset_steps=1)
     wrong = dataclasses.replace(batch, valid=jnp.ones_like(batch.valid))
-    assert abs(float(loss(state.policy, state, wrong)[0]) - BY_HAND["loss"]) > 1.0
+    assert abs(float(loss(state.policy, state, wrong, count(wrong.valid))[0]) - BY_HAND["loss"]) > 1.0
 
 
 def adam(gradients):

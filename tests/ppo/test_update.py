@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
 from proximo.errors import ConfigError
+from proximo.math.masked_statistics import count
 from proximo.networks import make_policy
 from proximo.ppo import algorithm, init_learner, make_hyperparameters
 from proximo.ppo.optimizer import split_policy, weight_mask
@@ -126,7 +127,7 @@ def test_every_epoch_and_every_update_shuffles_anew(monkeypatch):
 def test_grad_norm_is_that_of_the_gradient_before_clipping():
     state = learner(normalize_advantage="none", max_grad_norm=1e-3, **ONE)
     batch = prepare_batch(state, rollout())
-    gradient = jax.jit(jax.grad(lambda policy: algorithm.loss(policy, state, batch)[0]))(state.policy)
+    gradient = jax.jit(jax.grad(lambda policy: algorithm.loss(policy, state, batch, count(batch.valid))[0]))(state.policy)
     expected = float(jnp.linalg.norm(ravel_pytree(split_policy(gradient)[0])[0]))
     _, metrics = update(state, rollout())
     assert float(metrics["grad_norm"]) == pytest.approx(expected, rel=1e-4)

@@ -14,8 +14,8 @@ from proximo.collect.learning import fresh_learner, without_running_return
 from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.math.across_devices import largest, on_any_device, own_part, smallest, total
-from proximo.math.masked_statistics import masked_mean, masked_std
+from proximo.math.across_devices import largest, own_part, smallest
+from proximo.math.masked_statistics import count, masked_mean, masked_std
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
@@ -218,13 +218,14 @@ class JaxCollector:
 def _episode_metrics(episodes: StepEpisodes) -> Metrics:
     """Statistics of the episodes that finished, 0 if none did."""
     finished = episodes.finished
-    metrics = {"rollout/episodes": total(jnp.sum(finished)).astype(jnp.float32)}
+    number = count(finished)
+    metrics = {"rollout/episodes": number}
     for name, x in {"return": episodes.episode_return, "length": episodes.length.astype(jnp.float32)}.items():
         metrics[f"rollout/{name}_mean"] = masked_mean(x, finished)
         metrics[f"rollout/{name}_std"] = masked_std(x, finished)
         for extreme, function, of_all, other in (("min", jnp.min, smallest, jnp.inf), ("max", jnp.max, largest, -jnp.inf)):
             found = of_all(function(jnp.where(finished, x, other)))
-            metrics[f"rollout/{name}_{extreme}"] = jnp.where(on_any_device(jnp.any(finished)), found, 0.0)
+            metrics[f"rollout/{name}_{extreme}"] = jnp.where(number > 0, found, 0.0)
     if episodes.success is not None:
         metrics["rollout/success_rate"] = masked_mean((episodes.success & finished).astype(jnp.float32), finished)
     return metrics

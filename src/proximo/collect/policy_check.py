@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.learning import fresh_learner, fresh_policy
 from proximo.config import LEAVES, Config, custom_settings
+from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic
 from proximo.networks.assembly import check_sizes
 from proximo.networks.custom.conformance import check_custom_networks
@@ -53,4 +54,4 @@ def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array,
     observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
     batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
-    return loss(policy, state, batch)
+    return loss(policy, state, batch, count(batch.valid))

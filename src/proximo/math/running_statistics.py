@@ -41,7 +41,7 @@ class RunningStatistics(eqx.Module):
         """Add the valid samples of all devices, with the axes of ``valid`` first, then those of ``mean``."""
         axes = tuple(range(valid.ndim))
         weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
-        added = total(jnp.sum(valid)).astype(self.mean.dtype)
+        added = total(jnp.sum(valid).astype(self.mean.dtype))
         safe = jnp.maximum(added, 1.0)
         samples = samples.astype(self.mean.dtype)
         mean = total(jnp.sum(jnp.where(weight, samples, 0.0), axes)) / safe

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
-from proximo.math.across_devices import largest, smallest
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
@@ -21,7 +20,9 @@ from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 
-def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Float[Array, ""], Metrics]:
+def loss(
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""]
+) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
 
     The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over the valid steps
@@ -31,16 +32,17 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
         policy: the policy that learns.
         state: the learner, for its settings.
         sequences: those of the minibatch.
+        num_valid: number of their valid steps, of all devices.
 
     Returns:
-        The loss, and metrics of the gradient step (scalars).
+        The loss, and metrics of the gradient step (scalars): of all devices, except for ``ratio_min`` and ``ratio_max``.
 
     Raises:
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
-    minibatch = make_minibatch(policy, state, sequences)
+    minibatch = make_minibatch(policy, state, sequences, num_valid)
     h, static = minibatch.hyperparameters, state.static
     policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
     value_loss = minibatch.mean(value_loss_per_step(minibatch))
@@ -56,7 +58,7 @@ def loss(policy: ActorCritic, state: LearnerState, sequences: Batch) -> tuple[Fl
     return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
 
 
-def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -> Minibatch:
+def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""]) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, sequences)
     h = state.enabled_hyperparameters
@@ -65,6 +67,7 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch) -
         distribution=distribution,
         log_ratio=jnp.where(sequences.valid, distribution.log_prob(sequences.action) - sequences.log_prob, 0.0),
         new_value=value,
+        num_valid=num_valid,
         clip_eps=scheduled(h.clip_eps, state.progress),
         clip_value_eps=None if h.clip_value_eps is None else scheduled(h.clip_value_eps, state.progress),
         kl_coef=state.adaptive.kl_coef,
@@ -81,13 +84,13 @@ def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
-    """How far the policy has moved from the one that acted, over valid steps."""
+    """How far the policy has moved from the one that acted, over valid steps. The extremes are of this device's steps."""
     ratio, valid = minibatch.ratio, minibatch.valid
     return {
         "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),
         "clip_fraction": minibatch.mean((jnp.abs(ratio - 1.0) > minibatch.clip_eps).astype(ratio.dtype)),
-        "ratio_min": smallest(jnp.min(ratio, where=valid, initial=jnp.inf)),
-        "ratio_max": largest(jnp.max(ratio, where=valid, initial=-jnp.inf)),
+        "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
+        "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),
     }
 
 

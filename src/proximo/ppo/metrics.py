@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.math.schedules import scheduled
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
@@ -41,8 +42,8 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
     h, progress = state.enabled_hyperparameters, state.progress
     metrics = {
         **{name: mean_of_steps(x, taken) for name, x in averaged.items()},
-        "ratio_min": jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf)),
-        "ratio_max": jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf)),
+        "ratio_min": smallest(jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf))),
+        "ratio_max": largest(jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf))),
         "gradient_steps": jnp.sum(step_metrics["active"]),
         "value_mean": masked_mean(batch.value, batch.valid),
         "advantage_mean": masked_mean(batch.target - batch.value, batch.valid),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 from proximo.distributions import Distribution
 from proximo.math.loss_terms import probability_ratio
-from proximo.math.masked_statistics import masked_mean
+from proximo.math.masked_statistics import count, mean_of, normalized
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
@@ -68,6 +68,7 @@ class Minibatch(Batch):
         distribution: L S: distribution of actions, by the current parameters.
         log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
         new_value: L S: value by the current parameters.
+        num_valid: number of valid steps, of all devices.
         clip_eps: current clip range ε.
         clip_value_eps: current clip range of the value loss; None if it is off.
         kl_coef: current weight β of the KL penalty; None with another objective.
@@ -77,6 +78,7 @@ class Minibatch(Batch):
     distribution: Distribution
     log_ratio: Float[Array, "L S"]
     new_value: Float[Array, "L S"]
+    num_valid: Float[Array, ""]
     clip_eps: Float[Array, ""]
     clip_value_eps: Float[Array, ""] | None
     kl_coef: Float[Array, ""] | None
@@ -96,7 +98,7 @@ class Minibatch(Batch):
         Returns:
             The mean; 0 if no step is valid.
         """
-        return masked_mean(x, self.valid)
+        return mean_of(x, self.valid, self.num_valid)
 
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
@@ -173,6 +175,27 @@ def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) ->
 def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M size"]:
     """The numbers ``0 … sequences - 1`` in random order, in ``M`` minibatches of equal ``size``."""
     return permutation(key, sequences).reshape(num_minibatches, -1)
+
+
+class Draw(NamedTuple):
+    """The ``S`` sequences of a minibatch, drawn from a batch, and what depends on the draw but not on the parameters. With a leading axis
+    ``M``: those of all minibatches of an epoch."""
+
+    indices: UInt32[Array, "*M S"]
+    advantage: Float[Array, "*M L S"]
+    """Normalized over the minibatch, if it is to be."""
+    num_valid: Float[Array, "*M"]
+    """Number of valid steps, of all devices."""
+
+
+def make_draws(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> Draw:
+    """The draws of an epoch. Devices reduce for all minibatches at once, because each message between them takes time of its own."""
+
+    def draw(of_minibatch: UInt32[Array, " S"]) -> Draw:
+        advantage, valid = batch.advantage[:, of_minibatch], batch.valid[:, of_minibatch]
+        return Draw(of_minibatch, normalized(advantage, valid) if normalize else advantage, count(valid))
+
+    return jax.vmap(draw)(indices)
 
 
 def take(sequences: S, indices: UInt32[Array, " size"]) -> S:

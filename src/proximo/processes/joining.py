@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from proximo.errors import ConfigError
+from proximo.jax_setup import schedule_as_batch
 from proximo.processes import peers
 from proximo.processes.coordination import Cluster, connect, detected
 from proximo.processes.peers import Peers
@@ -56,6 +57,7 @@ def join(
         f"{start_timeout:g} s: start all {cluster.num_processes} processes within that time, each with its own process id of "
         f"0 to {cluster.num_processes - 1} and the same coordinator, which process 0 must be able to listen on."
     )
+    schedule_as_batch()
     try:
         connect(cluster, heartbeat, start_timeout, failure)
     except RuntimeError as error:
