@@ -8,7 +8,7 @@
 
 ``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
 time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the weak scaling
-of two processes, with 64 environments a process, and its limit: that of two processes that train alone at the same time.
+of two processes with 64 environments each, and its upper limit: that of two independent trainings at the same time.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def process(options: argparse.Namespace) -> None:
 
 
 def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[float]:
-    """Seconds of an update of processes on one core each, in groups of ``count`` that train together: of the slowest group."""
+    """Start one process on each of ``cores``, in groups of ``count`` that share a training. Returns the seconds of an update in the slowest
+    process, for each repetition."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -185,7 +186,7 @@ def started(options: argparse.Namespace, count: int, cores: list[int]) -> list[f
 
 
 def processes(options: argparse.Namespace) -> None:
-    """Print how many times the steps per second of one process two processes reach, and two that train alone at the same time: the limit."""
+    """Print the steps per second of two processes, relative to one: in one training, and in two independent trainings (the upper limit)."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2 or not shutil.which("taskset"):
         sys.exit("Two cores and the program taskset are needed.")
@@ -196,12 +197,12 @@ def processes(options: argparse.Namespace) -> None:
             ones.append(started(of_case, 1, [cores[number % 2]]))
             twos.append(started(of_case, 2, cores))
             apart.append(started(of_case, 1, cores))
-        for name, pairs in (("that train together", twos), ("that train alone", apart)):
+        for name, pairs in (("two processes, one training", twos), ("two independent trainings", apart)):
             ratios = [2 * np.median(one) / np.median(two) for one, two in zip(ones, pairs, strict=True)]
             shortest = 2 * min(map(min, ones)) / min(map(min, pairs))
             rounded = " ".join(f"{ratio:.2f}" for ratio in ratios)
             print(
-                f"{case}: two processes {name} / one = {np.median(ratios):.2f} ({rounded}), shortest updates {shortest:.2f}",
+                f"{case}: {name} / one process = {np.median(ratios):.2f} ({rounded}), shortest updates {shortest:.2f}",
                 flush=True,
             )
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.jax_setup import cache_folder
+from suite_pages import write_pages
 from suite_report import plot, table
 from suite_tasks import Suite, load_suite, read_results
 
@@ -158,6 +159,8 @@ def main() -> int:
     print(table(suite, results))
     if arguments.show and results["tasks"]:
         plot(suite, results, arguments.out.with_suffix(".png"))
+    if arguments.out.parent == HERE / "results":
+        write_pages()
     return 0
 
 

@@ -55,6 +55,8 @@ class Suite:
     """A suite."""
 
     title: str
+    about: str
+    """Introduction of the page in the documentation: what the tasks are, and what to install. A suite without it has no page."""
     published: dict[str, str]
     """What each published column is, and where it is from."""
     tasks: dict[str, Task]
@@ -78,7 +80,10 @@ def load_suite(path: Path) -> Suite:
         if unknown := set(task.get("published", ())) - set(published):
             sys.exit(f"{path}: {name} has results of {', '.join(sorted(unknown))}, whose source is missing under published.")
     return Suite(
-        content["title"], published, {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()}
+        content["title"],
+        content.get("about", "").strip(),
+        published,
+        {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()},
     )
 
 

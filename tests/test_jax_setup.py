@@ -25,8 +25,8 @@ def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
-def test_threads_that_wake_wait_for_a_core_if_there_are_more_threads_than_cores():
-    normal = "os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"  # this process, whose policy a new one inherits, has another
+def test_import_selects_sched_batch_with_more_threads_than_cores():
+    normal = "os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"  # a child inherits this process's policy
     pin = f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {normal}"
     policies = "{os.SCHED_OTHER: 'other', os.SCHED_BATCH: 'batch', os.SCHED_IDLE: 'idle'}[os.sched_getscheduler(0)]"
     imported = f"import proximo, threading; print({policies})"
@@ -35,7 +35,40 @@ def test_threads_that_wake_wait_for_a_core_if_there_are_more_threads_than_cores(
     assert out.split() == ["batch", "batch"]
     assert run_python(f"{pin}; {imported}", NPROC="1")[0] == "other", "no more threads than cores"
     chosen = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
-    assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "idle", "the user's choice stays"
+    assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "idle", "the user's policy is kept"
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+def test_joining_selects_sched_batch_on_any_number_of_cores():
+    code = (
+        "import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))\n"
+        "from proximo.processes import joining\n"
+        "joining.connect = lambda *_: print(os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
+        "joining.peers.start = lambda *_: None\n"
+        "joining.join('127.0.0.1:1', 2, 0)"
+    )
+    assert run_python(code, NPROC="1") == ("True", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+@pytest.mark.parametrize("name", ["sched_setscheduler", "SCHED_BATCH"])
+def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, name):
+    monkeypatch.delattr(os, name)
+    jax_setup.schedule_as_batch()
+    monkeypatch.undo()
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    jax_setup.schedule_as_batch()
+
+
+def test_number_of_threads_is_that_of_the_cores_unless_it_is_chosen(monkeypatch):
+    for chosen, expected in (("7", 7), ("", jax_setup.cores()), ("auto", jax_setup.cores())):
+        monkeypatch.setenv("NPROC", chosen)
+        assert jax_setup.threads() == expected
 
 
 def test_deadlock_prevention_applies_to_few_cores_and_respects_the_user(monkeypatch):

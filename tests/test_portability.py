@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent
 # What a ``sitecustomize`` removes before anything else is imported, in the training process and in its workers.
 NO_LINUX = """
 import builtins, fcntl, io, os
-for name in ("memfd_create", "sched_getaffinity", "waitid"):
+for name in ("memfd_create", "sched_getaffinity", "sched_getscheduler", "sched_setscheduler", "SCHED_BATCH", "waitid"):
     delattr(os, name)
 del fcntl.F_SETSIG
 

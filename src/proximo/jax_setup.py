@@ -24,9 +24,9 @@ def cores() -> int:
 
 
 def prepare_threads() -> None:
-    """Make JAX's CPU runtime safe and fast where it has few cores. ``import proximo`` calls this function."""
+    """Prevent the deadlock, and select ``SCHED_BATCH`` if there are more threads than cores. ``import proximo`` calls this function."""
     prevent_deadlock()
-    if threads() > cores():
+    if threads() > cores() and not _jax_has_started():
         schedule_as_batch()
 
 
@@ -34,8 +34,8 @@ def prevent_deadlock() -> None:
     """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``.
 
     With one or two threads the runtime can hang forever: each thread runs a part of a program and waits for other parts, for which
-    no thread is left (docs/decisions/0002-deadlock.md has the measurements). It warns if JAX has already started, because the number of
-    threads is then fixed.
+    no thread is left (docs/decisions/0002-deadlock.md has the measurements). The function warns if JAX has already started, because
+    the number of threads is then fixed.
     """
     if cores() >= SAFE_THREADS or REMEDY_VARIABLE in os.environ:
         return
@@ -44,21 +44,21 @@ def prevent_deadlock() -> None:
             "JAX started before proximo was imported, so its CPU runtime has too few threads and may hang: import proximo before "
             f"the first JAX computation, or set {REMEDY_VARIABLE}={SAFE_THREADS}.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return
     os.environ[REMEDY_VARIABLE] = str(SAFE_THREADS)
 
 
 def schedule_as_batch() -> None:
-    """On Linux: make threads that wake wait for a core, instead of interrupting the thread that computes on it.
+    """Select Linux's scheduling policy ``SCHED_BATCH``, under which a waking thread does not preempt a running one.
 
-    The policy SCHED_BATCH holds for this thread, and for the threads and processes that it starts. With more threads than cores, training
-    is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md). ``processes.join`` needs it on any number of cores: the thread that receives
-    data polls while another thread holds its lock, and can keep that thread from the core (docs/decisions/0017-several-processes.md).
+    The policy applies to this thread, and to threads and processes that it starts later. With more threads than cores, training
+    is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md). ``processes.join`` calls it on any number of cores: Gloo's receiving
+    thread polls for a lock, and can keep the thread that has it from running (docs/decisions/0017-several-processes.md).
     """
-    with contextlib.suppress(AttributeError, OSError):  # another system, or not permitted
-        if os.sched_getscheduler(0) == os.SCHED_OTHER:  # the user has not chosen another policy
+    with contextlib.suppress(AttributeError, OSError):  # no such policy on this system, or not permitted
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:  # keep a policy that the user has chosen
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
@@ -68,8 +68,9 @@ def _jax_has_started() -> bool:
 
 
 def threads() -> int:
-    """Number of threads of the CPU runtime: ``NPROC`` if it is set, else the number of cores."""
-    return int(os.environ.get(REMEDY_VARIABLE) or cores())
+    """Number of threads of the CPU runtime: ``NPROC`` if it is set to a number, else the number of cores."""
+    chosen = os.environ.get(REMEDY_VARIABLE, "")
+    return int(chosen) if chosen.isdecimal() else cores()
 
 
 def cache_folder() -> Path:

@@ -145,7 +145,7 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
         name: {"steps": 1000, "seeds": {str(i): {"score": x, **row} for i, x in enumerate(values)}}
         for name, values in scores.items()
     }
-    text = suite.table(Suite("Toys", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
+    text = suite.table(Suite("Toys", "", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
     assert text.splitlines()[2:] == [
         "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
         "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",

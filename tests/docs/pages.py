@@ -12,7 +12,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("decisions/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("decisions/*.md")), *sorted(DOCS.glob("suites/*.md"))]
 HOOKS = DOCS / "hooks"
 
 

@@ -7,7 +7,7 @@ becomes global by ``total``, before it is divided by the global count. In a prog
 from __future__ import annotations
 
 import jax
-from jaxtyping import Array, Bool, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 ENVS_AXIS = "envs"
 """The axis of the mesh over which environments are divided."""
@@ -42,23 +42,24 @@ def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
     return _sum(*primals), tangents[0]
 
 
-def largest(x: Shaped[Array, ""]) -> Shaped[Array, ""]:
+def largest(x: Float[Array, ""]) -> Float[Array, ""]:
     """The largest ``x`` of all devices, without a derivative."""
     return jax.lax.pmax(jax.lax.stop_gradient(x), ENVS_AXIS) if is_divided() else x
 
 
-def smallest(x: Shaped[Array, ""]) -> Shaped[Array, ""]:
+def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
     """The smallest ``x`` of all devices, without a derivative."""
-    # Of the same kind as ``largest``, so that the compiler can send both in one message.
+    # A maximum, like ``largest``, so that the compiler can combine both into one all-reduce.
     return -largest(-x) if is_divided() else x
 
 
 def on_any_device(flag: Bool[Array, ""]) -> Bool[Array, ""]:
     """Whether ``flag`` is true on any device."""
+    # A maximum of floats, which the compiler can combine with others.
     return largest(flag.astype("float32")) > 0 if is_divided() else flag
 
 
-def is_equal(x: Shaped[Array, ""]) -> Bool[Array, ""]:
+def is_equal(x: Float[Array, ""]) -> Bool[Array, ""]:
     """Whether ``x`` is the same number on all devices."""
     return largest(x) == smallest(x)
 

@@ -15,19 +15,20 @@ Valid = Bool[Array, "*steps"]
 def count(valid: Valid) -> Float[Array, ""]:
     """Number of valid steps.
 
-    Devices add it as a float, so that the compiler can send it together with a sum of floats. A device counts in integers.
+    Each device counts in integers. The sum over devices is a float, exact up to 2^24, so that the compiler can combine it with other sums
+    into one all-reduce.
     """
     return total(jnp.sum(valid).astype(jnp.float32))
 
 
-def mean_of(x: Steps, valid: Valid, num_valid: Float[Array, ""]) -> Float[Array, ""]:
-    """Mean over valid steps, ``Σ valid x / num_valid``, where ``num_valid`` is their ``count``; 0 if no step is valid."""
+def mean_with_count(x: Steps, valid: Valid, num_valid: Float[Array, ""]) -> Float[Array, ""]:
+    """Mean over valid steps, ``Σ valid x / num_valid``; 0 if no step is valid. ``num_valid`` is ``count(valid)``."""
     return total(jnp.sum(jnp.where(valid, x, 0.0))) / jnp.maximum(num_valid, 1.0)
 
 
 def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Mean over valid steps; 0 if no step is valid."""
-    return mean_of(x, valid, count(valid))
+    return mean_with_count(x, valid, count(valid))
 
 
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:

@@ -13,7 +13,7 @@ from proximo.math.across_devices import num_devices, own_key
 from proximo.ppo.adaptive import adapt
 from proximo.ppo.loss import loss
 from proximo.ppo.metrics import summarize
-from proximo.ppo.minibatches import Batch, Draw, make_draws, minibatch_indices, take
+from proximo.ppo.minibatches import Batch, MinibatchInputs, minibatch_indices, minibatch_inputs, take
 from proximo.ppo.optimizer import Learned, Optimizer
 from proximo.ppo.rollout_processing import clip_rewards, prepare_batch, scale_rewards, update_normalizer
 from proximo.ppo.state import LearnerState
@@ -49,7 +49,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         recomputes = static.refresh_memory or static.recompute_advantage
         epoch_batch = prepare_batch(state, scaled, optimizer.policy(learned)) if recomputes else batch
         indices = minibatch_indices(own_key(epoch_key), num_sequences, static.num_minibatches)
-        minibatches = make_draws(epoch_batch, indices, normalize=static.normalize_advantage == "minibatch")
+        minibatches = minibatch_inputs(epoch_batch, indices, normalize=static.normalize_advantage == "minibatch")
         return jax.lax.scan(partial(gradient_step, state, optimizer, epoch_batch), carry, minibatches)
 
     start = (optimizer.start, jnp.array(True))
@@ -68,13 +68,15 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     return new_state, summarize(state, batch, step_metrics)
 
 
-def gradient_step(state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, draw: Draw) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the minibatch ``draw`` of ``batch``. If the approximate KL exceeds ``target_kl``, this step and all
+def gradient_step(
+    state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, inputs: MinibatchInputs
+) -> tuple[Carry, Metrics]:
+    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``. If the approximate KL exceeds ``target_kl``, this step and all
     later ones of the update are discarded."""
     learned, active = carry
-    minibatch = dataclasses.replace(take(batch, draw.indices), advantage=draw.advantage)
+    minibatch = dataclasses.replace(take(batch, inputs.indices), advantage=inputs.advantage)
 
-    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, draw.num_valid))
+    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, inputs.num_valid))
 
     target_kl = state.enabled_hyperparameters.target_kl
     if target_kl is not None:

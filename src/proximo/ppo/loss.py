@@ -32,10 +32,10 @@ def loss(
         policy: the policy that learns.
         state: the learner, for its settings.
         sequences: those of the minibatch.
-        num_valid: number of their valid steps, of all devices.
+        num_valid: number of their valid steps, summed over all devices.
 
     Returns:
-        The loss, and metrics of the gradient step (scalars): of all devices, except for ``ratio_min`` and ``ratio_max``.
+        The loss, and metrics of the gradient step (scalars). They are of all devices; ``ratio_min`` and ``ratio_max`` are of this device.
 
     Raises:
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
@@ -84,7 +84,7 @@ def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
-    """How far the policy has moved from the one that acted, over valid steps. The extremes are of this device's steps."""
+    """How far the policy has moved from the one that acted, over valid steps. ``ratio_min`` and ``ratio_max`` are of this device; ``summarize`` reduces them."""
     ratio, valid = minibatch.ratio, minibatch.valid
     return {
         "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 from proximo.distributions import Distribution
 from proximo.math.loss_terms import probability_ratio
-from proximo.math.masked_statistics import count, mean_of, normalized
+from proximo.math.masked_statistics import count, mean_with_count, normalized
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
@@ -68,7 +68,7 @@ class Minibatch(Batch):
         distribution: L S: distribution of actions, by the current parameters.
         log_ratio: L S: ``log π(a|s) - log π_old(a|s)``; 0 on padding.
         new_value: L S: value by the current parameters.
-        num_valid: number of valid steps, of all devices.
+        num_valid: number of valid steps, summed over all devices.
         clip_eps: current clip range ε.
         clip_value_eps: current clip range of the value loss; None if it is off.
         kl_coef: current weight β of the KL penalty; None with another objective.
@@ -90,7 +90,9 @@ class Minibatch(Batch):
         return probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean over the valid steps, of all devices.
+        """Mean over the valid steps of all devices.
+
+        The mean over the valid steps in a mask ``m`` is ``mean(x * m) / mean(m)``.
 
         Args:
             x: one number for each step.
@@ -98,7 +100,7 @@ class Minibatch(Batch):
         Returns:
             The mean; 0 if no step is valid.
         """
-        return mean_of(x, self.valid, self.num_valid)
+        return mean_with_count(x, self.valid, self.num_valid)
 
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
@@ -172,33 +174,37 @@ def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) ->
     return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
-def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M size"]:
-    """The numbers ``0 … sequences - 1`` in random order, in ``M`` minibatches of equal ``size``."""
+def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int) -> UInt32[Array, "M S"]:
+    """The numbers ``0 … sequences - 1`` in random order, in ``M`` minibatches of ``S`` each."""
     return permutation(key, sequences).reshape(num_minibatches, -1)
 
 
-class Draw(NamedTuple):
-    """The ``S`` sequences of a minibatch, drawn from a batch, and what depends on the draw but not on the parameters. With a leading axis
-    ``M``: those of all minibatches of an epoch."""
+class MinibatchInputs(NamedTuple):
+    """The numbers of a minibatch's sequences, and the values that depend on these but not on the parameters. All fields have a leading axis
+    ``M`` if they are those of all minibatches of an epoch.
+
+    Attributes:
+        indices: S: numbers of the sequences.
+        advantage: L S: normalized over the valid steps of the minibatch if ``normalize_advantage`` is ``minibatch``.
+        num_valid: number of valid steps, summed over all devices.
+    """
 
     indices: UInt32[Array, "*M S"]
     advantage: Float[Array, "*M L S"]
-    """Normalized over the minibatch, if it is to be."""
     num_valid: Float[Array, "*M"]
-    """Number of valid steps, of all devices."""
 
 
-def make_draws(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> Draw:
-    """The draws of an epoch. Devices reduce for all minibatches at once, because each message between them takes time of its own."""
+def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
+    """The inputs of all minibatches of an epoch. Devices reduce them together, because each all-reduce has a latency."""
 
-    def draw(of_minibatch: UInt32[Array, " S"]) -> Draw:
-        advantage, valid = batch.advantage[:, of_minibatch], batch.valid[:, of_minibatch]
-        return Draw(of_minibatch, normalized(advantage, valid) if normalize else advantage, count(valid))
+    def of_minibatch(numbers: UInt32[Array, " S"]) -> MinibatchInputs:
+        advantage, valid = batch.advantage[:, numbers], batch.valid[:, numbers]
+        return MinibatchInputs(numbers, normalized(advantage, valid) if normalize else advantage, count(valid))
 
-    return jax.vmap(draw)(indices)
+    return jax.vmap(of_minibatch)(indices)
 
 
-def take(sequences: S, indices: UInt32[Array, " size"]) -> S:
+def take(sequences: S, indices: UInt32[Array, " S"]) -> S:
     """The sequences whose numbers are in ``indices``."""
     memory = jax.tree.map(lambda m: m[indices], sequences.memory)
     steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(sequences, memory=None))

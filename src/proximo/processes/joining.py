@@ -25,7 +25,8 @@ def join(
     start_timeout: float = START_SECONDS,
 ) -> Peers:
     """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then train on the
-    devices of all processes. The command line calls this function for ``--distributed``.
+    devices of all processes. The command line calls this function for ``--distributed``. On Linux, it also selects the scheduling policy
+    ``SCHED_BATCH`` for this process, unless the user has chosen another.
 
         proximo.processes.join("10.0.0.1:1234", num_processes=2, process_id=0)
         proximo.train("gymnax:CartPole-v1", num_envs=2048)

@@ -1,0 +1,94 @@
+"""Write one documentation page for each suite: how to reproduce it, what it takes, and its results beside published ones.
+
+    python benchmarks/suite_pages.py
+
+``suite.py`` does the same when it ends. Writes docs/suites/NAME.md for each file in benchmarks/suites with an entry ``about``.
+"""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from pathlib import Path
+from typing import Any
+
+from suite_report import table
+from suite_tasks import Suite, Task, load_suite, read_results
+
+HERE = Path(__file__).parent
+PAGES = HERE.parent / "docs" / "suites"
+
+
+def pages() -> dict[Path, str]:
+    """The text of each page by its path."""
+    found = {path.stem: load_suite(path) for path in sorted((HERE / "suites").glob("*.yaml"))}
+    return {
+        PAGES / f"{name}.md": page(name, suite, read_results(HERE / "results" / f"suite_{name}.json"))
+        for name, suite in found.items()
+        if suite.about
+    }
+
+
+def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
+    """The page of a suite, in Markdown."""
+    trained = sum(
+        min(len(results["tasks"].get(task_name, {"seeds": ()})["seeds"]), task.seeds) for task_name, task in suite.tasks.items()
+    )
+    wanted = sum(task.seeds for task in suite.tasks.values())
+    picture = HERE / "results" / f"suite_{name}.png"
+    parts = [
+        f"# {suite.title}",
+        suite.about,
+        f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
+        "## Train one task",
+        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on one core of a busy machine. `–`: not recorded.",
+        "\n".join(_commands(suite, results)),
+        "## Reproduce the results",
+        f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2\n    python benchmarks/suite.py {name} --show",
+        "The first command trains two seeds at a time and skips seeds that have results. After 140 minutes it saves the running seeds; run it again to "
+        "continue. To start without the committed results, add `--out FILE` to both commands. The second command prints the table of results and "
+        "draws the learning curves.",
+    ]
+    if trained:
+        parts += [
+            "## Results",
+            "**Reached** is the stricter of two scores that the seeds reach within its steps: the mark, or the aim above it. **Collapsed** counts seeds "
+            "below the median by more than half of its size. (95 %) is the bootstrap interval of the mean.",
+            table(suite, results),
+        ]
+    if picture.is_file():
+        parts.append(f"![Learning curves of each task](../../benchmarks/results/{picture.name})")
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
+    lines = ["| Task | Command | Steps | Minutes | Peak memory, MB |", "|---|---|---|---|---|"]
+    for name, task in suite.tasks.items():
+        record = results["tasks"].get(name)
+        rows = list(record["seeds"].values()) if record else []
+        minutes, memory = _median(rows, "wall_seconds", 60, 1), _median(rows, "peak_memory_mb", 1, 0)
+        steps = f"{record['steps']:,}" if record else "–"
+        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {memory} |")
+    return lines
+
+
+def _median(rows: list[dict[str, Any]], key: str, unit: float, digits: int) -> str:
+    values = [row[key] for row in rows if row.get(key) is not None]  # the oldest results lack some
+    return f"{statistics.median(values) / unit:.{digits}f}" if values else "–"
+
+
+def command(task: Task) -> str:
+    """The command that trains one seed of ``task``."""
+    flags = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in task.settings.items()]
+    return " ".join(["proximo train", task.env, *flags])
+
+
+def write_pages() -> None:
+    """Write all pages."""
+    PAGES.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    write_pages()

@@ -1,0 +1,33 @@
+"""The pages of the suites are up to date with the suites and their results."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def suite_pages(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module("suite_pages")
+    for name in ("suite_pages", "suite_report", "suite_tasks"):
+        sys.modules.pop(name, None)
+
+
+def test_pages_are_up_to_date(suite_pages):
+    pages = suite_pages.pages()
+    assert {path.name for path in suite_pages.PAGES.glob("*.md")} == {path.name for path in pages}
+    for path, text in pages.items():
+        assert path.read_text() == text, "run python benchmarks/suite_pages.py"
+
+
+def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
+    task = suite_pages.Task("toys:Env", {"total_steps": 10, "learning_rate": "linear(1, 0)"}, seeds=3)
+    rows = {str(seed): {"score": 1.0, "last_100": None, "wall_seconds": 60.0 * seed, "peak_memory_mb": 300} for seed in (1, 3)}
+    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
+    text = suite_pages.page("toys", suite_pages.Suite("Toys", "Two toys.", {}, {"toys:Env": task}), results)
+    assert "2 of 3 seeds are trained." in text
+    assert "| toys:Env | `proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'` | 10 | 2.0 | 300 |" in text
