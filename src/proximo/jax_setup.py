@@ -54,7 +54,7 @@ def schedule_as_batch() -> None:
     """Select Linux's scheduling policy ``SCHED_BATCH``, under which a waking thread does not preempt a running one.
 
     The policy applies to this thread, and to threads and processes that it starts later. With more threads than cores, training
-    is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md). ``processes.join`` calls it on any number of cores: Gloo's receiving
+    on JAX environments is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md). ``processes.join`` calls it on any number of cores: Gloo's receiving
     thread polls for a lock, and can keep the thread that has it from running (docs/decisions/0017-several-processes.md).
     """
     with contextlib.suppress(AttributeError, OSError):  # no such policy on this system, or not permitted
