@@ -158,7 +158,7 @@ def test_a_python_program_trains_with_others(tmp_path):
     ]
     outputs = [member.communicate(timeout=200) for member in members]
     assert [member.returncode for member in members] == [0, 0], outputs
-    first, second = (json.loads(output.splitlines()[-1]) for output, _ in outputs)
+    first, second = (json.loads(output) for output, _ in outputs)  # Gloo prints nothing into it
     assert first == second
     assert [seed["steps"] for seed in first] == [128, 128]
     for seed in (0, 1):

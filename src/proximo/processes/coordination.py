@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 
 MARGIN_SECONDS = 15
 """JAX's heartbeat is longer than ours by this time, so that our watchdog reports first."""
@@ -72,6 +73,20 @@ def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: s
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
             coordinator_bind_address=bind,
         )
+
+
+def connect_devices() -> None:
+    """Connect the devices of all processes, which otherwise happens in their first communication. Gloo writes a line about it to standard
+    output, which may be read as JSON."""
+    sys.stdout.flush()
+    terminal = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+        multihost_utils.sync_global_devices("proximo")
+    finally:
+        os.dup2(terminal, 1)
+        os.close(terminal)
 
 
 def disconnect() -> None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 
 from proximo.errors import ConfigError
-from proximo.jax_setup import schedule_as_batch
+from proximo.jax_setup import prepare_jax, schedule_as_batch
 from proximo.processes import peers
-from proximo.processes.coordination import Cluster, connect, detected
+from proximo.processes.coordination import Cluster, connect, connect_devices, detected
 from proximo.processes.peers import Peers
 from proximo.processes.variables import COORDINATOR, HEARTBEAT, LAUNCHER, NUM_PROCESSES, PROCESS_ID
 
@@ -66,7 +66,10 @@ def join(
         if "before" in reason:
             raise ConfigError("JAX has started before the processes joined: call proximo.processes.join first.") from error
         raise ConfigError(f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}).") from error
-    return peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, _launcher())
+    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, _launcher())
+    prepare_jax()
+    connect_devices()
+    return joined
 
 
 def _launcher() -> int | None:
