@@ -25,8 +25,11 @@ def run(arguments: list[str]) -> int:
     """Start the processes, pass on their output, and end all when one ends with an error."""
     options = make_parser().parse_args(arguments)
     command = options.command
+    if command[:1] == ["proximo"]:
+        raise UsageError("The command after -- begins with train: omit proximo.")
     if command[:1] != ["train"]:
-        raise UsageError("Expected the command to start after --, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
+        given = f"{command[0]} cannot be launched" if command else "no command is given"
+        raise UsageError(f"{given}: expected train, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
     if "--distributed" in command:
         raise UsageError("`proximo launch` adds --distributed itself: omit it.")
     if options.processes < 1:

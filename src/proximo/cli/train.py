@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
 def run_with_others(options: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train together with other processes. This one ends when all do, or with an error when one is lost."""
     if settings.get("devices", "all") != "all":
-        raise UsageError("--distributed uses the devices of all processes: omit --devices.")
+        raise UsageError("Several processes use all of their devices together: omit --devices.")
     from proximo.processes import join
 
     peers = join(options.coordinator, options.num_processes, options.process_id, options.heartbeat)

@@ -46,7 +46,8 @@ def with_device_number(config: Config) -> Config:
     if asked > available:
         virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
         raise ConfigError(
-            f"devices = {asked}, but JAX has {available} here ({platform}): set devices to {available} or fewer, or to all{virtual}."
+            f"devices = {asked}, but JAX has {available} here ({platform}): set devices to {available}{' or fewer' if available > 1 else ''}, or to "
+            f"all{virtual}."
         )
     return config
 
@@ -79,9 +80,11 @@ def check_divisible(config: Config, count: int) -> None:
     num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
     if num_envs % count:
         below = num_envs // count * count
+        fewer = _divisor_below(num_envs, count)
+        other = f"devices = {fewer}" if current().count == 1 else f"so many processes that they have {fewer} devices"
         raise ConfigError(
             f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or devices = {_divisor_below(num_envs, count)}."
+            f"{f'{below} or ' if below else ''}{below + count}, or {other}."
         )
     each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
     if each % num_minibatches:

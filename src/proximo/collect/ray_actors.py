@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import os
 import socket
@@ -133,6 +134,7 @@ class RolloutActors:
     """
 
     def __init__(self, config: Config, env: GymnasiumEnvironment):
+        check_installed()
         self.config, self.env = config, env
         self.parts = split(range(config.env.num_envs), config.env.actors)
         self.restarts = 0
@@ -154,9 +156,9 @@ class RolloutActors:
         Raises:
             EnvError, EnvironmentFault: an environment failed, or actors were lost too often.
         """
+        self.open()
         import ray  # pyright: ignore[reportMissingImports]
 
-        self.open()
         stored = ray.put(policy)
         limit = self.config.env.reset_timeout
         starting = sum(len(part) for part, actor in zip(self.parts, self._actors, strict=True) if not actor.has_answered)
@@ -260,18 +262,21 @@ class RolloutActors:
                     ray.kill(actor.handle)
 
 
+def check_installed() -> None:
+    """Raise ``EnvError`` if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise lacking("actors (Ray)", "ray")
+
+
 def connect(address: str) -> None:
     """Connect this process to Ray, unless it is connected already.
 
     Raises:
-        EnvError: Ray is not installed.
         ConfigError: no cluster answers at the address, or the process is connected to another one.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise lacking("actors (Ray)", "ray") from None
+    import ray  # pyright: ignore[reportMissingImports]
+
     if ray.is_initialized():
         if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
             raise ConfigError(

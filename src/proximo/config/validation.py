@@ -124,9 +124,10 @@ def _validate_batch(config: Config) -> None:
         )
     count, what = config.batch_size // length, "sequences" if config.network.remembers else "steps"
     if count % ppo.num_minibatches:
+        nearest = next(divisor for divisor in range(min(ppo.num_minibatches, count), 0, -1) if count % divisor == 0)
         raise ConfigError(
             f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout "
-            f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {count}."
+            f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {count}, such as {nearest}."
         )
     if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
         raise ConfigError(

@@ -66,7 +66,10 @@ def join(
         if "before" in reason:
             raise ConfigError("JAX has started before the processes joined: call proximo.processes.join first.") from error
         raise ConfigError(f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}).") from error
-    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, _launcher())
+    flags = ()
+    if coordinator is not None:
+        flags = ("--coordinator", coordinator, "--num-processes", cluster.num_processes, "--process-id", cluster.process_id)
+    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, _launcher(), tuple(map(str, flags)))
     prepare_jax()
     connect_devices()
     return joined

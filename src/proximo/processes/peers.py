@@ -27,8 +27,8 @@ class Peers:
     All processes must call ``agree`` and ``from_first`` equally often and in the same order.
     """
 
-    def __init__(self, index: int = 0, count: int = 1, is_launched: bool = False):
-        self.index, self.count, self.is_launched = index, count, is_launched
+    def __init__(self, index: int = 0, count: int = 1, is_launched: bool = False, flags: tuple[str, ...] = ()):
+        self.index, self.count, self.is_launched, self.flags = index, count, is_launched, flags
         self._number = 0
         self._store: Store | None = None
         self.watchdog: Watchdog | None = None
@@ -119,7 +119,8 @@ class Peers:
             return command("proximo", "train", "--resume", path)
         if self.is_launched:
             return command("proximo", "launch", "-n", self.count, "--", "train", "--resume", path)
-        return f"{command('proximo', 'train', '--resume', path, '--distributed')} in all {self.count} processes"
+        each = ", with its own --process-id" if self.flags else ""
+        return f"{command('proximo', 'train', '--resume', path, '--distributed', *self.flags)}   (in each of the {self.count} processes{each})"
 
     def watch(self, on_request: Callable[[int], None], how_to_continue: str) -> None:
         """From now on, call ``on_request`` with the number of a signal that another process has received; and end the training with
@@ -180,10 +181,13 @@ def require_one(what: str) -> None:
         raise ConfigError(f"{what} uses one process, but {_current.count} have joined: use proximo.train.")
 
 
-def start(index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None) -> Peers:
-    """Make the processes that ``current`` returns, after JAX has connected them."""
+def start(
+    index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None, flags: tuple[str, ...] = ()
+) -> Peers:
+    """Make the processes that ``current`` returns, after JAX has connected them. ``flags`` are those with which a user starts this one
+    again; none are needed where a launcher or a cluster gives them."""
     global _current
-    peers = Peers(index, count, launcher is not None)
+    peers = Peers(index, count, launcher is not None, flags)
     peers._store = Store()
     peers.watchdog = Watchdog(Store(), index, count, heartbeat, start_timeout, launcher)
     peers.watchdog.start()

@@ -1,0 +1,19 @@
+"""``--actors`` where Ray is not installed."""
+
+import importlib.util
+
+import pytest
+
+from proximo.cli import main
+
+
+@pytest.mark.parametrize("address", [[], ["--ray", "local"]])
+def test_actors_without_ray_are_answered_before_a_run_directory_is_made(address, tmp_path, monkeypatch, capsys):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else real(name, *rest))
+    arguments = ["train", "CartPole-v1", "--actors", "2", *address, "--total-steps", "2048", "--runs-dir", str(tmp_path)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(
+        "proximo: actors (Ray) needs a library that is not installed: pip install 'proximo[ray]'.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
