@@ -134,7 +134,6 @@ class RolloutActors:
     """
 
     def __init__(self, config: Config, env: GymnasiumEnvironment):
-        check_installed()
         self.config, self.env = config, env
         self.parts = split(range(config.env.num_envs), config.env.actors)
         self.restarts = 0
@@ -272,11 +271,14 @@ def connect(address: str) -> None:
     """Connect this process to Ray, unless it is connected already.
 
     Raises:
+        EnvError: Ray is not installed.
         ConfigError: no cluster answers at the address, or the process is connected to another one.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
-    import ray  # pyright: ignore[reportMissingImports]
-
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise lacking("actors (Ray)", "ray") from None
     if ray.is_initialized():
         if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
             raise ConfigError(

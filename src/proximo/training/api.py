@@ -97,6 +97,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     """Make and check everything, create the run directories, and train."""
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
+    if config.env.actors:
+        from proximo.collect.ray_actors import check_installed
+
+        check_installed()
     prepare_jax()
     config = with_device_number(config)
     peers = current()
