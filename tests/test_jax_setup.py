@@ -51,18 +51,22 @@ def test_joining_selects_sched_batch_on_any_number_of_cores():
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
-@pytest.mark.parametrize("name", ["sched_setscheduler", "SCHED_BATCH"])
-def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, name):
-    monkeypatch.delattr(os, name)
-    jax_setup.schedule_as_batch()
-    monkeypatch.undo()
+@pytest.mark.parametrize("missing", ["sched_getscheduler", "sched_setscheduler", "SCHED_BATCH", None])
+def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, missing):
+    before, asked = os.sched_getscheduler(0), []
 
     def refuse(*_):
+        asked.append("refused")
         raise PermissionError
 
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
-    jax_setup.schedule_as_batch()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+        patched.setattr(os, "sched_setscheduler", refuse)
+        if missing:
+            patched.delattr(os, missing)
+        jax_setup.schedule_as_batch()
+    assert asked == ([] if missing else ["refused"])
+    assert os.sched_getscheduler(0) == before
 
 
 def test_number_of_threads_is_that_of_the_cores_unless_it_is_chosen(monkeypatch):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import os
 import socket
@@ -263,8 +262,10 @@ class RolloutActors:
 
 def check_installed() -> None:
     """Raise ``EnvError`` if Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise lacking("actors (Ray)", "ray")
+    try:
+        import ray  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise lacking("actors (Ray)", "ray") from None
 
 
 def connect(address: str) -> None:
@@ -275,10 +276,9 @@ def connect(address: str) -> None:
         ConfigError: no cluster answers at the address, or the process is connected to another one.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise lacking("actors (Ray)", "ray") from None
+    check_installed()
+    import ray  # pyright: ignore[reportMissingImports]
+
     if ray.is_initialized():
         if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
             raise ConfigError(
