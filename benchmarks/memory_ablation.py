@@ -21,10 +21,10 @@ from measurements import EVALUATION_SEEDS, circumstances, parse_seeds
 from proximo import config as settings
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
-from proximo.config.loading import make_config
 from proximo.evaluation.episodes import EVALUATION_STREAM, bootstrap_interval, interquartile_mean
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.jax_setup import prepare_jax
+from proximo.settings import make_config
 
 HERE = Path(__file__).parent
 ENV = "gymnax:PendulumNoVel-v1"

@@ -32,9 +32,9 @@ import numpy as np
 
 import proximo
 from proximo.backends import make_backend
-from proximo.config.loading import make_config
 from proximo.envs.gymnasium.construction import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.settings import make_config
 
 STEP_SECONDS = 0.005
 ENVS_PER_ACTOR = 4

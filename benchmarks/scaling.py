@@ -13,10 +13,10 @@ import jax
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.devices import divided
 from proximo.config import Config
-from proximo.config.loading import make_config
 from proximo.envs import make_env
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.optimizer import Optimizer
+from proximo.settings import make_config
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("gymnax:CartPole-v1", {"num_envs": 64}),

@@ -19,7 +19,7 @@ import numpy as np
 
 import proximo
 from proximo.config import Config, to_mapping
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
 from proximo.storage import run_directory
@@ -35,7 +35,7 @@ SESSIONS = "sessions.json"
 
 def config_of(task: Task, name: str, seed: int, folder: Path) -> Config:
     """All settings of the training of a seed, whose run directory is in ``folder``."""
-    config = make_config(task.env, task.settings)
+    config = make_config(task.env, task.settings, preset=task.preset)
     run = {
         "seed": seed,
         "runs_dir": str(folder),
@@ -45,7 +45,7 @@ def config_of(task: Task, name: str, seed: int, folder: Path) -> Config:
         "keep_checkpoints": 2,
         "tensorboard": False,
     }
-    return make_config(task.env, {**task.settings, **run})
+    return make_config(task.env, {**task.settings, **run}, preset=task.preset)
 
 
 def described(task: Task, config: Config) -> dict[str, Any]:

@@ -22,6 +22,8 @@ class Task:
     """Id of the environment; by default the name of the task up to the first comma."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings in addition to those of the preset."""
+    preset: bool = True
+    """Whether to start from the preset of the environment, or, without one, from the defaults of its kind."""
     seeds: int = 10
     """Number of seeds."""
     first_seed: int = 0

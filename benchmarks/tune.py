@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import proximo
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.storage.system_info import system_info
 
 HERE = Path(__file__).parent

@@ -3,7 +3,7 @@
     python docs/tables.py
 
 A table stands between ``<!-- table: cleanrl, Arguments -->`` and ``<!-- end -->``, with a file of the folder and one of its sections. Those of
-docs/settings.md stand between ``<!-- settings -->`` or ``<!-- foreign names -->`` and ``<!-- end -->``, that of docs/zoo.md between
+docs/settings.md stand between ``<!-- settings -->``, ``<!-- kinds -->`` or ``<!-- foreign names -->`` and ``<!-- end -->``, that of docs/zoo.md between
 ``<!-- zoo -->`` and ``<!-- end -->``.
 ``tests/docs`` compares the tables with the files.
 """
@@ -17,7 +17,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, kinds, text_of
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
@@ -30,7 +30,8 @@ MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", r
 def with_tables(text: str) -> str:
     """The text of a page with its tables as the files have them now."""
     text = MARK.sub(lambda match: f"{match[1]}\n{table(match[2], match[3])}\n\n{match[4]}", text)
-    for mark, lines in (("<!-- settings -->", _groups), ("<!-- foreign names -->", _foreign), ("<!-- zoo -->", _zoo)):
+    marks = {"settings": _groups, "kinds": _kinds, "foreign names": _foreign, "zoo": _zoo}
+    for mark, lines in ((f"<!-- {name} -->", lines) for name, lines in marks.items()):
         text = re.sub(
             f"^{mark}\n.*?^<!-- end -->$",
             lambda _, m=mark, of=lines: "\n".join([m, *of(), "\n<!-- end -->"]),
@@ -62,6 +63,14 @@ def _groups() -> Iterator[str]:
             if leaf.group == group:
                 host = " *Gymnasium environments only.*" if leaf.name in GYMNASIUM_ONLY else ""
                 yield f'| <span id="{leaf.name}"></span>`{leaf.name}` | {_default(leaf)} | {_takes(leaf)} | {_escaped(leaf.help)}.{host} |'
+
+
+def _kinds() -> Iterator[str]:
+    yield "\n| Kind | Settings |\n|---|---|"
+    for kind, words in kinds.KINDS.items():
+        groups = (group for group in kinds.load(kind).values() if isinstance(group, dict))
+        pairs = (f"`{name}: {text_of(value)}`" for group in groups for name, value in group.items())
+        yield f"| {words} | {', '.join(pairs)} |"
 
 
 def _foreign() -> Iterator[str]:

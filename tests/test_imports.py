@@ -33,7 +33,8 @@ DISTRIBUTIONS = {"distributions", "math"} | CONFIG
 NETWORKS = {"networks"} | DISTRIBUTIONS
 PPO = {"ppo"} | NETWORKS
 COLLECT = {"collect", "envs"} | PPO
-EVALUATION = {"evaluation"} | COLLECT | STORAGE
+SETTINGS = {"settings"} | COLLECT
+EVALUATION = {"evaluation"} | SETTINGS | STORAGE
 RENDERING = {"rendering"} | EVALUATION
 BACKENDS = {"backends"} | RENDERING | TRACKING
 TRAINING = {"training", "checks"} | BACKENDS
@@ -49,6 +50,7 @@ ALLOWED = {
     "networks": NETWORKS,
     "ppo": PPO,
     "collect": COLLECT,
+    "settings": SETTINGS,
     "checks": {"checks"} | COLLECT,
     "evaluation": EVALUATION,
     "rendering": RENDERING,

@@ -6,7 +6,6 @@ from proximo.collect import JaxCollector as JaxCollector
 from proximo.collect import make_functions as make_functions
 from proximo.collect import make_train as make_train
 from proximo.config import Config as Config
-from proximo.config.loading import make_config as make_config
 from proximo.config.typed_settings import AgentSettings as AgentSettings
 from proximo.config.typed_settings import Settings as Settings
 from proximo.envs import JaxEnvironment as JaxEnvironment
@@ -24,6 +23,7 @@ from proximo.evaluation.policy import load_policy as load_policy
 from proximo.networks import ActorCritic as ActorCritic
 from proximo.ppo import Minibatch as Minibatch
 from proximo.pretraining import pretrain as pretrain
+from proximo.settings import make_config as make_config
 from proximo.training.api import resume as resume
 from proximo.training.api import train as train
 from proximo.training.seed_run import Result as Result

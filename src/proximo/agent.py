@@ -107,7 +107,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             ``num_envs`` a Gymnasium ``VectorEnv``.
         eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
             ``eval_env_settings``. None: ``env``.
-        preset: whether to start from the preset of the id, if it has one.
+        preset: whether to start from the preset of the id, or, without one and for objects, from the defaults for the kind of environment.
         verbose: 0: ``learn`` shows no progress; 1: it does so on a terminal and in a notebook.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
 

@@ -158,5 +158,5 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
 @pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_suite_names_its_sources_and_has_valid_settings(suite, path):
     for task in suite.load_suite(path).tasks.values():
-        config = proximo.make_config(task.env, task.settings)
+        config = proximo.make_config(task.env, task.settings, preset=task.preset)
         assert config.total_updates > 1, task.env

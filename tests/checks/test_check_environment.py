@@ -7,8 +7,8 @@ import pytest
 
 import proximo.envs.gymnasium.environment as environment
 from proximo.checks import check_environment, gymnasium_environment, jax_play, vector_environment, verdict, workers, worst
-from proximo.config.loading import make_config
 from proximo.envs import Preprocessing, make_env
+from proximo.settings import make_config
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_gymnasiums_checker_is_reported():
 def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
     assert messages(findings("Endless", max_episode_steps=50), "warning") == []
     env = make_env("broken_envs:JaxEndless")
-    assert messages(check_environment(env, make_config("endless", {"max_episode_steps": 50})), "warning") == []
+    assert messages(check_environment(env, make_config("endless", {"max_episode_steps": 50}, preset=False)), "warning") == []
 
 
 def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):

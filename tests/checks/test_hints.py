@@ -10,7 +10,7 @@ from proximo import checks
 from proximo.checks.hints import hints
 from proximo.checks.scale import Seen
 from proximo.collect.policy_check import check_policy
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.spaces import Box, Dict, Discrete
 
 
@@ -115,7 +115,7 @@ def test_scale_is_reported_where_steps_were_seen():
 
 
 def test_warning_about_an_earlier_version_names_the_newer_one():
-    (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4"))
+    (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4", preset=False))
     assert (finding.check, finding.level) == ("version", "warning")
     assert finding.message.startswith("Walker2d-v4 is an earlier version: use 'Walker2d-v5'. Compared with version 4, both feet")
 

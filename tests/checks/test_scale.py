@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proximo.checks.scale import Seen, check_scale
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.spaces import ACTION_MASK, Box, Dict, MultiBinary
 
 ORDINARY = np.array([[0.0], [-16.3]])

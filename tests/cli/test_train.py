@@ -8,7 +8,7 @@ from commands import BATCH, SMALL, train_words
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main, train
 from proximo.config import LEAVES
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.storage import run_directory
 from proximo.training.seed_run import Result
 
@@ -54,7 +54,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--gamma", "nan"], "gamma = 'nan': expected a finite number"),
         ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its name as my_package.module:Name (did you mean 'gru'?)"),
         ([ENV, "--learning-rate", "linear(1)"], "learning_rate = 'linear(1)': expected a number, linear(from, to)"),
-        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 1024 steps of a rollout"),
+        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 2048 steps of a rollout"),
         ([ENV, "--memory", "gru", "--sequence-length", "7"], "sequence_length = 7 does not divide num_steps = 128"),
         ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
         ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
@@ -138,7 +138,7 @@ def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
 
 
 def test_preset_is_used_unless_no_preset_is_given():
-    from proximo.config.loading import make_config
+    from proximo.settings import make_config
 
     for words, used in ((["gymnax:CartPole-v1"], True), (["gymnax:CartPole-v1", "--no-preset"], False)):
         options, settings = train.parse(words)

@@ -16,7 +16,7 @@ from commands import ended_at_once, flags, pressed_twice
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli import tune as verb
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning import study as study_module
 from proximo.tuning.space import read_space

@@ -12,10 +12,10 @@ from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.ray_actors import RolloutActor, RolloutActors, _pickled, connect
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config, override
-from proximo.config.loading import make_config
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import ConfigError, EnvError
+from proximo.settings import make_config
 from proximo.spaces import OBSERVATION
 
 import gym_toys

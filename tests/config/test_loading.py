@@ -4,8 +4,9 @@ import pytest
 import yaml
 
 from proximo.config import LEAVES, Config, presets, to_mapping
-from proximo.config.loading import RESUMABLE, changed_for_resume, make_config, read_file, shortened
+from proximo.config.loading import RESUMABLE, changed_for_resume, read_file, shortened
 from proximo.errors import ConfigError
+from proximo.settings import make_config
 
 ENV = "gymnax:CartPole-v1"
 
@@ -31,7 +32,7 @@ def test_flag_beats_file_beats_preset_beats_default(tuned, file):
 
 def test_values_without_a_preset_are_the_defaults(tuned, file):
     assert make_config(ENV, {}, file, preset=False).ppo.gamma == Config().ppo.gamma
-    assert make_config("proximo:PocMemory", {}, file).env.num_envs == Config().env.num_envs
+    assert make_config("proximo:PocMemory", {}, file, preset=False).env.num_envs == Config().env.num_envs
 
 
 def test_environment_of_the_file_selects_the_preset(tuned, tmp_path):
@@ -64,7 +65,7 @@ def test_updates_and_minibatch_size_are_converted_with_the_final_sizes(tmp_path)
 )  # fmt: skip
 def test_alternatives_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        make_config("toys:RandomEnds", settings)
+        make_config("toys:RandomEnds", settings, preset=False)
 
 
 def test_a_resumed_run_may_be_extended_by_updates():

@@ -2,11 +2,11 @@
 
 import pytest
 
-from proximo.config.loading import make_config
 from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
 from proximo.errors import ConfigError
+from proximo.settings import make_config
 
 ZOO = """
 default:

@@ -39,7 +39,7 @@ def test_tables_are_those_of_the_files_that_messages_read(page):
 
 def test_page_of_settings_is_that_of_the_schema():
     text = (DOCS / "settings.md").read_text()
-    assert text.count("<!-- end -->") == 2
+    assert text.count("<!-- end -->") == 3
     assert TABLES.with_tables(text) == text, "run `python docs/tables.py`"
 
 

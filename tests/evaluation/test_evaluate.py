@@ -10,7 +10,6 @@ from scipy import stats
 
 import odd_envs
 from proximo.config import override
-from proximo.config.loading import make_config
 from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import (
@@ -25,6 +24,7 @@ from proximo.evaluation.evaluate import _level_warnings, evaluate
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.jax_evaluator import JaxEvaluator
 from proximo.evaluation.policy import Carried, Policy
+from proximo.settings import make_config
 from proximo.spaces import Box
 
 import toys

@@ -11,10 +11,10 @@ from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
 from proximo.config.custom import Custom
-from proximo.config.loading import make_config
 from proximo.errors import ConfigError
 from proximo.ppo.custom_optimizer import resolve_optimizer
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
+from proximo.settings import make_config
 
 import toys
 from helpers import small_collector

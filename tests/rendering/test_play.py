@@ -8,12 +8,12 @@ import pytest
 import proximo
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
-from proximo.config.loading import make_config
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.rendering.play import make_player, policy_agent, random_agent
 from proximo.rendering.watching import Subject
+from proximo.settings import make_config
 
 from helpers import drawn_policy
 

@@ -8,9 +8,10 @@ from commands import BATCH, SMALL
 from proximo.cli import main
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import Config, override
-from proximo.config.loading import changed_for_resume, make_config
+from proximo.config.loading import changed_for_resume
 from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.evaluate import evaluate_policy
+from proximo.settings import make_config
 
 import gym_toys
 import toys

@@ -193,7 +193,7 @@ def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
     [
         ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.compile = lambda *_: time.sleep(1e6)", "compiling…"),
         ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n time.sleep(1e6)\n"
-         "import proximo.config.loading\nproximo.config.loading.make_config = _", "here"),
+         "import proximo.settings\nproximo.settings.make_config = _", "here"),
     ],
 )  # fmt: skip
 def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, until):

@@ -1,6 +1,6 @@
 """Small studies for the tests: seconds each, on a task where the best action is known."""
 
-from proximo.config.loading import make_config
+from proximo.settings import make_config
 from proximo.training.interrupts import Interrupts
 from proximo.tuning.plan import StudyPlan
 from proximo.tuning.planning import make_plan

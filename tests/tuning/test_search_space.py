@@ -3,10 +3,10 @@
 import pytest
 
 from proximo.config import Config, override
-from proximo.config.loading import make_config
 from proximo.config.validation import validate
 from proximo.errors import ConfigError
 from proximo.ppo import make_hyperparameters
+from proximo.settings import make_config
 from proximo.tuning.default_space import DEFAULT, default_space
 from proximo.tuning.space import NOT_SEARCHED, read_space, with_settings
 

@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 import proximo
-from proximo.config.loading import make_config
 from proximo.errors import ConfigError, EnvError
+from proximo.settings import make_config
 from proximo.tuning.progress import Reporter
 
 from studies import ENV, SETTINGS

@@ -11,8 +11,8 @@ from PIL import Image
 
 from proximo.cli import tuning_reporters
 from proximo.config import override, presets, to_mapping
-from proximo.config.loading import make_config
 from proximo.serialization import jsonable
+from proximo.settings import make_config
 from proximo.tuning import study as study_module
 from proximo.tuning.api import TuneResult
 from proximo.tuning.pictures import MIN_TRIALS, draw_importance, draw_pictures, importance

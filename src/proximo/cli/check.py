@@ -51,7 +51,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
+    parser.add_argument("--no-preset", action="store_true", help="use neither the environment's preset nor defaults for its kind")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
@@ -65,16 +65,16 @@ def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
     """The environment's id and all findings. If the environment cannot be made, that is a finding."""
     from proximo.checks import Finding, check_environment, check_policy, hints
     from proximo.collect.environment import environment
-    from proximo.config.loading import make_config
     from proximo.errors import EnvError
     from proximo.jax_setup import prepare_jax
+    from proximo.settings import make_config
 
     prepare_jax()
-    config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
     try:
+        config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
         env = environment(config)
     except EnvError as error:
-        return config.env.id, [Finding("making", "error", str(error))]
+        return options.env, [Finding("making", "error", str(error))]
     findings = check_environment(env, config, _progress())
     return config.env.id, [*findings, *hints(env, config), check_policy(env, config)]
 

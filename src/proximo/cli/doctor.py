@@ -90,8 +90,8 @@ def _training() -> dict[str, Any]:
     import jax
 
     from proximo.backends import make_backend
-    from proximo.config.loading import make_config
     from proximo.envs import make_env
+    from proximo.settings import make_config
 
     config = make_config(
         "proximo:PocMemory",

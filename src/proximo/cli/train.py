@@ -50,7 +50,8 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train, and print the result."""
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.training_reporters import make_reporter
-    from proximo.config.loading import make_config, shortened
+    from proximo.config.loading import shortened
+    from proximo.settings import make_config
     from proximo.training.api import resume, train
 
     # With --json, stdout contains only the object.
@@ -65,7 +66,8 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
             with quiet_stdout(options.json):
                 results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **changes)
         else:
-            config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
+            with quiet_stdout(options.json or options.show_config):  # an environment may print
+                config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if options.show_config:
                 from proximo.envs.registry import check_id
 
@@ -143,7 +145,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     add_help(parser, "show common settings", lambda: make_parser(COMMON))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
-    parser.add_argument("--no-preset", action="store_true", help="do not use the environment's preset")
+    parser.add_argument("--no-preset", action="store_true", help="use neither the environment's preset nor defaults for its kind")
     parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
     others = "train together with other processes, which run the same command"

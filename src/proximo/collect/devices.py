@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.config import Config, override
+from proximo.config.validation import largest_divisor
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.state import RewardScale
@@ -80,7 +81,7 @@ def check_divisible(config: Config, count: int) -> None:
     num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
     if num_envs % count:
         below = num_envs // count * count
-        fewer = _divisor_below(num_envs, count)
+        fewer = largest_divisor(num_envs, count)
         other = f"devices = {fewer}" if current().count == 1 else f"so many processes that they have {fewer} devices"
         raise ConfigError(
             f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
@@ -91,13 +92,8 @@ def check_divisible(config: Config, count: int) -> None:
         above = next((divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0), 0)
         raise ConfigError(
             f"num_minibatches = {num_minibatches}: each of {count} devices has {each} {what} of a rollout, which cannot be divided into so many "
-            f"equal parts: choose num_minibatches = {_divisor_below(each, num_minibatches)}{f' or {above}' if above else ''}."
+            f"equal parts: choose num_minibatches = {largest_divisor(each, num_minibatches)}{f' or {above}' if above else ''}."
         )
-
-
-def _divisor_below(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` that is at most ``limit``."""
-    return next(divisor for divisor in range(min(limit, number), 0, -1) if number % divisor == 0)
 
 
 def check_mesh(mesh: Mesh) -> None:

@@ -1,21 +1,19 @@
-"""Settings of a run from all their sources: default < preset < file < flag."""
+"""Settings that a user gave, in files and by name, over others; and what a resumed run may change."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override, presets
+from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override
 from proximo.config.custom import is_custom
-from proximo.config.listing import lists_settings
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.config.typed_settings import Settings
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
-from proximo.signatures import answered
 
 RESUMABLE = {
     "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every", "keep_checkpoints",
@@ -48,48 +46,43 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     return mapping
 
 
-@lists_settings(Settings)
-@answered
-def make_config(
-    env: str = "",
-    settings: Mapping[str, Any] | None = None,
-    file: str | Path | None = None,
-    preset: bool = True,
-    **more: Unpack[Settings],
-) -> Config:
-    """Make the validated settings of a run.
+@dataclass(frozen=True)
+class Given:
+    """The settings that a user gave: the groups of a file, and settings by name, which override them."""
 
-    Args:
-        env: id of the environment; by default the one in ``settings`` or ``file``.
-        settings: values by name, such as ``{"gamma": 0.99}``. They override ``file``.
-        file: a YAML file with groups of settings. It overrides the preset.
-        preset: whether to start from the preset of the environment, if it has one. Defaults that depend on the kind of environment
-            (``preprocessing`` of Atari games) always apply.
-        more: further settings by name, such as ``gamma=0.99``. They override ``settings``.
+    mapping: dict[str, Any]
+    settings: dict[str, Any]
+    source: str = ""
+    """Name of the file, for messages."""
 
-    Returns:
-        All settings.
+    @classmethod
+    def read(cls, settings: Mapping[str, Any], file: str | Path | None = None) -> Given:
+        """Read ``file``, if there is one. Raises ``ConfigError`` if it cannot be read."""
+        return cls(read_file(Path(file)) if file is not None else {}, dict(settings), str(file))
 
-    Raises:
-        ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
-    """
-    settings = {**(settings or {}), **more, **({"id": env} if env else {})}
-    mapping = read_file(Path(file)) if file is not None else {}
-    groups = [group for group in mapping.values() if isinstance(group, dict)]
-    requested = {name: value for group in (*groups, settings) for name, value in group.items()}
-    env_id = requested.get("id")
-    tuned = presets.load(env_id) if preset and isinstance(env_id, str) else None
-    config = Config()
-    if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and requested.get("preprocessing") in (None, "atari"):
-        config = override(config, ATARI)
-    if tuned:
-        tuned.pop("provenance", None)
-        config = from_mapping(_fitting(tuned, requested), config, f"the preset of {env_id}")
-    return validate(override(from_mapping(mapping, config, str(file)), settings))
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """The values by name, of any type, because they are not checked yet."""
+        groups = [group for group in self.mapping.values() if isinstance(group, dict)]
+        return {name: value for group in (*groups, self.settings) for name, value in group.items()}
+
+    def over(self, lower: Mapping[str, Any] | None = None, source: str = "") -> Config:
+        """Replace settings of the layer below, groups of settings that ``source`` names in messages, or of the defaults of all settings.
+
+        The result is not validated. Values of ``lower`` that have no meaning with the given ones are left out.
+        """
+        given, config = self.by_name, Config()
+        env_id = given.get("id")
+        if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and given.get("preprocessing") in (None, "atari"):
+            config = override(config, ATARI)
+        if lower:
+            groups = {name: content for name, content in lower.items() if name != "provenance"}
+            config = from_mapping(_fitting(groups, given), config, source)
+        return override(from_mapping(self.mapping, config, self.source), self.settings)
 
 
-def _fitting(tuned: dict[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset ``tuned`` without the settings that have no meaning with the ``requested`` ones: those of another memory, and those that
+def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups ``tuned`` without the settings that have no meaning with the ``requested`` ones: those of another memory, and those that
     custom networks replace."""
     networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
     # The values are not checked yet: an object is custom code.

@@ -14,7 +14,9 @@ from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES, Config
 from proximo.errors import ConfigError, command, nearest, shown
 
-GROUPS: dict[str, type] = typing.get_type_hints(Config)
+GROUPS: dict[str, type] = {
+    name: cls for name, cls in typing.get_type_hints(Config).items() if isinstance(cls, type) and dataclasses.is_dataclass(cls)
+}
 
 
 def _leaves() -> Iterator[Leaf]:
@@ -99,7 +101,9 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     for alternative, name in ALTERNATIVES.items():
         if name in settings and alternative not in settings:  # It overrides the alternative of an earlier layer.
             changes[LEAVES[alternative].group][alternative] = 0
-    return Config(**{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS})
+    return dataclasses.replace(
+        config, **{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS}
+    )
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:

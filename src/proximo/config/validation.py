@@ -117,14 +117,14 @@ def _validate_batch(config: Config) -> None:
         raise ConfigError(f"{shape} = {config.batch_size:,} steps: expected fewer than 2³¹.")
     length = config.sequence_length
     if ppo.num_steps % length:
-        below = next(divisor for divisor in range(min(length, ppo.num_steps), 0, -1) if ppo.num_steps % divisor == 0)
+        below = largest_divisor(ppo.num_steps, length)
         raise ConfigError(
             f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as {below}, or 0 for the whole "
             "rollout."
         )
     count, what = config.batch_size // length, "sequences" if config.network.remembers else "steps"
     if count % ppo.num_minibatches:
-        nearest = next(divisor for divisor in range(min(ppo.num_minibatches, count), 0, -1) if count % divisor == 0)
+        nearest = largest_divisor(count, ppo.num_minibatches)
         raise ConfigError(
             f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout "
             f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {count}, such as {nearest}."
@@ -138,6 +138,11 @@ def _validate_batch(config: Config) -> None:
             f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
             "lower num_envs or num_steps."
         )
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
+    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
 
 
 def _validate_actors(config: Config) -> None:
@@ -156,7 +161,7 @@ def _validate_actors(config: Config) -> None:
         )
     if env.num_envs % env.actors:
         below = env.num_envs // env.actors * env.actors
-        fitting = next(count for count in range(min(env.actors, env.num_envs), 0, -1) if env.num_envs % count == 0)
+        fitting = largest_divisor(env.num_envs, env.actors)
         raise ConfigError(
             f"num_envs = {env.num_envs} cannot be divided equally among {env.actors} actors: choose num_envs = "
             f"{f'{below} or ' if below else ''}{below + env.actors}, or actors = {fitting}."

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, override, text_of, to_mapping
-from proximo.config.loading import make_config
+from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config.loading import Given
 from proximo.config.validation import validate
 from proximo.convert.sources import Source, expression, read_source, scalar
 from proximo.convert.values import FUNCTIONS, Ours, Theirs
@@ -23,7 +23,8 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset."""
+    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset. Without a preset,
+    also those that the defaults for a kind of environment have."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -177,7 +178,14 @@ def _shown(value: Any) -> str:
 
 def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
-    usual, content = make_config(config.env.id), to_mapping(config)
-    ordinary = {name for name, leaf in LEAVES.items() if leaf.value_in(config) == leaf.default == leaf.value_in(usual)}
+    tuned, content = presets.load(config.env.id), to_mapping(config)
+    usual = validate(Given.read({"id": config.env.id}).over(tuned, "the preset"))
+    # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
+    of_kinds = frozenset() if tuned else kinds.names()
+    ordinary = {
+        name
+        for name, leaf in LEAVES.items()
+        if leaf.value_in(config) == leaf.default == leaf.value_in(usual) and name not in of_kinds
+    }
     kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
     return dump_yaml({group: settings for group, settings in kept.items() if settings})

@@ -23,7 +23,7 @@ class PPOModule(LightningTraining, lightning.LightningModule):
 
     Args:
         env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
-        preset: Use the preset of the environment.
+        preset: Use the preset of the environment, or, without one, the defaults for its kind.
         **settings: Settings by name, as for ``proximo.PPO``.
 
     Attributes:

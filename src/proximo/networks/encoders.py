@@ -113,6 +113,11 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
     return VectorEncoder(mlp, len(space.shape), scale, shift), features
 
 
+def uses_cnn(space: Space, config: NetworkConfig) -> bool:
+    """Whether a CNN encodes ``space``, a part of an observation."""
+    return _cnn_for(space, config) is not None
+
+
 def _cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
     """The CNN that encodes ``space``, if one does.
 

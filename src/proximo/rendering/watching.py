@@ -10,7 +10,6 @@ from typing import Any
 
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import MAX_SEED, Config, override
-from proximo.config.loading import make_config
 from proximo.envs import Environment
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
@@ -21,6 +20,7 @@ from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_
 from proximo.rendering.player import fps_of
 from proximo.rendering.recorder import Recorder, videos
 from proximo.rendering.video import recording
+from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from proximo.collect.environment import check_settings, environment, evaluation_environment, preprocessing_of
 from proximo.config import Config, override
-from proximo.config.loading import make_config
+from proximo.config.loading import Given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.validation import validate
 from proximo.envs.custom import from_object, is_vectorized
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
+from proximo.settings import make_config, with_defaults
 
 
 def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
@@ -51,8 +52,10 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
         raise ConfigError(
             f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
         )
-    config = make_config("<>", settings, preset=False)
-    env_id, made = from_object(env, config.env.env_settings, preprocessing_of(config))
+    given = Given.read({**settings, "id": "<>"})
+    plain = given.over() if preset else validate(given.over())
+    env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
+    config = with_defaults(given, made) if preset else plain
     check_settings(config, made)
     return made, override(config, {"id": env_id})
 

@@ -22,13 +22,14 @@ from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
-from proximo.config.loading import changed_for_resume, make_config, resume_warnings
+from proximo.config.loading import changed_for_resume, resume_warnings
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
+from proximo.settings import make_config
 from proximo.signatures import answered
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
@@ -69,12 +70,12 @@ def train(
 
     Args:
         env: id of an environment, for example ``"CartPole-v1"``, ``"gymnax:CartPole-v1"`` or ``"my_package.module:MyEnv"``.
-        config: all settings, as ``proximo.make_config`` returns them, instead of the preset of ``env``. ``settings`` still override it.
+        config: all settings, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind. ``settings`` still override it.
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
         progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten seconds.
             None: only on a terminal and in a notebook, unless there is a ``reporter``.
-        preset: whether to start from the preset of ``env``, if it has one.
+        preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``.
 
     Returns:

@@ -45,8 +45,8 @@ def tune(
 
     Args:
         env: id of an environment.
-        config: all settings to start from, as ``proximo.make_config`` returns them, instead of the preset of ``env``.
-        preset: whether to start from the preset of ``env``, if it has one.
+        config: all settings to start from, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind.
+        preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
         space: YAML file with the search space; None: the default space.
         trials: number of trials, including that of the initial settings.
         seconds: time limit in seconds, with the final round; None: no limit.

@@ -1,0 +1,104 @@
+"""Time from a cold shell to a policy with the published score, compared with Stable-Baselines3 and the settings of its zoo.
+
+    python benchmarks/suite.py time_to_score                                     # that every seed reaches the score
+    python benchmarks/time_to_score.py --sb3-python VENV/bin/python --share 0.1  # the times, on a quiet machine
+    python benchmarks/time_to_score.py --show
+
+``suites/time_to_score.yaml`` has the length of each training: with it, the final policy of every seed reaches the score that the zoo
+publishes. The time is that of ``proximo train ENV --total-steps N`` in a new process: its imports, its compilation, its evaluations during and
+after the training. It is measured with an empty compilation cache, and then with a filled one. SB3 trains as many steps as its zoo
+does, and is not evaluated. With --share it trains a part of them, and the rest is extrapolated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from measurements import circumstances
+from suite_tasks import Task, load_suite, read_results
+
+HERE = Path(__file__).parent
+NAME = "time_to_score"
+OUT = HERE / "results" / f"{NAME}.json"
+
+
+def ours(task: Task, folder: str, environment: dict[str, str]) -> dict[str, Any]:
+    """One training as a user starts it."""
+    flags = [word for name, value in task.settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "proximo", "train", task.env, *flags, "--json", "--runs-dir", f"{folder}/runs"]
+    started = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True, check=True)
+    wall = round(time.perf_counter() - started, 1)
+    return {"wall_seconds": wall, **{name: json.loads(done.stdout)[name] for name in ("steps", "compile_seconds", "return_mean")}}
+
+
+def measure(task: Task, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The times of a task."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
+        row = {"first": ours(task, folder, environment), "next": ours(task, folder, environment)}
+    command = [arguments.sb3_python, str(HERE / "peers/sb3_zoo.py"), task.env]
+    share = 1.0 if task.env in arguments.whole else arguments.share
+    peers = []
+    for threads in arguments.threads:
+        words = [*command, "--threads", str(threads), "--share", str(share)]
+        peers.append(json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout))
+    best = min(peers, key=lambda line: line["wall_seconds"])
+    return {**row, "sb3": best, "sb3_share": share, "ratio": round(best["wall_seconds"] / row["first"]["wall_seconds"], 1)}
+
+
+def table(recorded: dict[str, Any]) -> str:
+    """The times beside the scores, in Markdown."""
+    suite = load_suite(HERE / "suites" / f"{NAME}.yaml")
+    scores = read_results(HERE / "results" / f"suite_{NAME}.json")["tasks"]
+    lines = [
+        "| Task | Score to reach | Steps | Worst of the seeds | First start | Next start | SB3's zoo | Ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in recorded["tasks"].items():
+        seeds = [seed["score"] for seed in scores.get(name, {"seeds": {}})["seeds"].values()]
+        worst = f"{min(seeds):.4g} of {len(seeds)}" if seeds else "–"
+        peer = f"{duration(row['sb3']['wall_seconds'])}{'' if row['sb3_share'] == 1 else ' (extrapolated)'}, {row['sb3']['steps']:,} steps"
+        lines.append(
+            f"| `{name}` | {suite.tasks[name].mark:g} | {row['first']['steps']:,} | {worst} | {duration(row['first']['wall_seconds'])} "
+            f"| {duration(row['next']['wall_seconds'])} | {peer} | {row['ratio']:g} |"
+        )
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """``seconds`` as a reader says them."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def main() -> None:
+    """Measure, or show what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sb3-python", help="Python of an environment with Stable-Baselines3 (peers/README.md)")
+    parser.add_argument("--only", nargs="+", metavar="TASK", help="measure only these tasks")
+    parser.add_argument("--share", type=float, default=1.0, help="share of SB3's training that is run, 0 … 1")
+    parser.add_argument("--whole", nargs="+", default=["CartPole-v1"], metavar="TASK", help="tasks of which SB3 trains all steps")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads of SB3; the faster counts")
+    parser.add_argument("--show", action="store_true", help="print the table; nothing is measured")
+    arguments = parser.parse_args()
+    recorded = json.loads(OUT.read_text()) if OUT.is_file() else {"tasks": {}}
+    if not arguments.show:
+        if not arguments.sb3_python:
+            parser.error("--sb3-python is missing: the Python of an environment with Stable-Baselines3 (peers/README.md).")
+        tasks = load_suite(HERE / "suites" / f"{NAME}.yaml").only(arguments.only).tasks
+        for name, task in tasks.items():
+            recorded["tasks"][name] = {**circumstances(), **measure(task, arguments)}
+            OUT.write_text(json.dumps(recorded, indent=1) + "\n")
+    print(table(recorded))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The settings of a training from all their sources: default < preset, or defaults of the kind of environment < file < flag."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from proximo.config import Config, kinds, override, presets
+from proximo.config.listing import lists_settings
+from proximo.config.loading import Given
+from proximo.config.typed_settings import Settings
+from proximo.config.validation import largest_divisor, validate
+from proximo.signatures import answered
+
+if TYPE_CHECKING:
+    from proximo.envs import Environment
+
+NEED_TWO_TOWERS = {"critic_hidden_sizes", "privileged"}
+"""Settings that have a meaning only if policy and value have separate towers."""
+
+
+@lists_settings(Settings)
+@answered
+def make_config(
+    env: str = "",
+    settings: Mapping[str, Any] | None = None,
+    file: str | Path | None = None,
+    preset: bool = True,
+    **more: Unpack[Settings],
+) -> Config:
+    """Make the validated settings of a run.
+
+    An environment that has no preset is made once, because the defaults depend on its spaces, unless ``file`` and ``settings`` have all of
+    these settings.
+
+    Args:
+        env: id of the environment; by default the one in ``settings`` or ``file``.
+        settings: values by name, such as ``{"gamma": 0.99}``. They override ``file``.
+        file: a YAML file with groups of settings. It overrides the preset.
+        preset: whether to start from the preset of the environment, or, if it has none, from the defaults for its kind, such as
+            continuous control. ``preprocessing`` of Atari games is a default in any case.
+        more: further settings by name, such as ``gamma=0.99``. They override ``settings``.
+
+    Returns:
+        All settings.
+
+    Raises:
+        ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
+        EnvError: the environment has no preset and cannot be made.
+    """
+    given = Given.read({**(settings or {}), **more, **({"id": env} if env else {})}, file)
+    env_id = given.by_name.get("id")
+    if not preset or not isinstance(env_id, str) or not env_id:
+        return validate(given.over())
+    if tuned := presets.load(env_id):
+        return validate(given.over(tuned, f"the preset of {env_id}"))
+    config = given.over()
+    if kinds.names() <= given.by_name.keys():
+        return validate(config)
+    return with_defaults(given, _made(config))
+
+
+def _made(config: Config) -> Environment:
+    """The environment of ``config``."""
+    # Imported here, because the settings of an environment with a preset need no JAX.
+    from proximo.collect.environment import preprocessing_of
+    from proximo.envs import make_env
+    from proximo.jax_setup import prepare_jax
+
+    prepare_jax()
+    return make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
+
+
+def with_defaults(given: Given, env: Environment) -> Config:
+    """The validated settings of a user over the defaults for the kind of ``env``."""
+    kind = _kind_of(env, given.over())
+    groups = {name: dict(content) for name, content in kinds.load(kind).items() if name != "provenance"}
+    if given.by_name.keys() & NEED_TWO_TOWERS:
+        groups.get("network", {}).pop("towers", None)
+    config = given.over(groups, f"the defaults for {kinds.KINDS[kind]}")
+    if not given.by_name.keys() & {"num_minibatches", "minibatch_size"}:
+        config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
+    return validate(dataclasses.replace(config, defaults=kinds.KINDS[kind]))
+
+
+def _kind_of(env: Environment, config: Config) -> str:
+    """The kind of an environment, by its observations, the policy's memory and the actions."""
+    import jax
+
+    from proximo.networks.encoders import uses_cnn
+    from proximo.spaces import Box, from_any, tree
+
+    observation = from_any(env.observation_space, "observation")
+    if any(jax.tree.leaves(tree(lambda part: uses_cnn(part, config.network), observation))):
+        return "images"
+    if config.network.remembers:
+        return "memory"
+    return "continuous" if isinstance(from_any(env.action_space, "action"), Box) else "discrete"
+
+
+def _fitting_minibatches(config: Config, kind: str) -> int:
+    """The number of minibatches of a kind, or fewer: so many that they divide the rollout, and are not smaller than in a rollout of the
+    kind's size."""
+    from proximo.collect.devices import with_device_number
+
+    tuned = kinds.load(kind)
+    smallest = tuned["env"]["num_envs"] * tuned["ppo"]["num_steps"] // tuned["ppo"]["num_minibatches"]
+    devices = with_device_number(config).run.devices
+    assert devices != "all"
+    sequences = config.batch_size // max(1, config.sequence_length) // devices
+    count = min(tuned["ppo"]["num_minibatches"], config.batch_size // smallest)
+    return largest_divisor(max(1, sequences), max(1, count))

@@ -1,0 +1,156 @@
+"""Settings of environments without a preset: defaults by the kind of environment."""
+
+import io
+from pathlib import Path
+
+import jax
+import pytest
+import yaml
+from rich.console import Console
+
+import proximo
+import proximo.envs
+from proximo.cli import main
+from proximo.cli.training_reporters import LineReporter
+from proximo.config import LEAVES, Config, kinds, override, to_mapping
+from proximo.config.validation import validate
+from proximo.convert.conversion import convert
+from proximo.errors import ConfigError, EnvError
+from proximo.serialization import dump_yaml
+from proximo.settings import make_config
+from proximo.spaces import Box
+
+from gym_toys import Countdown, Parts
+from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
+
+
+def has(config, kind, without=()):
+    """Whether ``config`` has the settings of a kind."""
+    pairs = {name: value for name, group in kinds.load(kind).items() if name != "provenance" for name, value in group.items()}
+    expected = override(Config(), pairs)
+    return all(LEAVES[name].value_in(config) == LEAVES[name].value_in(expected) for name in pairs if name not in without)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "kind"),
+    [
+        ("toys:RandomEnds", {}, "discrete"),
+        ("toys:ContinuousRandomEnds", {}, "continuous"),
+        ("toys:ContinuousRandomEnds", {"memory": "lstm"}, "memory"),
+        ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
+        ("gym_toys:Parts", {}, "images"),
+        ("gym_toys:Parts", {"memory": "gru"}, "images"),
+        ("gym_toys:Parts", {"encoder": "mlp"}, "discrete"),
+    ],
+)
+def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
+    config = make_config(env, settings)
+    assert config.defaults == kinds.KINDS[kind]
+    assert has(config, kind)
+
+
+def test_kinds_differ_and_name_their_measurement():
+    settings = [{name: group for name, group in kinds.load(kind).items() if name != "provenance"} for kind in kinds.KINDS]
+    assert len({str(groups) for groups in settings}) == len(kinds.KINDS)
+    assert all("suites/defaults" in kinds.load(kind)["provenance"] for kind in kinds.KINDS)
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [(ContinuousRandomEnds(), "continuous"), (RandomEnds(), "discrete"), (Countdown, "discrete"), (Parts(), "images"),
+     (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), Box((1,), -1.0, 1.0)), "images")],
+)  # fmt: skip
+def test_an_object_has_the_defaults_of_its_kind(env, kind):
+    assert has(proximo.PPO(env).config, kind)
+    plain = proximo.PPO(env, preset=False, num_steps=16).config
+    assert plain.defaults == ""
+    assert plain.ppo.num_epochs == Config().ppo.num_epochs
+
+
+def test_given_settings_override_the_defaults(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("ppo: {num_epochs: 3, learning_rate: 1e-5}")
+    config = make_config("toys:ContinuousRandomEnds", {"learning_rate": 2e-5}, file)
+    assert (config.ppo.num_epochs, config.ppo.learning_rate.initial) == (3, 2e-5)
+    assert has(config, "continuous", without=("num_epochs", "learning_rate"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, 32),
+        ({"num_envs": 1024}, 32),
+        ({"num_envs": 4, "num_steps": 64}, 4),  # minibatches of 64 steps, as in a rollout of the default size
+        ({"num_envs": 3, "num_steps": 100}, 4),
+        ({"num_envs": 3, "num_steps": 7}, 1),
+        ({"memory": "gru", "num_envs": 6}, 1),
+        ({"memory": "gru", "num_steps": 127}, 2),
+    ],
+)
+def test_number_of_minibatches_fits_the_rollout(settings, count):
+    config = make_config("toys:ContinuousRandomEnds", settings)
+    assert config.ppo.num_minibatches == count
+    assert config.sequence_length == (config.ppo.num_steps if "memory" in settings else 1)
+
+
+def test_number_of_minibatches_fits_every_device(monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    settings = {"num_envs": 12, "num_steps": 100, "devices": "all"}
+    assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == 15  # of 300 steps on each device
+
+
+def test_sequences_longer_than_the_rollout_are_refused():
+    with pytest.raises(ConfigError, match="sequence_length = 5000 does not divide"):
+        make_config("toys:RandomEnds", {"memory": "gru", "sequence_length": 5000})
+
+
+@pytest.mark.parametrize("given", [{"critic_hidden_sizes": (32,)}, {"privileged": "pose"}])
+def test_settings_of_two_towers_replace_the_one_tower_of_images(given):
+    assert make_config("gym_toys:Parts").network.towers == "shared"
+    assert make_config("gym_toys:Parts", given).network.towers == "separate"
+
+
+@pytest.mark.parametrize("flag", ["--json", "--show-config"])
+def test_output_of_an_environment_is_no_part_of_the_answer(flag, capfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(RandomEnds, "__init__", lambda self: print("made"), raising=False)
+    words = ["train", "toys:RandomEnds", flag, "--total-steps", "2048", "--eval-episodes", "1", "--runs-dir", str(tmp_path)]
+    assert main(words) == 0
+    assert "made" not in capfd.readouterr().out
+
+
+def test_converted_settings_are_complete_without_a_preset():
+    """The command line converts a file that need not know the kind of the environment."""
+    text = convert("python ppo.py --env-id not_installed:Env --num-envs 8 --num-steps 128").yaml
+    written = {name for group in yaml.safe_load(text).values() for name in group}
+    assert kinds.names() <= written
+
+
+def test_given_minibatches_are_kept():
+    sizes = {"num_envs": 4, "num_steps": 32}
+    assert make_config("toys:ContinuousRandomEnds", {**sizes, "num_minibatches": 2}).ppo.num_minibatches == 2
+    assert make_config("toys:ContinuousRandomEnds", {**sizes, "minibatch_size": 32}).ppo.num_minibatches == 4
+
+
+def test_saved_settings_need_no_environment(tmp_path):
+    saved = validate(override(Config(), {"id": "not_installed:Env"}))
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_yaml(to_mapping(saved)))
+    assert make_config(file=file) == saved
+    with pytest.raises(EnvError, match="not_installed"):
+        make_config("not_installed:Env")
+
+
+def test_preset_needs_no_environment(monkeypatch):
+    monkeypatch.setattr(proximo.envs, "make_env", None)
+    assert make_config("Ant-v5").defaults == ""
+
+
+def test_banner_names_the_defaults():
+    words = ("observation", "action", "network", "batch", "normalized", "device")
+    summary = {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1}
+    for env, row in (("toys:ContinuousRandomEnds", ["none; defaults for continuous control"]), ("CartPole-v1", [])):
+        stream = io.StringIO()
+        config = override(make_config(env), {"seed": 3})  # as several seeds change it
+        LineReporter(Console(file=stream, soft_wrap=True)).started(config, [Path("runs/x")], summary)
+        lines = [line.split(None, 1) for line in stream.getvalue().splitlines()]
+        assert [rest for word, rest in lines if word == "preset"] == row
