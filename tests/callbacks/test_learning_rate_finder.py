@@ -213,7 +213,7 @@ def test_each_seed_has_its_own_finder(tmp_path):
 
 def test_training_without_the_finder_settings_raises(tmp_path):
     finder = LearningRateFinder()
-    with pytest.raises(ConfigError, match=r"the learning rate is 0\.0003 at step 32: expected 1e-05.*\*\*finder\.settings"):
+    with pytest.raises(ConfigError, match=r"the learning rate is 0\.001 at step 32: expected 1e-05.*\*\*finder\.settings"):
         trained(tmp_path / "a", finder)
     with pytest.raises(ConfigError, match=r"total_steps = 288 are 9 updates of 32 steps: expected 10 or more"):
         trained(tmp_path / "b", finder, **{**finder.settings, "total_steps": 9 * BATCH})

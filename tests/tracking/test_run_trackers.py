@@ -106,7 +106,7 @@ def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_pat
     with pytest.raises(EnvError, match=r"track = wandb needs a library that is not installed: pip install 'proximo\[wandb\]'"):
         check_trackers("csv,wandb")
     monkeypatch.setattr("proximo.training.api.make_backend", lambda *_: pytest.fail("went on"))
-    assert main(["train", "toys:RandomEnds", "--track", "wandb", "--runs-dir", str(tmp_path / "runs")]) == 2
+    assert main(["train", "gymnax:CartPole-v1", "--track", "wandb", "--runs-dir", str(tmp_path / "runs")]) == 2
     assert "pip install 'proximo[wandb]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

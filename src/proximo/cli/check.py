@@ -51,7 +51,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--no-preset", action="store_true", help="use neither the environment's preset nor defaults for its kind")
+    parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:

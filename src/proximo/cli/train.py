@@ -145,7 +145,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     add_help(parser, "show common settings", lambda: make_parser(COMMON))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
-    parser.add_argument("--no-preset", action="store_true", help="use neither the environment's preset nor defaults for its kind")
+    parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
     parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
     others = "train together with other processes, which run the same command"

@@ -117,7 +117,7 @@ def make_parser(settings: bool = True) -> Parser:
     add("--pruner", choices=("median", "halving", "none"), help="rule that ends trials early (default median)")
     add("--finalists", type=int, metavar="F", help="best trials to train again on other seeds (default 3)")
     add("--config", type=Path, metavar="FILE", help="YAML of settings to start from, such as a run's config.yaml")
-    add("--no-preset", action="store_true", help="start neither from the environment's preset nor from defaults for its kind")
+    add("--no-preset", action="store_true", help="no preset, and no defaults by kind")
     add("--name", default="", help="name of the study (default: date and time)")
     add("--tune-dir", type=Path, default=Path("tune"), metavar="DIR", help="folder of all studies (default tune)")
     add("--resume", metavar="STUDY", help="continue a study: a path, a name, or last")
