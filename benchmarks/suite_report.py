@@ -88,7 +88,10 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
     shown = [name for name in suite.tasks if results["tasks"].get(name, {}).get("seeds")]
     columns = min(4, len(shown)) or 1
     figure, axes = plt.subplots(
-        -(-len(shown) // columns) or 1, columns, figsize=(3.4 * columns, 2.6 * (-(-len(shown) // columns) or 1)), squeeze=False
+        -(-len(shown) // columns) or 1,
+        columns,
+        figsize=(max(6.8, 3.4 * columns), 2.6 * (-(-len(shown) // columns) or 1)),
+        squeeze=False,
     )
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
