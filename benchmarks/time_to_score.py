@@ -4,8 +4,8 @@
     python benchmarks/time_to_score.py --sb3-python VENV/bin/python --share 0.1  # the times, on a quiet machine
     python benchmarks/time_to_score.py --show
 
-``suites/time_to_score.yaml`` has the length of each training: with it, the final policy of every seed reaches the score that the zoo
-publishes. The time is that of ``proximo train ENV --total-steps N`` in a new process: its imports, its compilation, its evaluations during and
+``suites/time_to_score.yaml`` has the length of each training. The first command shows whether the final policy of every seed then reaches the score that
+the zoo publishes. The time is that of ``proximo train ENV --total-steps N`` in a new process: its imports, its compilation, its evaluations during and
 after the training. It is measured with an empty compilation cache, and then with a filled one. SB3 trains as many steps as its zoo
 does, and is not evaluated. With --share it trains a part of them, and the rest is extrapolated.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from measurements import circumstances
+from proximo.tracking.progress import duration
+from suite_pages import command
 from suite_tasks import Task, load_suite, read_results
 
 HERE = Path(__file__).parent
@@ -32,10 +35,9 @@ OUT = HERE / "results" / f"{NAME}.json"
 
 def ours(task: Task, folder: str, environment: dict[str, str]) -> dict[str, Any]:
     """One training as a user starts it."""
-    flags = [word for name, value in task.settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "proximo", "train", task.env, *flags, "--json", "--runs-dir", f"{folder}/runs"]
+    words = [sys.executable, "-m", *shlex.split(command(task)), "--json", "--runs-dir", f"{folder}/runs"]
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True, check=True)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True, check=True)
     wall = round(time.perf_counter() - started, 1)
     return {"wall_seconds": wall, **{name: json.loads(done.stdout)[name] for name in ("steps", "compile_seconds", "return_mean")}}
 
@@ -45,11 +47,11 @@ def measure(task: Task, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
         row = {"first": ours(task, folder, environment), "next": ours(task, folder, environment)}
-    command = [arguments.sb3_python, str(HERE / "peers/sb3_zoo.py"), task.env]
+    peer = [arguments.sb3_python, str(HERE / "peers/sb3_zoo.py"), task.env]
     share = 1.0 if task.env in arguments.whole else arguments.share
     peers = []
     for threads in arguments.threads:
-        words = [*command, "--threads", str(threads), "--share", str(share)]
+        words = [*peer, "--threads", str(threads), "--share", str(share)]
         peers.append(json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout))
     best = min(peers, key=lambda line: line["wall_seconds"])
     return {**row, "sb3": best, "sb3_share": share, "ratio": round(best["wall_seconds"] / row["first"]["wall_seconds"], 1)}
@@ -72,11 +74,6 @@ def table(recorded: dict[str, Any]) -> str:
             f"| {duration(row['next']['wall_seconds'])} | {peer} | {row['ratio']:g} |"
         )
     return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """``seconds`` as a reader says them."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
 def main() -> None:

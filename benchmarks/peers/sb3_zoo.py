@@ -1,4 +1,4 @@
-"""Time of a whole training with Stable-Baselines3's PPO and the settings of its zoo, from the start of the process: one JSON line.
+"""Time of a whole training with Stable-Baselines3's PPO and the settings of its zoo, from the start of the script: one JSON line.
 
     python benchmarks/peers/sb3_zoo.py CartPole-v1 --threads 1
     python benchmarks/peers/sb3_zoo.py BipedalWalker-v3 --share 0.1     # a tenth of the steps; the rest is extrapolated
@@ -49,7 +49,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--share", type=float, default=1.0, help="share of the steps that is trained, 0 … 1")
-    return parser.parse_args()
+    options = parser.parse_args()
+    rollout = ZOO[options.env]["n_envs"] * ZOO[options.env]["n_steps"]
+    if options.share * ZOO[options.env]["steps"] < 2 * rollout:
+        parser.error(
+            f"--share {options.share}: expected two rollouts of {rollout:,} steps or more, because the first one only warms up."
+        )
+    return options
 
 
 def scheduled(value):
