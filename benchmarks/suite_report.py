@@ -87,12 +87,8 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
 
     shown = [name for name in suite.tasks if results["tasks"].get(name, {}).get("seeds")]
     columns = min(4, len(shown)) or 1
-    figure, axes = plt.subplots(
-        -(-len(shown) // columns) or 1,
-        columns,
-        figsize=(max(6.8, 3.4 * columns), 2.6 * (-(-len(shown) // columns) or 1)),
-        squeeze=False,
-    )
+    rows = -(-len(shown) // columns) or 1
+    figure, axes = plt.subplots(rows, columns, figsize=(max(6.8, 3.4 * columns), 2.6 * rows), squeeze=False)
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
     for axis, name in zip(axes.flat, shown, strict=False):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from proximo import make_config
 from proximo.cli import VERBS, Parser, UsageError
 from proximo.config import LEAVES
 from proximo.config.coercion import coerce
@@ -30,6 +31,27 @@ def _read(verb, words):
 def test_a_command_line_is_read(command):
     assert command.verb in VERBS
     _read(command.verb, [word for word in command.words if "…" not in word])
+
+
+def test_both_commands_for_pytorch_ppo_have_its_settings():
+    found = [
+        importlib.import_module("proximo.cli.train").parse(c.words) for c in commands() if c.page == "docs/from-pytorch-ppo.md"
+    ]
+    plain, pong = (make_config(options.env, settings, preset=not options.no_preset) for options, settings in found[:2])
+    assert pong.env.num_envs == plain.env.num_envs
+    theirs = (
+        "num_steps",
+        "num_epochs",
+        "num_minibatches",
+        "learning_rate",
+        "clip_eps",
+        "gamma",
+        "gae_lambda",
+        "vf_coef",
+        "ent_coef",
+        "normalize_advantage",
+    )
+    assert [getattr(pong.ppo, name) for name in theirs] == [getattr(plain.ppo, name) for name in theirs]
 
 
 def test_command_lines_are_found_and_invalid_ones_raise():
