@@ -50,7 +50,7 @@ def measure(kind: str, seeds: list[int]) -> dict[str, Any]:
     env = environment(config)
     program = make_backend(config, env)
     evaluate = make_evaluator(env, config, EPISODES)
-    program.compile(program.start(seeds[:1]))
+    program.prepare(lambda: program.start(seeds[:1]))
     scores = {}
     for seed in seeds:
         policy = train(program, seed).learner.policy

@@ -47,8 +47,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     config = make_config(ENV, {**BASE, **changed})
     env = environment(config)
     program = make_backend(config, env, stacked=True)
-    state = program.start(seeds)
-    program.compile(state)
+    state = program.prepare(lambda: program.start(seeds), len(seeds))
     left, returns, staleness = config.total_updates, [], []
     while left:
         count = min(left, program.capacity)

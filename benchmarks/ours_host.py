@@ -72,8 +72,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
 
     started = time.perf_counter()
     program = GymnasiumBackend(config, environment(config))
-    state = program.start([options.seed])
-    program.compile(state)
+    state = program.prepare(lambda: program.start([options.seed]))
     compile_seconds = time.perf_counter() - started
 
     def update(state):

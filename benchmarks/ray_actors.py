@@ -92,8 +92,7 @@ def steps_per_second(address: str, actors: int) -> dict:
     config = make_config("Sleeping", settings, preset=False)
     program = make_backend(config, from_class(Sleeping, {}, "Sleeping", Preprocessing()))
     try:
-        state = program.start([0])
-        program.compile(state)
+        state = program.prepare(lambda: program.start([0]))
         nodes, seconds, shares = len(set(actor_processes().values())), [], []
         for _ in range(1 + UPDATES):
             started = time.perf_counter()

@@ -65,8 +65,7 @@ def measure(changed: dict[str, str], seeds: list[int], episodes: int) -> dict[st
     config = make_config(changed["id"], {"eval_episodes": "0", **{k: v for k, v in changed.items() if k != "id"}})
     env = environment(config)
     program = make_backend(config, env, stacked=True)
-    state = program.start(seeds)
-    program.compile(state)
+    state = program.prepare(lambda: program.start(seeds), len(seeds))
     left, began, rows = config.total_updates, time.perf_counter(), []
     while left:
         count = min(left, program.capacity)

@@ -15,7 +15,13 @@ REMEDY_VARIABLE = "NPROC"
 SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
 # XLA prefers 256-bit vectors. With 512 bits, where the CPU has them, training is 1.04 to 1.1 times as fast (docs/decisions/0003).
-CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+# The optimization level 2 compiles in nine tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
+CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
+BRIEF_CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+"""For programs that run once or for less than a second: they compile in a fifth of the time, and run slowly."""
+
+
+_num_core_devices = 0
 
 
 def cores() -> int:
@@ -80,17 +86,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute() / "proximo"
 
 
-def prepare_jax() -> None:
-    """Set up JAX's compilation cache and its CPU dispatch.
+def prepare_jax(for_seeds: bool = False) -> None:
+    """Set up JAX's compilation cache, its CPU dispatch and its CPU devices.
 
     Compiled programs are saved for the next start, unless the user has set a cache. If JAX has not started yet, small programs on
     the CPU run in the calling thread: passing them to another thread takes three times as long as acting with a small network
-    (docs/decisions/0006-gymnasium-collector.md).
+    (docs/decisions/0006-gymnasium-collector.md). With ``for_seeds``, for several seeds in one program, each core then becomes a device,
+    unless the user has chosen a number of CPU devices.
     """
+    global _num_core_devices
     import jax
 
     if not _jax_has_started():
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        if for_seeds and jax.config.values["jax_num_cpu_devices"] < 1:
+            _num_core_devices = cores()
+            jax.config.update("jax_num_cpu_devices", _num_core_devices)
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
         folder = cache_folder() / "xla"
@@ -108,6 +119,20 @@ def prepare_jax() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         _replace_damaged_entries()
+
+
+def core_devices() -> list[Any]:
+    """The devices that ``prepare_jax`` has made of cores, if JAX computes on them. Only seeds are divided over them."""
+    import jax
+
+    return jax.devices() if _num_core_devices and jax.default_backend() == "cpu" else []
+
+
+def available_devices() -> list[Any]:
+    """The devices that a user may ask for. Devices that ``prepare_jax`` has made of cores are one."""
+    import jax
+
+    return core_devices()[:1] or jax.devices()
 
 
 def _replace_damaged_entries() -> None:
@@ -138,14 +163,15 @@ def _replace_damaged_entries() -> None:
     compilation_cache.get_executable_and_time = reading
 
 
-def compile_lowered(lowered: Any) -> Any:
-    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS``, if this XLA supports them."""
+def compile_lowered(lowered: Any, brief: bool = False) -> Any:
+    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS``, or with ``BRIEF_CPU_OPTIONS`` if it is to run only briefly, if
+    this XLA supports them."""
     import jax
 
     if jax.default_backend() != "cpu":
         return lowered.compile()
     try:
-        return lowered.compile(compiler_options=CPU_OPTIONS)
+        return lowered.compile(compiler_options=BRIEF_CPU_OPTIONS if brief else CPU_OPTIONS)
     except jax.errors.JaxRuntimeError as error:
         if "No such compile option" not in str(error):
             raise

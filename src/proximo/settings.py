@@ -69,7 +69,7 @@ def _made(config: Config) -> Environment:
     from proximo.envs import make_env
     from proximo.jax_setup import prepare_jax
 
-    prepare_jax()
+    prepare_jax(config.shares_program)
     return make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
 
 

@@ -17,7 +17,7 @@ from proximo.evaluation.evaluators import make_evaluator
 
 import gym_toys
 import toys
-from helpers import bits
+from helpers import bits, compilations
 
 SMALL = {
     "id": "toy", "num_envs": 4, "num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "hidden_sizes": (8,),
@@ -45,11 +45,27 @@ def test_backend_has_the_methods_of_the_interface_with_their_parameters(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_prepare_compiles_what_training_and_evaluation_call(kind):
+    def trained(hidden_sizes):
+        """What is compiled after ``prepare``."""
+        backend = make(kind, hidden_sizes=hidden_sizes, memory="gru", memory_size=4, observe_action=True)
+        state = backend.prepare(lambda: backend.start([3]))
+        assert bits(state) == bits(backend.start([3]))
+        with compilations() as compiled:
+            state, _ = backend.advance(state, 2)
+            backend.evaluate(backend.policy(state, 0), 0, EVALUATION_STREAM)
+        backend.close()
+        return compiled
+
+    trained((5,))  # compiles small programs for all networks, such as random keys
+    assert trained((6,)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_advance_trains_and_returns_metrics_of_each_update(kind):
     backend = make(kind)
-    state = backend.start([3])
+    state = backend.prepare(lambda: backend.start([3]))
     before = bits(state.learner.policy)
-    backend.compile(state)
     state, metrics = backend.advance(state, 3)
     assert {x.shape for x in metrics.values()} == {(1, 3)}
     assert bits(state.learner.policy) != before
@@ -84,8 +100,7 @@ def test_joined_seeds_can_be_separated_again():
 
 def test_restored_gymnasium_state_begins_with_new_episodes():
     backend = make("gymnasium")
-    state = backend.start([3])
-    backend.compile(state)
+    state = backend.prepare(lambda: backend.start([3]))
     state, _ = backend.advance(state, 3)
     assert np.abs(state.learner.reward_scale.running_return).max() > 0
     joined = backend.join([state])
@@ -97,8 +112,7 @@ def test_restored_gymnasium_state_begins_with_new_episodes():
 def test_failed_environment_ends_a_call_early_and_fails_the_next():
     # Each environment takes 8 steps in an update, and the 20th fails.
     backend = make("gymnasium", make_gymnasium=functools.partial(gym_toys.Misbehaving, "raise", 20))
-    state = backend.start([0])
-    backend.compile(state)
+    state = backend.prepare(lambda: backend.start([0]))
     state, metrics = backend.advance(state, 4)
     assert 0 < metrics["rollout/episodes"].shape[1] < 4
     assert int(state.learner.steps[0]) == metrics["rollout/episodes"].shape[1] * backend.config.batch_size

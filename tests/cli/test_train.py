@@ -115,12 +115,13 @@ def test_json_ends_stdout_with_one_object_of_seven_results(tmp_path, capsys):
 
 
 def test_json_of_several_seeds_has_each_of_them():
-    def result(seed, mean):
+    def result(seed, mean, together=1):
         return Result(run_dir=run_directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
-                      evaluation_seconds=0.5, return_mean=mean)  # fmt: skip
+                      evaluation_seconds=0.5, return_mean=mean, seeds_together=together)  # fmt: skip
 
     summary = train.summary([result(0, 1.0), result(1, 3.0), result(2, None)])
-    assert (summary["run_dir"], summary["return_mean"]) == ("g", 2.0)
+    assert (summary["run_dir"], summary["return_mean"], summary["steps_per_second"]) == ("g", 2.0, 5.0)
+    assert train.summary([result(seed, 1.0, together=3) for seed in range(3)])["steps_per_second"] == 15.0
     assert [seed["run_dir"] for seed in summary["seeds"]] == ["g/seed-0", "g/seed-1", "g/seed-2"]
 
 

@@ -326,8 +326,7 @@ def seeds():
     for count, alone_on in ((2, 1), (4, 4)):
         config = override(learned(ID, alone_on).config, {"devices": count})
         backend = make_backend(config, environment(config), stacked=True)
-        state = backend.start([0, 3])
-        backend.compile(state)
+        state = backend.prepare(functools.partial(backend.start, [0, 3]), 2)
         for _ in range(2):
             state, _ = backend.advance(state, 2)
         policy = backend.seed_state(state, 0).learner.policy

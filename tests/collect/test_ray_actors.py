@@ -59,7 +59,7 @@ def training(env=gym_toys.Walk, env_settings=None, **settings):
         return {name: float(x[0, 0]) for name, x in metrics.items() if not name.startswith("time")}
 
     try:
-        backend.compile(state)
+        backend.prepare(lambda: state)
         yield update, backend, warnings, lambda: bits(state)
     finally:
         backend.close()

@@ -265,11 +265,12 @@ def test_training_makes_no_more_steps_than_requested():
     assert config.total_updates * config.batch_size == 80
 
 
-def test_updates_per_call_defaults_to_a_hundredth_at_most_64():
-    assert valid(total_steps=1024 * 500).updates_per_call == 5
-    assert valid(total_steps=1024 * 50_000).updates_per_call == 64
-    assert valid(total_steps=1024).updates_per_call == 1
-    assert valid(updates_per_call=7).updates_per_call == 7
+def test_rows_cover_a_hundredth_of_the_run_and_calls_do_at_most_64_updates():
+    for updates, in_row in ((500, 5), (50_000, 64), (1, 1)):
+        config = valid(total_steps=1024 * updates)
+        assert (config.updates_per_call, config.updates_per_row) == (64, in_row)
+    config = valid(updates_per_call=7)
+    assert (config.updates_per_call, config.updates_per_row) == (7, 7)
 
 
 def test_rollout_too_large_for_the_step_counter_raises():

@@ -92,8 +92,7 @@ def trained_on(env_id, **settings):
     policy = made(env_id, **single, **settings)
     backend = make_backend(policy.config, policy.env)
     try:
-        state = backend.start([0])
-        backend.compile(state)
+        state = backend.prepare(lambda: backend.start([0]))
         _, metrics = backend.advance(state, 64)
     finally:
         backend.close()

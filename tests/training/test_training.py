@@ -22,6 +22,7 @@ from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
+from proximo.training import timed_calls
 
 import toys
 from helpers import bits, compilations
@@ -135,6 +136,21 @@ def test_result_counts_steps_and_seconds(tmp_path):
 
 def test_division_into_calls_does_not_change_the_bits(run, tmp_path):
     assert final_state(trained(tmp_path, "r", updates_per_call=7, eval_every=5 * BATCH)) == final_state(run)
+
+
+def test_division_into_calls_does_not_change_the_rows(tmp_path, monkeypatch):
+    # 3 updates in a row, and a checkpoint after every 50: before it comes a shorter row.
+    settings = {"total_steps": 300 * BATCH, "updates_per_call": 0, "eval_episodes": 0, "checkpoint_every": 50 * BATCH}
+    written = []
+    for name, seconds in (("single", 0.0), ("whole", 1e6)):
+        monkeypatch.setattr(timed_calls, "CALL_SECONDS", seconds)
+        run_dir = trained(tmp_path, name, **settings)
+        seconds = [row["time/seconds"] for row in read_rows(run_dir / run_directory.METRICS)]
+        assert seconds == sorted(set(seconds))
+        written.append(rows(run_dir))
+    steps = [row["step"] // BATCH for row in written[0]]
+    assert steps == sorted({*range(50, 301, 50), *(start + i for start in range(0, 300, 50) for i in range(3, 50, 3))})
+    assert written[0] == written[1]
 
 
 def test_equal_seeds_repeat_and_others_differ(run, tmp_path):

@@ -1,5 +1,7 @@
 """Trials trained together: each has its own settings, equals itself trained alone, and ends alone."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -53,13 +55,11 @@ def test_settings_of_each_trial_reach_the_learner(together):
 def test_a_trial_among_others_equals_the_same_settings_trained_alone():
     configs = [config(**d) for d in DIFFERENT]
     program = make_backend(configs[0], environment(configs[0]), stacked=True)
-    state = with_hyperparameters(program.start([100] * 3), configs)
-    program.compile(state)
+    state = program.prepare(lambda: with_hyperparameters(program.start([100] * 3), configs), 3)
     state, _ = program.advance(state, program.capacity)
     for i, c in enumerate(configs):
         alone = make_backend(c, environment(c), stacked=False)
-        single = alone.start([100])
-        alone.compile(single)
+        single = alone.prepare(functools.partial(alone.start, [100]))
         single, _ = alone.advance(single, alone.capacity)
         parts = [jax.tree.map(lambda x: x, s.learner.policy) for s in (program.seed_state(state, i), single)]
         assert difference(*parts) < 1e-5

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from proximo.collect.devices import on_one_device, whole
+from proximo.collect.devices import on_one_device, row_of, whole
 from proximo.collect.environment import evaluation_environment
 from proximo.config import Config
 from proximo.envs import Environment
@@ -28,6 +27,7 @@ from proximo.processes.peers import current
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
 from proximo.storage.checkpoint import POLICY, Checkpoint
+from proximo.threads import together
 from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState, add_steps
 
@@ -39,7 +39,7 @@ Evaluation = tuple[Environment, Config]
 class Backend(abc.ABC):
     """Trains policies with the settings of one ``Config`` on one kind of environment. ``make_backend`` makes the right one.
 
-    A training calls ``start`` or ``join`` for a state, then ``compile`` once, then ``advance`` until it ends, and ``close``. The
+    A training calls ``prepare`` once, with ``start`` or ``join`` for a state, then ``advance`` until it ends, and ``close``. The
     state belongs to the training. It has a leading axis of seeds if the backend is ``stacked``; ``seed_state`` returns the state
     of one seed. Compiled functions are reused by later backends of this process.
     """
@@ -67,7 +67,7 @@ class Backend(abc.ABC):
         self.capacity = config.updates_per_call
         """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
-        """Seconds that ``start`` and ``compile`` have taken so far."""
+        """Seconds that ``prepare`` has taken so far."""
         run = config.run
         self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
         part = current().index, current().count
@@ -103,41 +103,51 @@ class Backend(abc.ABC):
     def seed_state(self, state: State, index: int) -> State:
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
-        seed_state: Any = jax.tree.map(lambda x: x[index], state) if self.stacked else state
+        seed_state: Any = row_of(state, index) if self.stacked else state
         if current().count > 1:
             return whole(seed_state)
-        if self.num_devices > 1 and isinstance(seed_state, TrainState):
+        if isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
         return seed_state
 
     def policy(self, state: TrainState, index: int) -> ActorCritic:
         """The policy of one seed, on one device of this process."""
         policy = state.learner.policy
-        return on_one_device(jax.tree.map(lambda x: x[index], policy) if self.stacked else policy)
+        return on_one_device(row_of(policy, index) if self.stacked else policy)
 
     @abc.abstractmethod
     def with_new_episodes(self, state: TrainState) -> TrainState:
         """The state of one seed after a change of the environment: the same learner, new episodes, seeded by the state's key."""
 
-    @abc.abstractmethod
-    def compile(self, state: TrainState) -> None:
-        """Compile what ``advance`` needs for a state of this shape, and open the environments."""
-
-    @contextlib.contextmanager
-    def _compiling(self) -> Iterator[None]:
-        """Context manager: add the seconds of the block to ``compile_seconds``, and return memory that compiling has freed to the
-        system."""
+    def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
+        """Compile what ``advance`` needs, open the environments, and return the state of ``make_state()``, which is that of ``num_seeds``
+        seeds: all at the same time."""
         started = time.monotonic()
-        yield
-        return_freed_memory()
+        state, *_ = together(make_state, *self._preparations(num_seeds))
+        self._finish_preparing(state)
+        return_freed_memory()  # what compiling has freed
         self.compile_seconds += time.monotonic() - started
+        return state
+
+    @abc.abstractmethod
+    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+        """What ``prepare`` can do before it has a state."""
+
+    def _compile_evaluation(self, policy: ActorCritic) -> None:
+        """Compile the evaluations of policies with these ``jax.ShapeDtypeStruct``."""
+        if self._evaluator is not None:
+            self._evaluator.compile(policy)
+
+    @abc.abstractmethod
+    def _finish_preparing(self, state: TrainState) -> None:
+        """What ``prepare`` does with the state."""
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """Collect and learn.
 
         Args:
-            state: the state, of the shape that was given to ``compile``.
+            state: the state, of the shapes that ``prepare`` has compiled for.
             num_updates: 1 … ``capacity``.
 
         Returns:
@@ -204,4 +214,4 @@ class Backend(abc.ABC):
 
 def copy_of(state: State) -> State:
     """A copy of the arrays in ``state``, which stays valid when a backend donates ``state``."""
-    return jax.tree.map(jnp.copy, state)
+    return jax.device_put(state, may_alias=False)  # jnp.copy would compile a program for each shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ConfigError, ProximoError, TrainingError
-from proximo.ppo import LearnerState
+from proximo.ppo import LearnerState, make_hyperparameters
 from proximo.processes.peers import current
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
@@ -45,8 +46,9 @@ class GymnasiumBackend(Backend):
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:
-        with self._compiling():
-            return jax.block_until_ready(self.trainer.begin(self.collector.init(jax.random.key(seeds[0]))))
+        hyperparameters = make_hyperparameters(self.config.ppo)
+        state = self.collector.programs.start(0, jax.random.key(seeds[0]), hyperparameters)
+        return jax.block_until_ready(self.trainer.begin(state))
 
     def join(self, states: list[TrainState]) -> TrainState:
         return self.trainer.begin(super().join(states))
@@ -56,9 +58,11 @@ class GymnasiumBackend(Backend):
         learner, key = on_one_device((state.learner, state.collector.key))
         return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
-    def compile(self, state: TrainState) -> None:
-        with self._compiling():
-            self.collector.prepare(state)
+    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+        return [self.collector.open, lambda: self._compile_evaluation(self.template().learner.policy)]
+
+    def _finish_preparing(self, state: TrainState) -> None:
+        self.collector.prepare(state)
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         updates: list[dict[str, float]] = []

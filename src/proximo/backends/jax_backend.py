@@ -49,7 +49,7 @@ class JaxPrograms:
             state = init(keys, hyperparameters)
             return constrained(state, self._mesh_for(state), stacked)
 
-        self.start = jax.jit(start)
+        self.start = CompiledFunction(start, brief=True)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
         self.advance = CompiledFunction(advance_all, donate=(0,))
         self.inspect_before = jax.jit(over_seeds(trainer.inspect_before))
@@ -77,16 +77,25 @@ class JaxBackend(Backend):
         super().__init__(config, env, self._programs.collector, stacked, evaluation, mesh)
 
     def start(self, seeds: list[int]) -> TrainState:
-        with self._compiling():
-            hyperparameters = jax.tree.map(np.asarray, make_hyperparameters(self.config.ppo))
-            return jax.block_until_ready(self._programs.start(np.asarray(seeds), hyperparameters))
+        return jax.block_until_ready(self._programs.start(len(seeds), np.asarray(seeds), self._hyperparameters()))
+
+    def _hyperparameters(self) -> Hyperparameters:
+        return jax.tree.map(np.asarray, make_hyperparameters(self.config.ppo))
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(*on_one_device((state.learner, state.collector.key)))
 
-    def compile(self, state: TrainState) -> None:
-        with self._compiling():
-            self._programs.advance.program(state.healthy.size, self._programs.placed(state), np.int32(1))
+    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+        # Compiling needs only the shapes of the state.
+        state = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
+        policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), state.learner.policy)
+        return [
+            lambda: self._programs.advance.program(num_seeds, self._programs.placed(state), np.int32(1)),
+            lambda: self._compile_evaluation(policy),
+        ]
+
+    def _finish_preparing(self, state: TrainState) -> None:
+        pass
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), np.int32(num_updates))

@@ -20,6 +20,7 @@ from proximo.checks.random_action import action_of
 from proximo.checks.random_play import Transition, first_difference, play, rewards_of, stacked_observations, transitions
 from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
+from proximo.collect.compiled_function import CompiledFunction
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import Leaf, leaves
@@ -112,12 +113,10 @@ def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
     rewards, ``[T, N]``."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
-    @jax.jit
     def reset(key: Key[Array, ""]) -> PyTree:
         start = jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params)
         return jax_vector.as_template(start, start)  # the types of later steps: otherwise ``steps`` would compile twice
 
-    @jax.jit
     def steps(start: PyTree, carry: PyTree, key: Key[Array, ""]) -> PyTree:
         def one(carry: PyTree, key: Key[Array, ""]) -> PyTree:
             acting, stepping = jax.random.split(key)
@@ -129,10 +128,11 @@ def _short_jax(env: JaxEnvironment) -> tuple[PyTree, PyTree, np.ndarray]:
 
         return jax.lax.scan(one, carry, jax.random.split(key, STEPS))
 
-    carry = start = reset(jax.random.key(0))
+    first, later_steps = CompiledFunction(reset, brief=True), CompiledFunction(steps, brief=True)
+    carry = start = first(0, jax.random.key(0))
     played, started = [], 0.0
     while len(played) * STEPS < MAX_STEPS and (not played or time.perf_counter() - started < SECONDS):
-        carry, seen = steps(start, carry, jax.random.key(len(played)))
+        carry, seen = later_steps(0, start, carry, jax.random.key(len(played)))
         played.append(jax.device_get(seen))
         started = started or time.perf_counter()  # compiling does not count
     later, reward = jax.tree.map(lambda *parts: np.concatenate(parts), *played)

@@ -99,8 +99,7 @@ def _training() -> dict[str, Any]:
         preset=False,
     )
     backend = make_backend(config, make_env(config.env.id), stacked=False)
-    state = backend.start([0])
-    backend.compile(state)
+    state = backend.prepare(lambda: backend.start([0]))
     state, _ = backend.advance(state, 1)
     started = time.monotonic()
     state, metrics = backend.advance(state, TRIAL_UPDATES)

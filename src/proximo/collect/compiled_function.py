@@ -14,19 +14,24 @@ class CompiledFunction:
     """A function that is compiled at its first call with each size of its arguments.
 
     A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than running a
-    small network. It donates the arguments with the indices ``donate``.
+    small network. It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly.
     """
 
-    def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()):
-        self._function, self._donate = function, donate
+    def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = (), brief: bool = False):
+        self._function, self._donate, self._brief = function, donate, brief
         self._programs: dict[int, Any] = {}
 
     def program(self, size: int, *arguments: Any) -> Any:
-        """The program for ``arguments``, compiled once for each ``size``. Arguments of one size have equal shapes."""
+        """The program for ``arguments``, or for ``jax.ShapeDtypeStruct`` in their places, compiled once for each ``size``. Arguments of one
+        size have equal shapes."""
         if size not in self._programs:
             lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
-            self._programs[size] = compile_lowered(lowered)
+            self._programs[size] = compile_lowered(lowered, self._brief)
         return self._programs[size]
+
+    def shapes(self, *arguments: Any) -> Any:
+        """The result for ``arguments``, with ``jax.ShapeDtypeStruct`` in the places of its arrays. Nothing is compiled."""
+        return jax.eval_shape(self._function, *arguments)
 
     def __call__(self, size: int, *arguments: Any) -> Any:
         return self.program(size, *arguments)(*arguments)

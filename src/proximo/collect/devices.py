@@ -20,6 +20,7 @@ from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.config import Config, override
 from proximo.config.validation import largest_divisor
 from proximo.errors import ConfigError
+from proximo.jax_setup import available_devices, core_devices
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.state import RewardScale
 from proximo.processes.peers import current
@@ -37,7 +38,7 @@ def with_device_number(config: Config) -> Config:
     asked = config.run.devices
     if asked == 1 and current().count == 1:
         return config
-    platform, available = jax.default_backend(), jax.device_count()
+    platform, available = jax.default_backend(), len(available_devices())
     if current().count > 1 and asked not in (1, available, "all"):
         raise ConfigError(
             f"devices = {asked}, but {current().count} processes have {available} devices together and use all: omit devices."
@@ -56,7 +57,7 @@ def with_device_number(config: Config) -> Config:
 def with_available_devices(config: Config) -> Config:
     """``config`` with as many of its devices as JAX has here."""
     asked = config.run.devices
-    return config if asked == "all" else override(config, {"devices": min(asked, jax.device_count())})
+    return config if asked == "all" else override(config, {"devices": min(asked, len(available_devices()))})
 
 
 def make_mesh(config: Config) -> Mesh | None:
@@ -66,10 +67,13 @@ def make_mesh(config: Config) -> Mesh | None:
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
-    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally."""
-    if mesh is None or num_seeds % mesh.size:
-        return mesh
-    return _mesh(list(mesh.devices.flat), SEED_GROUPS_AXIS)
+    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, seeds are
+    divided equally over as many cores as that allows."""
+    if mesh is None:
+        cores = core_devices()
+        count = largest_divisor(num_seeds, len(cores)) if cores else 1
+        return _mesh(cores[:count], SEED_GROUPS_AXIS) if count > 1 else None
+    return mesh if num_seeds % mesh.size else _mesh(list(mesh.devices.flat), SEED_GROUPS_AXIS)
 
 
 def _mesh(devices: list[Any], axis: str) -> Mesh:
@@ -127,10 +131,12 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this together, each
-    with the whole ``tree``."""
+    with the whole ``tree``. Of ``jax.ShapeDtypeStruct``, the result has the places of the arrays."""
     if mesh is None:
         return tree
     shardings = _shardings(tree, mesh, stacked)
+    if isinstance(jax.tree.leaves(tree)[0], jax.ShapeDtypeStruct):
+        return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree, shardings)
     return jax.device_put(tree, shardings) if current().count == 1 else jax.tree.map(_own_shards, tree, shardings)
 
 
@@ -203,6 +209,18 @@ def from_first(tree: T | None, template: T) -> T:
     given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(numbers, tree)
     sent = multihost_utils.broadcast_one_to_all(given)
     return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
+
+
+def row_of(tree: T, index: int) -> T:
+    """Row ``index`` of the first axis of all arrays in ``tree``."""
+
+    def row(x: jax.Array) -> jax.Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(row(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        # x[index] would compile two programs for each shape. Here, the copy of a CPU's array is no transfer.
+        return jnp.asarray(np.array(np.asarray(x)[index])) if jax.default_backend() == "cpu" else x[index]
+
+    return jax.tree.map(row, tree)
 
 
 def on_one_device(tree: T) -> T:

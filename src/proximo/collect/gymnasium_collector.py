@@ -20,6 +20,7 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.processes.peers import current
+from proximo.threads import together
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -61,17 +62,28 @@ class GymnasiumCollector:
         """Have the next rollout begin with new episodes and empty memories."""
         self._end = None
 
+    def open(self) -> None:
+        """Make the environments."""
+        self.environments.open()
+
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
-        rollout = self.compile(on_one_device(state.learner.policy), state.collector)
-        self.programs.learn.program(0, state.learner, state.healthy, self.programs.joined(rollout))
+        example = self._example(on_one_device(state.learner.policy), state.collector)
+        rollout = self.programs.joined(example.any_rollout())
+        together(example.compile, lambda: self.programs.learn.program(0, state.learner, state.healthy, rollout))
 
     def compile(self, policy: ActorCritic, state: GymnasiumCollectorState) -> GymnasiumRollout:
         """Make the environments and compile what collecting needs. Returns a rollout whose shapes are right and whose numbers are arbitrary."""
+        example = self._example(policy, state)
+        example.compile()
+        return example.any_rollout()
+
+    def _example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> RolloutInProgress:
+        """A rollout before its first step."""
         vector_env = self.environments.open()
         packed, noise, _ = self._begin(policy, state)
         start = RolloutEnd.empty(policy, vector_env, self.programs)
-        return RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing()).compile()
+        return RolloutInProgress(vector_env, 0, self.programs, packed, noise, start, Timing())
 
     def _begin(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[PackedPolicy, PyTree, Key[Array, ""]]:
         """The packed policy, the noise of the environments, and the next key."""

@@ -70,6 +70,7 @@ class GymnasiumPrograms:
         self.action_bounds = space.bounds() if isinstance(space, Box) else None
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
         """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
+        self.start = CompiledFunction(self.init, brief=True)
 
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))

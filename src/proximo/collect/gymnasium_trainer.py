@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -23,6 +20,7 @@ from proximo.collect.rollout_in_progress import Timing
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
 from proximo.processes.peers import current
+from proximo.threads import in_thread
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -67,7 +65,7 @@ class GymnasiumTrainer:
         assert self._ahead is not None
         (rollout, episodes, finished), self._ahead = self._ahead, None
         if self.config.ppo.learner_lag and not self._is_last(state):
-            learning = _in_thread(self._learn, state, rollout)
+            learning = in_thread(self._learn, state, rollout)
             later = (ProximoError, TrainingError) if current().count == 1 else ()  # other processes wait for this one
             with contextlib.suppress(*later):  # the next update raises it
                 collector_state = self._collect(state, collector_state, timing)
@@ -126,17 +124,3 @@ class GymnasiumTrainer:
     def _is_last(self, state: TrainState) -> bool:
         low, high = np.asarray(state.learner.steps)
         return (int(high) << 32) + int(low) + self.config.batch_size >= self.config.total_updates * self.config.batch_size
-
-
-def _in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call ``function`` in a thread. The process may end while it runs; an executor's thread would delay the end."""
-    future: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return future

@@ -162,13 +162,17 @@ class RolloutInProgress:
         )
         return RolloutEnd(memory, last_step, burn_in_steps, [group.stored[-1] for group in self.groups])
 
-    def compile(self) -> GymnasiumRollout:
-        """Compile all functions that collecting calls. Returns a rollout whose shapes are right and whose numbers are arbitrary."""
+    def compile(self) -> None:
+        """Compile all functions that collecting calls."""
         for group in self.groups:
             self.programs.act.program(group.size, *self._acting(group, 0))
             self.programs.final_value.program(group.size, *self._final(group, 0))
             if self.programs.burn_in:
                 self.programs.run_burn_in.program(group.size, *self._burn_in(group))
+
+    def any_rollout(self) -> GymnasiumRollout:
+        """A rollout whose shapes are right and whose numbers are arbitrary, instead of ``run``."""
+        for group in self.groups:
             group.stored = [group.memory] * (self.num_steps // self.programs.sequence_length)
         return self._rollout()
 

@@ -354,7 +354,11 @@ class RunConfig:
     runs_dir: str = _setting("runs", "folder of all runs")
     name: str = _setting("", "name of the run; empty: date and time")
     updates_per_call: int = _setting(
-        0, "maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64", low=0, high=10**5
+        0,
+        "maximum number of updates in one compiled call, and in one row of metrics; 0: 64 in a call, and a hundredth of the run, at most 64, in "
+        "a row",
+        low=0,
+        high=10**5,
     )
     eval_every: int = _setting(
         0,
@@ -443,11 +447,23 @@ class Config:
         return max(1, round(every / self.batch_size) if every else -(-self.total_updates // 10))
 
     @property
+    def shares_program(self) -> bool:
+        """Whether several seeds train in one program on one device, if the environment is a JAX environment."""
+        return self.run.seeds > 1 and self.run.seeds_mode != "serial" and self.run.devices == 1
+
+    @property
     def updates_per_call(self) -> int:
         """Maximum number of updates in one compiled call."""
-        return self.run.updates_per_call or max(1, min(64, self.total_updates // 100))
+        return self.run.updates_per_call or MAX_UPDATES
+
+    @property
+    def updates_per_row(self) -> int:
+        """Maximum number of updates in one row of metrics."""
+        return self.run.updates_per_call or max(1, min(MAX_UPDATES, self.total_updates // 100))
 
 
+MAX_UPDATES = 64
+"""The default of ``updates_per_call``. More updates in a call save nothing."""
 WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors", "ray", "actor_cpus")
 """Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
 GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")

@@ -213,7 +213,7 @@ class AgentSettings(TypedDict, total=False):
     devices: int | Literal["all"]
     """devices that share the training: their number, or all; each has an equal part of the environments and of every minibatch, so that the learning problem stays the same."""
     updates_per_call: int
-    """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
+    """maximum number of updates in one compiled call, and in one row of metrics; 0: 64 in a call, and a hundredth of the run, at most 64, in a row."""
     eval_every: int
     """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
     eval_episodes: int
@@ -311,7 +311,7 @@ class ResumeSettings(TypedDict, total=False):
     devices: int | Literal["all"]
     """devices that share the training: their number, or all; each has an equal part of the environments and of every minibatch, so that the learning problem stays the same."""
     updates_per_call: int
-    """maximum number of updates in one compiled call; 0: a hundredth of the run, at most 64."""
+    """maximum number of updates in one compiled call, and in one row of metrics; 0: 64 in a call, and a hundredth of the run, at most 64, in a row."""
     eval_every: int
     """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
     eval_episodes: int

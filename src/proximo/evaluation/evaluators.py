@@ -18,7 +18,7 @@ steps all of them as arrays, as for CartPole."""
 
 
 class Evaluator(Protocol):
-    """Plays a fixed number of episodes with any policy of its settings. The first call compiles."""
+    """Plays a fixed number of episodes with any policy of its settings. The first call compiles, unless ``compile`` was called."""
 
     num_envs: int
     """Number of environments that play at a time."""
@@ -28,6 +28,10 @@ class Evaluator(Protocol):
     ) -> Episodes:
         """Play with the most probable actions, or with sampled ones. ``seed`` and ``stream`` (``SELECTION_STREAM``, …) give the same
         episodes to every policy. ``episodes``: fewer than those of the evaluator, a multiple of ``num_envs``; None: all."""
+        ...
+
+    def compile(self, policy: ActorCritic) -> None:
+        """Compile what a call with the most probable actions needs. ``policy`` may have ``jax.ShapeDtypeStruct`` instead of arrays."""
         ...
 
     def close(self) -> None:

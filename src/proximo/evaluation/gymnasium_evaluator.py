@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from typing import Any
 
@@ -16,7 +17,7 @@ from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import unflatten
+from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds, split
 from proximo.envs.level_seeds import LevelDraws, LevelRange
@@ -24,6 +25,7 @@ from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
+from proximo.threads import together
 
 
 class GymnasiumEvaluator:
@@ -49,9 +51,28 @@ class GymnasiumEvaluator:
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
+    def compile(self, policy: ActorCritic) -> None:
+        shape = (len(self.own),)
+        if not shape[0]:
+            return
+        of_envs = functools.partial(jax.ShapeDtypeStruct, shape)
+        observation = tuple(
+            jax.ShapeDtypeStruct((*shape, *leaf.shape), leaf.dtype) for leaf in leaves(self.env.observation_space)
+        )
+        flags = of_envs(bool), of_envs(bool)
+        carried = jax.eval_shape(self._carried, policy)
+        first = self._act.lower(policy, carried, None, observation, *flags, None, 0)
+        carried, sampled, _ = first.out_info
+        later = self._act.lower(policy, carried, (sampled, of_envs(np.float32), of_envs(bool)), observation, *flags, None, 1)
+        together(first.compile, later.compile)
+
     def close(self) -> None:
         """End the environments."""
         self.environments.close()
+
+    def _carried(self, policy: ActorCritic) -> Carried:
+        """What is carried to the first episodes."""
+        return Carried(policy.init_memory(len(self.own)), policy.no_previous_step(len(self.own)))
 
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
@@ -67,7 +88,7 @@ class GymnasiumEvaluator:
         vector_env = self.environments.reset(0, source)
         buffer, played = vector_env.buffers[0], _PlayedEpisodes(quota, self.config.run.eval_max_steps or MAX_STEPS)
         key = None if deterministic else evaluation_key(seed, stream)
-        carried, last_step, t = Carried(policy.init_memory(len(quota)), policy.no_previous_step(len(quota))), None, 0
+        carried, last_step, t = self._carried(policy), None, 0
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
             flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()

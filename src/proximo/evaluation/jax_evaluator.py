@@ -53,8 +53,17 @@ class JaxEvaluator:
         with_precision = jax.default_matmul_precision(config.run.matmul_precision)
         self._play = jax.jit(with_precision(self._play_chunk), static_argnums=3)
 
+    def compile(self, policy: ActorCritic) -> None:
+        if self.num_own:
+            carried = jax.eval_shape(self._carried, policy)
+            self._play.lower(policy, carried, jax.eval_shape(jax.random.key, 0), True).compile()
+
     def close(self) -> None:
         """Do nothing: a JAX environment has no process to end."""
+
+    def _carried(self, policy: ActorCritic) -> Carried:
+        """What is carried to the first episodes."""
+        return Carried(policy.init_memory(self.num_own), policy.no_previous_step(self.num_own))
 
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
@@ -63,7 +72,7 @@ class JaxEvaluator:
             return Episodes.none()
         count = min(self.episodes, episodes or self.episodes)
         key = evaluation_key(seed, stream)
-        chunks, carried = [], Carried(policy.init_memory(self.num_own), policy.no_previous_step(self.num_own))
+        chunks, carried = [], self._carried(policy)
         for i in range(-(-count // self.num_envs)):
             carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
             chunks.append(played)

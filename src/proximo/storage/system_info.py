@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proximo.jax_setup import cores
+from proximo.jax_setup import available_devices, core_devices, cores
 from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
@@ -47,9 +47,7 @@ def _processor() -> str:
 
 def system_info() -> dict[str, Any]:
     """Python, platform, CPUs, environment variables, versions and devices, as JSON can store them."""
-    import jax  # only here, because commands that only find runs need no JAX
-
-    devices = jax.devices()
+    devices = available_devices()
     variables = {name: text for name, text in sorted(os.environ.items()) if name in _THREAD_VARIABLES or name.startswith("JAX_")}
     return {
         "python": platform.python_version(),
@@ -61,14 +59,16 @@ def system_info() -> dict[str, Any]:
         "versions": {package: version(package) for package in (*_PACKAGES, *_JAX_EXTRAS, *_GYMNASIUM_PACKAGES)},
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
+        "core_devices": len(core_devices()),
     }
 
 
-def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
+def _exactness(system: Mapping[str, Any], several_seeds: bool) -> dict[str, Any]:
     """The part of ``system_info`` that decides about the bits of a run, by its name in messages."""
     names = {
         "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
         "device_kind": "the device", "device_count": "the number of devices",
+        **({"core_devices": "the number of cores that share the seeds"} if several_seeds else {}),
     }  # fmt: skip
     variables = {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
     versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
@@ -76,15 +76,16 @@ def _exactness(system: Mapping[str, Any]) -> dict[str, Any]:
     return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
 
 
-def system_differences(run_dir: Path) -> list[str]:
-    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run."""
+def system_differences(run_dir: Path, several_seeds: bool = False) -> list[str]:
+    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run, or of
+    ``several_seeds`` in one program."""
     try:
-        recorded = _exactness(json_object(run_dir / "system.json"))
+        recorded = _exactness(json_object(run_dir / "system.json"), several_seeds)
     except (KeyError, TypeError, AttributeError):
         return [
             f"{run_dir / 'system.json'} is missing or damaged, so this system cannot be compared with that of the run: the resumed run may differ in its last bits."
         ]
-    present = _exactness(system_info())
+    present = _exactness(system_info(), several_seeds)
     return [
         f"{name} was {recorded[name]} and is {present[name]} now: the resumed run may differ in its last bits."
         for name in present

@@ -102,7 +102,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         from proximo.collect.ray_actors import check_installed
 
         check_installed()
-    prepare_jax()
+    prepare_jax(config.shares_program)
     config = with_device_number(config)
     peers = current()
     peers.enter("start")
@@ -209,7 +209,6 @@ def resume(
         RunDirectoryError: another process writes into the run directory, or it cannot be written.
         TrainingError: as in ``train``.
     """
-    prepare_jax()
     with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
         if not current().is_first:
             return _resume(None, "last", settings, shown, check_callbacks(callbacks))
@@ -226,13 +225,14 @@ def _resume(
     """Resume the run that was ``found``; None in the processes that follow process 0."""
     path, stored = resuming.stored_settings(found, reporter)
     run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
+    prepare_jax(override(before[0], {"seeds": len(stored)}).shares_program)
     changed = [changed_for_resume(config, settings) for config in before]
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
     current().enter("start")
     current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)
-    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0]) if found else ())):
+    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], len(run_dirs) > 1) if found else ())):
         reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
@@ -305,4 +305,5 @@ def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: 
     for _ in training.calls(lambda: backend.join(states) if states else backend.start(seeds), seed_runs[0].start.step):
         pass
     calls, interrupted = training.timed_calls, training.interrupted
-    return [run.result(calls, backend.compile_seconds, interrupted) for run in seed_runs if run.failure is None]
+    count = len(seed_runs)
+    return [run.result(calls, backend.compile_seconds, interrupted, count) for run in seed_runs if run.failure is None]

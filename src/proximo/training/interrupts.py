@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import wait
 from typing import Any
 
 import jax
 
 from proximo.errors import TrainingError
+from proximo.threads import in_thread
 
 GRACE_SECONDS = 7.0
 EXIT_SECONDS = 60.0
@@ -115,29 +116,19 @@ class Interrupts:
             AbandonedError: the call has outlasted its grace period. It still runs.
             HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
         """
-        outcome: Future[Any] = Future()
         grace = GRACE_SECONDS if grace is None else grace
-
-        def work() -> None:
-            try:
-                outcome.set_result(function(*arguments))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        watch = _CpuWatch()
-        while thread.is_alive():
-            thread.join(0.05 if self.requested is None else 0.01)
-            if self.requested is not None and thread.is_alive():
+        call, watch = in_thread(function, *arguments), _CpuWatch()
+        while not call.done():
+            wait([call], 0.05 if self.requested is None else 0.01)
+            if self.requested is not None and not call.done():
                 on_request, self._on_request = self._on_request, lambda: None
                 on_request()
                 if time.monotonic() - self._requested_at > grace:
                     # Python's exit would end the thread inside the compiler, which aborts the process.
-                    atexit.register(thread.join, EXIT_SECONDS)
+                    atexit.register(wait, [call], EXIT_SECONDS)
                     raise AbandonedError
             watch.check(is_computing())
-        return outcome.result()
+        return call.result()
 
 
 class _CpuWatch:

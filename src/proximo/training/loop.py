@@ -124,11 +124,6 @@ class Training:
         """Number of the signal for which the training stops, if it is not complete."""
         return self.interrupts.requested if self.peers.count == 1 else self.requested
 
-    @property
-    def _unwritten_updates(self) -> int:
-        """Updates since the last row was written."""
-        return max((len(seed_run.window) for _, seed_run in active(self.seed_runs)), default=0)
-
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
@@ -138,8 +133,10 @@ class Training:
         self.reporter.compiling()
         try:
             # Nothing is lost if these are cut short. Of several processes, one may wait here for the others.
-            state = self.interrupts.call(make_state, grace=0.0, is_computing=lambda: self.peers.count == 1)
-            self._call(self.backend.compile, state, grace=0.0)
+            arguments = self.backend.prepare, make_state, len(self.seed_runs)
+            state = self.interrupts.call(
+                *arguments, grace=0.0, is_computing=lambda: self.peers.count == 1 and self.backend.is_computing()
+            )
             self.reporter.compiled(self.backend.describe())
             self.peers.enter("train")
             self.peers.agree(None, "the first update")
@@ -162,7 +159,7 @@ class Training:
         after, metrics, seconds = self.timed_calls.advance(now, count)
         for i, seed_run in active(self.seed_runs):
             good, source = first_non_finite(metrics, i)
-            seed_run.add_metrics({name: x[i, :good] for name, x in metrics.items()})
+            seed_run.record({name: x[i, :good] for name, x in metrics.items()}, now.step, self.timed_calls)
             if source:
                 self._fail(seed_run, source, now.step + good * self.config.batch_size)
         if seen is not None:
@@ -195,9 +192,9 @@ class Training:
             return None
 
     def _next_boundary(self, update: int) -> int:
-        """The first update after which something is due, or a row is full."""
+        """The first update after which something is due."""
         callbacks = [every for _, seed_run in active(self.seed_runs) for every in seed_run.callbacks.intervals]
-        return min(self.boundaries.next_after(update, callbacks), update + self.backend.capacity - self._unwritten_updates)
+        return self.boundaries.next_after(update, callbacks)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
         """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
@@ -222,7 +219,7 @@ class Training:
         boundaries, update = self.boundaries, now.update
         evaluates, saves = (boundaries.is_due(every, update) for every in (boundaries.evaluate_every, boundaries.save_every))
         evaluates = evaluates and self.evaluation.num_episodes(now) > 0
-        if evaluates or saves or self._unwritten_updates >= self.backend.capacity:
+        if evaluates or saves:
             for seed_run in self.seed_runs:
                 seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()

@@ -10,7 +10,7 @@ from proximo.backends import Backend
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
-from proximo.jax_setup import cores
+from proximo.jax_setup import available_devices, cores
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.processes.peers import current
@@ -41,7 +41,7 @@ def run_summary(backend: Backend) -> dict[str, Any]:
 
 def describe_devices(used: int) -> str:
     """The devices that a training uses, and how it could use more, in words."""
-    devices = jax.devices()
+    devices = available_devices()
     kind, platform = devices[0].device_kind, devices[0].platform
     name = platform if kind == platform else f"{kind} ({platform})"
     several = f"{used} × " if used > 1 else ""

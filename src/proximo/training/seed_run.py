@@ -51,6 +51,8 @@ class Result:
     """The callbacks of this seed: the given objects or, with several seeds, copies of them."""
     resumed_at: int = 0
     """Step that this session resumed from; 0 for a new run."""
+    seeds_together: int = 1
+    """Number of seeds that trained in one program, and share ``seconds`` and ``compile_seconds``."""
 
     def __repr__(self) -> str:
         reached = "no episode ended" if self.return_mean is None else f"return {self.return_mean:.4g}"
@@ -99,10 +101,21 @@ class SeedRun:
         self.window.add(metrics)
         self.callbacks.add(metrics)
 
-    def write_window(self, step: int, calls: TimedCalls) -> None:
-        """Write one row for the updates since the last row, if there are any."""
+    def record(self, metrics: dict[str, np.ndarray], step: int, calls: TimedCalls) -> None:
+        """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
+        count, begun = len(next(iter(metrics.values()))), 0
+        while begun < count:
+            size = min(self.config.updates_per_row - len(self.window), count - begun)
+            self.add_metrics({name: x[begun : begun + size] for name, x in metrics.items()})
+            begun += size
+            if len(self.window) >= self.config.updates_per_row:
+                self.write_window(step + begun * self.config.batch_size, calls, count - begun)
+
+    def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
+        """Write one row for the updates since the last row, if there are any. The last call has made ``later`` updates after them."""
         if len(self.window):
-            time_columns = {"time/steps_per_second": calls.steps_per_second, "time/seconds": calls.seconds}
+            seconds = calls.seconds - later * calls.last_seconds_per_update
+            time_columns = {"time/steps_per_second": calls.steps_per_second, "time/seconds": seconds}
             self.write(step, {**self.window.merge(), **time_columns})
 
     def write(self, step: int, row: dict[str, float]) -> None:

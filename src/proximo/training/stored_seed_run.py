@@ -63,7 +63,7 @@ class StoredSeedRun(SeedRun):
             self.best, self.last_evaluation = saved.best, saved.evaluation
             self.evaluation_steps = int(saved.info.get("evaluation_steps", 0))
 
-    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None) -> Result:
+    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
         """The result of this session, whose updates were computed in ``calls``."""
         return Result(
             run_dir=self.run_dir,
@@ -78,6 +78,7 @@ class StoredSeedRun(SeedRun):
             stopped=self.stopped,
             callbacks=self.callbacks.objects,
             resumed_at=self.start.step,
+            seeds_together=seeds_together,
         )
 
     def fail(self, reason: str) -> None:

@@ -138,7 +138,7 @@ def resume(
 
 def prepare(plan: StudyPlan, reporter: Reporter) -> None:
     """Raise for what would fail later: a broken environment, unsupported spaces, or a plan that does not fit the environment."""
-    prepare_jax()
+    prepare_jax(for_seeds=True)
     require_one("tune")
     env = environment(plan.base)
     for warning in quick_check(env, plan.base.env.id).warnings:

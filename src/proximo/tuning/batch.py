@@ -100,11 +100,13 @@ class Batch:
         return self.watch.call(function, *arguments, is_computing=self.backend.is_computing)
 
     def _start(self) -> TrainState:
-        state = self._call(self.backend.start, [seed for _, seed in self.slots])
-        if self.backend.stacked:
-            state = with_hyperparameters(state, [self.configs[trial] for trial, _ in self.slots])
-        self._call(self.backend.compile, state)
-        return state
+        def make_state() -> TrainState:
+            state = self.backend.start([seed for _, seed in self.slots])
+            return (
+                with_hyperparameters(state, [self.configs[trial] for trial, _ in self.slots]) if self.backend.stacked else state
+            )
+
+        return self._call(self.backend.prepare, make_state, len(self.slots))
 
     def _advance(self, now: Snapshot, boundary: int, group: int) -> Snapshot:
         """Train to ``boundary``, unless NaN or infinity ends every trial before."""
@@ -142,5 +144,4 @@ class Batch:
         state = jax.tree.map(lambda x: x[np.array(chosen)], state)
         self.slots = [self.slots[slot] for slot in chosen]
         self.timed.seconds *= new / now
-        self._call(self.backend.compile, state)
-        return state
+        return self._call(self.backend.prepare, lambda: state, len(self.slots))

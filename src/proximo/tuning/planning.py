@@ -45,7 +45,7 @@ def make_plan(
         ConfigError: a setting or the space is wrong.
         EnvError: the environment cannot be made.
     """
-    prepare_jax()
+    prepare_jax(for_seeds=True)
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
     base = validate(
         dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name=""))

@@ -1,0 +1,64 @@
+"""``python core_devices.py FOLDER`` trains four seeds in one program on devices that are cores. It is a program of its own, because the
+number of devices is fixed when JAX starts."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+
+import proximo
+from commands import BATCH, SMALL, final_state
+from proximo import jax_setup
+from proximo.backends.jax_backend import JaxBackend
+from proximo.collect.devices import with_device_number
+from proximo.config import Config, override
+from proximo.storage.named_folders import seed_run_dirs
+from proximo.training.run_summary import describe_devices
+
+SETTINGS = {**SMALL, "eval_every": 5 * BATCH}
+
+
+def states(run_dirs):
+    return [final_state(run_dir) for run_dir in run_dirs]
+
+
+def policy(run_dir):
+    return proximo.load(run_dir).policy.actor_critic
+
+
+def main(folder):
+    jax_setup.cores = lambda: 3  # of which two divide four seeds
+    spread, advance = [], JaxBackend.advance
+
+    def watched(backend, state, num_updates):
+        after, metrics = advance(backend, state, num_updates)
+        spread.append(len(after.healthy.devices()))
+        return after, metrics
+
+    JaxBackend.advance = watched
+
+    def train(name, **settings):
+        given = {**SETTINGS, "runs_dir": str(folder), "name": name, **settings}
+        return [result.run_dir for result in proximo.train("toys:RandomEnds", preset=False, progress=False, **given)]
+
+    whole, half = train("whole", seeds=4), train("half", seeds=4, total_steps=10 * BATCH)
+    together = set(spread)
+    proximo.resume(half[0].parent, progress=False, total_steps=SMALL["total_steps"])
+    three, alone = train("three", seeds=3), train("alone", seed=1)
+    differences = jax.tree.map(lambda a, b: float(abs(a - b).max()), policy(whole[1]), policy(alone[0]))
+    found = {
+        "devices": jax.device_count(),
+        "of four seeds": sorted(together),
+        "last": spread[-1],
+        "resumed": states(seed_run_dirs(half[0].parent)) == states(whole),
+        "difference": max(jax.tree.leaves(differences)),
+        "differs": len({str(state) for state in states(whole)}),
+        "three": len(three),
+        "described": describe_devices(1),
+        "all": with_device_number(override(Config(), {"devices": "all"})).run.devices,
+    }
+    print(json.dumps(found))
+
+
+main(Path(sys.argv[1]))
