@@ -20,7 +20,7 @@ import time
 PARTS = """
 import time, sys; t = [time.perf_counter()]
 import proximo, proximo.training, proximo.cli.training_reporters; t.append(time.perf_counter())
-import gymnax; t.append(time.perf_counter())
+from proximo.envs.jax import gymnax; gymnax.names(); t.append(time.perf_counter())
 print("PARTS", t[1] - t[0], t[2] - t[1], file=sys.stderr)
 """
 

@@ -1,13 +1,18 @@
-"""Train with several learning rates and seeds in one compiled program, because a training is a pure function.
+"""Train with several learning rates and seeds in one compiled program, because a training is a pure function. The cores of a CPU, or the
+devices, share the trainings.
 
 python examples/sweep.py
 """
 
 import dataclasses
+import itertools
+import math
+import os
 
 import proximo  # before the first JAX computation: it prevents a deadlock on few cores
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 from proximo.ppo import make_hyperparameters
 
@@ -21,20 +26,26 @@ def main(total_steps: int = 20_000) -> dict[float, float]:
     config = proximo.make_config("gymnax:CartPole-v1", {"total_steps": total_steps, "num_epochs": 4})
     train = proximo.make_train(config, proximo.make_env(config.env.id))
     hyperparameters = make_hyperparameters(config.ppo)
-    rates = jnp.array([1e-4, 1e-3, 3e-3])
+    rates, seeds = (1e-4, 1e-3, 3e-3), range(2)
 
     def train_with(rate, key):
         schedule = dataclasses.replace(hyperparameters.learning_rate, initial=rate, final=rate)
         _, metrics = train(key, dataclasses.replace(hyperparameters, learning_rate=schedule))
         return metrics["rollout/return_mean"][-10:].mean()
 
-    over_seeds = jax.vmap(train_with, in_axes=(None, 0))
-    returns = jax.jit(jax.vmap(over_seeds, in_axes=(0, None)))(rates, jax.vmap(jax.random.key)(jnp.arange(2)))
-    result = {float(rate): float(row.mean()) for rate, row in zip(rates, returns, strict=True)}
+    trainings = list(itertools.product(rates, seeds))
+    num_devices = math.gcd(len(trainings), jax.device_count())  # each device trains equally many
+    mesh = jax.make_mesh((num_devices,), ("trainings",), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
+    part = PartitionSpec("trainings")
+    train_all = jax.shard_map(jax.vmap(train_with), mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+    each_rate, each_seed = (jnp.array(values) for values in zip(*trainings, strict=True))
+    returns = jax.jit(train_all)(each_rate, jax.vmap(jax.random.key)(each_seed)).reshape(len(rates), len(seeds))
+    result = {rate: float(row.mean()) for rate, row in zip(rates, returns, strict=True)}
     for rate, mean in result.items():
         print(f"learning rate {rate:.0e}: return {mean:.0f}")
     return result
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())  # each core becomes a device
     main()

@@ -21,6 +21,7 @@ BASE = {
     "custom_code",
     "signatures",
     "serialization",
+    "threads",
     "lazy_exports",
     "notebook",
     "other_libraries",

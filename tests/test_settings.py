@@ -3,7 +3,6 @@
 import io
 from pathlib import Path
 
-import jax
 import pytest
 import yaml
 from rich.console import Console
@@ -12,6 +11,7 @@ import proximo
 import proximo.envs
 from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
+from proximo.collect import devices
 from proximo.config import LEAVES, Config, kinds, override, to_mapping
 from proximo.config.validation import validate
 from proximo.convert.conversion import convert
@@ -94,7 +94,7 @@ def test_number_of_minibatches_fits_the_rollout(settings, count):
 
 
 def test_number_of_minibatches_fits_every_device(monkeypatch):
-    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    monkeypatch.setattr(devices, "available_devices", lambda: [None] * 4)
     settings = {"num_envs": 12, "num_steps": 100, "devices": "all"}
     assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == 15  # of 300 steps on each device
 

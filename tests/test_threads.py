@@ -1,6 +1,7 @@
 """Functions that are called at the same time."""
 
 import threading
+import time
 
 import pytest
 
@@ -20,17 +21,19 @@ def test_results_have_the_order_of_the_functions_which_run_at_the_same_time():
 def test_the_first_error_is_raised_when_all_have_ended():
     failed, ended = threading.Event(), []
 
-    def fail(error, after):
-        after.wait(30)
+    def fail(error):
         failed.set()
         raise error
 
+    def fail_later(error):
+        failed.wait(30)
+        fail(error)
+
     def last():
         failed.wait(30)
+        time.sleep(0.2)
         ended.append(True)
 
-    started = threading.Event()
-    started.set()
     with pytest.raises(ValueError, match="first"):
-        together(last, lambda: fail(ValueError("first"), failed), lambda: fail(KeyError("second"), started))
+        together(lambda: fail_later(ValueError("first")), lambda: fail(KeyError("second")), last)
     assert ended

@@ -14,11 +14,12 @@ from typing import Any
 REMEDY_VARIABLE = "NPROC"
 SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
+CPU_DEVICES_FLAG = "xla_force_host_platform_device_count"
 # XLA prefers 256-bit vectors. With 512 bits, where the CPU has them, training is 1.04 to 1.1 times as fast (docs/decisions/0003).
 # The optimization level 2 compiles in nine tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
 CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
 BRIEF_CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-"""For programs that run once or for less than a second: they compile in a fifth of the time, and run slowly."""
+"""For programs that run once or for less than a second: they compile in a quarter to two fifths of the time, and run slowly."""
 
 
 _num_core_devices = 0
@@ -99,7 +100,7 @@ def prepare_jax(for_seeds: bool = False) -> None:
 
     if not _jax_has_started():
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        if for_seeds and jax.config.values["jax_num_cpu_devices"] < 1:
+        if for_seeds and jax.config.values["jax_num_cpu_devices"] < 1 and CPU_DEVICES_FLAG not in os.environ.get("XLA_FLAGS", ""):
             _num_core_devices = cores()
             jax.config.update("jax_num_cpu_devices", _num_core_devices)
 
@@ -119,6 +120,16 @@ def prepare_jax(for_seeds: bool = False) -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         _replace_damaged_entries()
+
+
+def forget_core_devices() -> None:
+    """Leave the CPU one device, for processes that train together. Call this before JAX starts."""
+    global _num_core_devices
+    import jax
+
+    if _num_core_devices and not _jax_has_started():
+        _num_core_devices = 0
+        jax.config.update("jax_num_cpu_devices", -1)
 
 
 def core_devices() -> list[Any]:

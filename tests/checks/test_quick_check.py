@@ -82,7 +82,9 @@ LARGE = {"normalize_observation": False, "normalize_reward": False}
 
 
 @pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
-def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path):
+def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, monkeypatch):
+    monkeypatch.setattr(quick, "SECONDS", 60.0)  # the same number of steps for both, also on a slow machine
+
     class StoppedError(Exception):
         """Ends the training."""
 

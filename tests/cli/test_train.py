@@ -17,7 +17,7 @@ ENV = "toys:RandomEnds"
 
 @pytest.fixture
 def nothing_compiles(monkeypatch):
-    for name in ("start", "compile"):
+    for name in ("start", "prepare"):
         monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
 
 

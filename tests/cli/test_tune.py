@@ -153,7 +153,7 @@ def test_quiet_prints_nothing(tmp_path, space, capfd):
 
 @pytest.fixture
 def nothing_trains(monkeypatch):
-    for name in ("start", "compile"):
+    for name in ("start", "prepare"):
         monkeypatch.setattr(JaxBackend, name, lambda *_: pytest.fail("computed before the mistake was found"))
 
 

@@ -66,6 +66,12 @@ def assert_equal_states(found, expected):
     assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
 
 
+def assert_close_states(found, expected):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(found[name].astype(float), expected[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
     settings, runs = (
@@ -75,9 +81,15 @@ def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
     proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings, "two")
     proximo(tmp_path, "train", *settings, "one", "--devices", 2, devices=2)
     last = int(KINDS[kind][-1])
-    assert_equal_states(saved(runs / "two", last), saved(runs / "one", last))
-    assert rows(runs / "two") == rows(runs / "one")
-    if kind == "JAX":  # a resume equals the uninterrupted run bit for bit
+    if kind == "Gymnasium":
+        # A process acts for 4 environments instead of 8. On some CPUs, a product of other sizes is rounded differently.
+        assert_close_states(saved(runs / "two", last), saved(runs / "one", last))
+        for found, expected in zip(rows(runs / "two"), rows(runs / "one"), strict=True):
+            assert found == pytest.approx(expected, rel=1e-3, abs=1e-5, nan_ok=True)
+    else:
+        assert_equal_states(saved(runs / "two", last), saved(runs / "one", last))
+        assert rows(runs / "two") == rows(runs / "one")
+        # A resume equals the uninterrupted run bit for bit.
         whole = saved(runs / "two", STEPS)
         assert_equal_states(saved(runs / "two", HALF), saved(runs / "one", HALF))
         proximo(tmp_path, "launch", "-n", 2, "--", "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet")
@@ -91,8 +103,7 @@ def test_four_processes_train_as_one_with_four_devices(tmp_path):
     proximo(tmp_path, "launch", "-n", 4, "--", "train", *settings, "four")
     proximo(tmp_path, "train", *settings, "one", "--devices", 4, devices=4)
     four, one = (saved(tmp_path / "runs" / "gymnax-CartPole-v1" / name, 256) for name in ("four", "one"))
-    for name in one:  # sums of four numbers are rounded in another order
-        np.testing.assert_allclose(four[name].astype(float), one[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
+    assert_close_states(four, one)  # sums of four numbers are rounded in another order
 
 
 SAVED = r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"

@@ -14,7 +14,12 @@ from proximo.backends.jax_backend import JaxBackend
 from proximo.collect.devices import with_device_number
 from proximo.config import Config, override
 from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.system_info import system_differences
 from proximo.training.run_summary import describe_devices
+from proximo.training.timed_calls import TimedCalls
+from proximo.tuning import batch
+
+from studies import Watching, config
 
 SETTINGS = {**SMALL, "eval_every": 5 * BATCH}
 
@@ -25,6 +30,14 @@ def states(run_dirs):
 
 def policy(run_dir):
     return proximo.load(run_dir).policy.actor_critic
+
+
+def narrowed():
+    """The slots that a batch of four trials has at its end, of which one is left after the first evaluation."""
+    batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
+    trials = batch.Batch([config(learning_rate=rate) for rate in (1e-4, 1e-3, 3e-3, 1e-2)], [100], 4, Watching())
+    trials.train(2, lambda number, results: [3])
+    return trials.slots
 
 
 def main(folder):
@@ -45,7 +58,12 @@ def main(folder):
     whole, half = train("whole", seeds=4), train("half", seeds=4, total_steps=10 * BATCH)
     together = set(spread)
     proximo.resume(half[0].parent, progress=False, total_steps=SMALL["total_steps"])
-    three, alone = train("three", seeds=3), train("alone", seed=1)
+    spread.clear()
+    train("three", seeds=3)
+    of_three = set(spread)
+    alone = train("alone", seed=1)
+    system = json.loads((whole[0] / "system.json").read_text())
+    (whole[0] / "system.json").write_text(json.dumps({**system, "core_devices": 0}))
     differences = jax.tree.map(lambda a, b: float(abs(a - b).max()), policy(whole[1]), policy(alone[0]))
     found = {
         "devices": jax.device_count(),
@@ -54,7 +72,9 @@ def main(folder):
         "resumed": states(seed_run_dirs(half[0].parent)) == states(whole),
         "difference": max(jax.tree.leaves(differences)),
         "differs": len({str(state) for state in states(whole)}),
-        "three": len(three),
+        "of three seeds": sorted(of_three),
+        "warnings": [system_differences(whole[0], several_seeds) for several_seeds in (True, False)],
+        "narrowed": narrowed(),
         "described": describe_devices(1),
         "all": with_device_number(override(Config(), {"devices": "all"})).run.devices,
     }

@@ -14,19 +14,27 @@ def found(tmp_path_factory):
     """What ``core_devices.py`` prints."""
     program, folder = Path(__file__).with_name("core_devices.py"), tmp_path_factory.mktemp("cores")
     command = [sys.executable, "-W", "error::RuntimeWarning", str(program), str(folder)]
-    variables = {
-        **os.environ,
-        "NPROC": "4",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
-    }
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join([str(tests), str(tests / "tuning"), os.environ.get("PYTHONPATH", "")])
+    variables = {**os.environ, "NPROC": "4", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_four_seeds_on_three_cores_use_two(found):
+def test_as_many_cores_share_the_seeds_as_divide_their_number(found):
     assert found["devices"] == 3
-    assert found["of four seeds"] == [2]
+    assert (found["of four seeds"], found["of three seeds"]) == ([2], [3])
+
+
+def test_a_tuning_batch_narrows_to_a_trial_on_one_core(found):
+    assert found["narrowed"] == [[3, 100]]
+
+
+def test_another_number_of_cores_is_a_warning_for_groups_only(found):
+    (warning,), none = found["warnings"]
+    assert warning.startswith("the number of cores that share the seeds was 0 and is 3 now")
+    assert none == []
 
 
 def test_a_single_seed_uses_one(found):

@@ -191,7 +191,7 @@ def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("slow", "until"),
     [
-        ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.compile = lambda *_: time.sleep(1e6)", "compiling…"),
+        ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
         ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n time.sleep(1e6)\n"
          "import proximo.settings\nproximo.settings.make_config = _", "here"),
     ],
@@ -211,7 +211,7 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
 
 
 def test_interrupt_during_compilation_ends_at_once_and_can_be_resumed(tmp_path, capsys):
-    slow = "from proximo.backends.jax_backend import JaxBackend\nimport time\nJaxBackend.compile = lambda *_: time.sleep(1e6)"
+    slow = "from proximo.backends.jax_backend import JaxBackend\nimport time\nJaxBackend.prepare = lambda *_: time.sleep(1e6)"
     with Process(*train_words(tmp_path, "r"), before=slow) as process:
         process.read_until("compiling…")
         process.send(signal.SIGINT)

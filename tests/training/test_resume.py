@@ -160,7 +160,7 @@ def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
 )
 def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, capsys, words, sentence):
     monkeypatch.setattr(JaxBackend, "start", lambda *_: pytest.fail("computed before it was refused"))
-    monkeypatch.setattr(JaxBackend, "compile", lambda *_: pytest.fail("compiled before it was refused"))
+    monkeypatch.setattr(JaxBackend, "prepare", lambda *_: pytest.fail("compiled before it was refused"))
     before = final_state(whole["gru"])
     assert main(["train", "--resume", f"{whole['gru']}@{3 * BATCH}", *words]) == 2
     out, err = capsys.readouterr()

@@ -68,6 +68,7 @@ class Backend(abc.ABC):
         """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
         """Seconds that ``prepare`` has taken so far."""
+        self._is_closed = False
         run = config.run
         self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
         part = current().index, current().count
@@ -106,7 +107,7 @@ class Backend(abc.ABC):
         seed_state: Any = row_of(state, index) if self.stacked else state
         if current().count > 1:
             return whole(seed_state)
-        if isinstance(seed_state, TrainState):
+        if (self.stacked or self.num_devices > 1) and isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
         return seed_state
 
@@ -124,7 +125,8 @@ class Backend(abc.ABC):
         seeds: all at the same time."""
         started = time.monotonic()
         state, *_ = together(make_state, *self._preparations(num_seeds))
-        self._finish_preparing(state)
+        if not self._is_closed:  # after an interruption, nothing may be opened
+            self._finish_preparing(state)
         return_freed_memory()  # what compiling has freed
         self.compile_seconds += time.monotonic() - started
         return state
@@ -135,12 +137,11 @@ class Backend(abc.ABC):
 
     def _compile_evaluation(self, policy: ActorCritic) -> None:
         """Compile the evaluations of policies with these ``jax.ShapeDtypeStruct``."""
-        if self._evaluator is not None:
+        if self._evaluator is not None and self.num_devices == 1:  # of several devices, the policy has another place
             self._evaluator.compile(policy)
 
-    @abc.abstractmethod
-    def _finish_preparing(self, state: TrainState) -> None:
-        """What ``prepare`` does with the state."""
+    def _finish_preparing(self, state: TrainState) -> None:  # noqa: B027 (empty on purpose)
+        """What ``prepare`` can do only with the state."""
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
@@ -199,7 +200,7 @@ class Backend(abc.ABC):
         return True
 
     def describe(self) -> str:
-        """How environments are stepped, in words; empty if there is only one way. Called after ``compile``."""
+        """How environments are stepped, in words; empty if there is only one way. Called after ``prepare``."""
         return ""
 
     def fault(self) -> str:
@@ -208,10 +209,16 @@ class Backend(abc.ABC):
 
     def close(self) -> None:
         """End the environments and their processes."""
+        self._is_closed = True
         if self._evaluator is not None:
             self._evaluator.close()
 
 
 def copy_of(state: State) -> State:
     """A copy of the arrays in ``state``, which stays valid when a backend donates ``state``."""
-    return jax.device_put(state, may_alias=False)  # jnp.copy would compile a program for each shape
+
+    def copy(x: jax.Array) -> jax.Array:
+        # jnp.copy compiles a program for each shape, but also copies what several devices or processes share.
+        return jax.device_put(x, may_alias=False) if len(x.devices()) == 1 else jnp.copy(x)
+
+    return jax.tree.map(copy, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,10 @@ class GymnasiumBackend(Backend):
         return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
-        return [self.collector.open, lambda: self._compile_evaluation(self.template().learner.policy)]
+        compile_evaluation = functools.partial(self._compile_evaluation, self.template().learner.policy)
+        # Ray's actors make their environments when the collector is prepared.
+        opening = [self.collector.environments.open] if isinstance(self.collector, GymnasiumCollector) else []
+        return [*opening, compile_evaluation]
 
     def _finish_preparing(self, state: TrainState) -> None:
         self.collector.prepare(state)

@@ -23,6 +23,9 @@ from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, Observation, TrainState
 
+BRIEF_ENVS = 64
+"""With more environments, their first reset may take longer than it saves to compile it fast."""
+
 
 class JaxPrograms:
     """The compiled functions that trainings share if their settings differ only in traced numbers. ``advance`` is compiled once for each
@@ -49,7 +52,7 @@ class JaxPrograms:
             state = init(keys, hyperparameters)
             return constrained(state, self._mesh_for(state), stacked)
 
-        self.start = CompiledFunction(start, brief=True)
+        self.start = CompiledFunction(start, brief=config.env.num_envs <= BRIEF_ENVS)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
         self.advance = CompiledFunction(advance_all, donate=(0,))
         self.inspect_before = jax.jit(over_seeds(trainer.inspect_before))
@@ -93,9 +96,6 @@ class JaxBackend(Backend):
             lambda: self._programs.advance.program(num_seeds, self._programs.placed(state), np.int32(1)),
             lambda: self._compile_evaluation(policy),
         ]
-
-    def _finish_preparing(self, state: TrainState) -> None:
-        pass
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), np.int32(num_updates))

@@ -140,9 +140,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    gc.set_threshold(GARBAGE_THRESHOLD)
-    atexit.register(gc.freeze)  # the end of the process need not look for garbage
+    if arguments is None:  # the process is this command's own
+        gc.set_threshold(GARBAGE_THRESHOLD)
+        atexit.register(gc.freeze)  # the end of the process need not look for garbage
+        arguments = sys.argv[1:]
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a user's `module:Class` is often in the current folder
     try:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from proximo.jax_setup import compile_lowered
+
+TRACING = threading.Lock()
+"""Functions that compile at the same time are traced one after the other: the code of users may have caches and counters."""
 
 
 class CompiledFunction:
@@ -25,7 +29,8 @@ class CompiledFunction:
         """The program for ``arguments``, or for ``jax.ShapeDtypeStruct`` in their places, compiled once for each ``size``. Arguments of one
         size have equal shapes."""
         if size not in self._programs:
-            lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
+            with TRACING:
+                lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
             self._programs[size] = compile_lowered(lowered, self._brief)
         return self._programs[size]
 

@@ -62,10 +62,6 @@ class GymnasiumCollector:
         """Have the next rollout begin with new episodes and empty memories."""
         self._end = None
 
-    def open(self) -> None:
-        """Make the environments."""
-        self.environments.open()
-
     def prepare(self, state: TrainState) -> None:
         """Make the environments and compile everything."""
         example = self._example(on_one_device(state.learner.policy), state.collector)

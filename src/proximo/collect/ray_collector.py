@@ -41,9 +41,6 @@ class RayCollector:
         """Have the next rollout begin with new episodes and empty memories."""
         self._begins = True
 
-    def open(self) -> None:
-        """Do nothing: ``prepare`` makes the environments, after the actors."""
-
     def prepare(self, state: TrainState) -> None:
         """Start the actors, make the environments and compile everything."""
         policy, key = on_one_device(state.learner.policy), state.collector.key

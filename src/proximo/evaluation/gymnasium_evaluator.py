@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from proximo.collect.compiled_function import TRACING
 from proximo.collect.environment import vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
@@ -60,10 +61,11 @@ class GymnasiumEvaluator:
             jax.ShapeDtypeStruct((*shape, *leaf.shape), leaf.dtype) for leaf in leaves(self.env.observation_space)
         )
         flags = of_envs(bool), of_envs(bool)
-        carried = jax.eval_shape(self._carried, policy)
-        first = self._act.lower(policy, carried, None, observation, *flags, None, 0)
-        carried, sampled, _ = first.out_info
-        later = self._act.lower(policy, carried, (sampled, of_envs(np.float32), of_envs(bool)), observation, *flags, None, 1)
+        with TRACING:
+            carried = jax.eval_shape(self._carried, policy)
+            first = self._act.lower(policy, carried, None, observation, *flags, None, 0)
+            carried, sampled, _ = first.out_info
+            later = self._act.lower(policy, carried, (sampled, of_envs(np.float32), of_envs(bool)), observation, *flags, None, 1)
         together(first.compile, later.compile)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Key, PyTree
 
 from proximo.collect import jax_vector
+from proximo.collect.compiled_function import TRACING
 from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
@@ -55,8 +56,10 @@ class JaxEvaluator:
 
     def compile(self, policy: ActorCritic) -> None:
         if self.num_own:
-            carried = jax.eval_shape(self._carried, policy)
-            self._play.lower(policy, carried, jax.eval_shape(jax.random.key, 0), True).compile()
+            with TRACING:
+                carried = jax.eval_shape(self._carried, policy)
+                lowered = self._play.lower(policy, carried, jax.eval_shape(jax.random.key, 0), True)
+            lowered.compile()
 
     def close(self) -> None:
         """Do nothing: a JAX environment has no process to end."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from proximo.errors import ConfigError
-from proximo.jax_setup import prepare_jax, schedule_as_batch
+from proximo.jax_setup import forget_core_devices, prepare_jax, schedule_as_batch
 from proximo.processes import peers
 from proximo.processes.coordination import Cluster, connect, connect_devices, detected
 from proximo.processes.peers import Peers
@@ -59,6 +59,7 @@ def join(
         f"0 to {cluster.num_processes - 1} and the same coordinator, which process 0 must be able to listen on."
     )
     schedule_as_batch()
+    forget_core_devices()
     try:
         connect(cluster, heartbeat, start_timeout, failure)
     except RuntimeError as error:

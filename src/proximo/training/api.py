@@ -225,21 +225,21 @@ def _resume(
     """Resume the run that was ``found``; None in the processes that follow process 0."""
     path, stored = resuming.stored_settings(found, reporter)
     run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
-    prepare_jax(override(before[0], {"seeds": len(stored)}).shares_program)
     changed = [changed_for_resume(config, settings) for config in before]
+    prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
     current().enter("start")
     current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)
-    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], len(run_dirs) > 1) if found else ())):
-        reporter.warned(warning)
     if len({c.ppo.total_steps for c in configs}) > 1:
         raise ConfigError(
             f"The seeds of {path} have different total_steps: resume each seed alone, or give --total-steps for all."
         )
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
+    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if found else ())):
+        reporter.warned(warning)
     starts = resuming.shared(resuming.starts(run_dirs, configs, which, stacked, reporter) if found else [], run_dirs, configs)
     left = [start for start in starts if not resuming.is_complete(start)]
     if not left:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import wait
 from typing import Any
 
 import jax
@@ -117,15 +116,15 @@ class Interrupts:
             HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
         """
         grace = GRACE_SECONDS if grace is None else grace
-        call, watch = in_thread(function, *arguments), _CpuWatch()
-        while not call.done():
-            wait([call], 0.05 if self.requested is None else 0.01)
-            if self.requested is not None and not call.done():
+        call, watch, ended = in_thread(function, *arguments), _CpuWatch(), threading.Event()
+        call.add_done_callback(lambda _: ended.set())
+        while not ended.wait(0.05 if self.requested is None else 0.01):
+            if self.requested is not None:
                 on_request, self._on_request = self._on_request, lambda: None
                 on_request()
                 if time.monotonic() - self._requested_at > grace:
-                    # Python's exit would end the thread inside the compiler, which aborts the process.
-                    atexit.register(wait, [call], EXIT_SECONDS)
+                    # Python's exit would end the thread inside the compiler, which aborts the process. The event keeps no result alive.
+                    atexit.register(ended.wait, EXIT_SECONDS)
                     raise AbandonedError
             watch.check(is_computing())
         return call.result()

@@ -132,11 +132,10 @@ class Training:
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
         try:
-            # Nothing is lost if these are cut short. Of several processes, one may wait here for the others.
-            arguments = self.backend.prepare, make_state, len(self.seed_runs)
-            state = self.interrupts.call(
-                *arguments, grace=0.0, is_computing=lambda: self.peers.count == 1 and self.backend.is_computing()
-            )
+            # Nothing is lost if this is cut short. Of several processes, one may wait here for the others.
+            alone = self.peers.count == 1
+            prepare = functools.partial(self.backend.prepare, make_state, len(self.seed_runs))
+            state = self.interrupts.call(prepare, grace=0.0, is_computing=lambda: alone and self.backend.is_computing())
             self.reporter.compiled(self.backend.describe())
             self.peers.enter("train")
             self.peers.agree(None, "the first update")
@@ -157,6 +156,7 @@ class Training:
         self.callback_calls.state_is_gone()
         seen = self._inspect(self.backend.inspect_before, now.state) if self.boundaries.inspects_after(now.update) else None
         after, metrics, seconds = self.timed_calls.advance(now, count)
+        self.snapshot = after  # before rows are written: what is saved after a failure must not be older than they are
         for i, seed_run in active(self.seed_runs):
             good, source = first_non_finite(metrics, i)
             seed_run.record({name: x[i, :good] for name, x in metrics.items()}, now.step, self.timed_calls)

@@ -109,7 +109,7 @@ class SeedRun:
             self.add_metrics({name: x[begun : begun + size] for name, x in metrics.items()})
             begun += size
             if len(self.window) >= self.config.updates_per_row:
-                self.write_window(step + begun * self.config.batch_size, calls, count - begun)
+                self.write_window(step + begun * self.config.batch_size, calls, calls.last_updates - begun)
 
     def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
         """Write one row for the updates since the last row, if there are any. The last call has made ``later`` updates after them."""

@@ -36,6 +36,8 @@ class TimedCalls:
         """Of all calls so far."""
         self.last_seconds_per_update = 0.0
         """Of the last call; 0 before the first one. An environment may become slower or faster."""
+        self.last_updates = 0
+        """Updates of the last call."""
 
     @property
     def seconds_per_update(self) -> float:
@@ -69,5 +71,5 @@ class TimedCalls:
         state, metrics = self.call(self.backend.advance, now.state, num_updates)
         seconds, updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
         self.seconds, self.updates = self.seconds + seconds, self.updates + updates
-        self.last_seconds_per_update = seconds / updates
+        self.last_seconds_per_update, self.last_updates = seconds / updates, updates
         return Snapshot(state, now.update + updates, now.step + updates * self.backend.config.batch_size), metrics, seconds

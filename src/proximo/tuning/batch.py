@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends import make_backend
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
@@ -141,7 +142,7 @@ class Batch:
             return state
         chosen = [self.slots.index((trial, seed)) for trial in sorted(live) for seed in self.seeds]
         chosen += [chosen[0]] * (new * len(self.seeds) - len(chosen))
-        state = jax.tree.map(lambda x: x[np.array(chosen)], state)
+        state = on_one_device(jax.tree.map(lambda x: x[np.array(chosen)], state))  # they may be divided over fewer cores
         self.slots = [self.slots[slot] for slot in chosen]
         self.timed.seconds *= new / now
         return self._call(self.backend.prepare, lambda: state, len(self.slots))
