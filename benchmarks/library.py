@@ -29,10 +29,10 @@ import numpy as np
 import proximo
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 
+from proximo.collect.devices import divided, mesh_for
 from proximo.collect.jax_vector import SEEDS_AXIS
-from proximo.jax_setup import cores
+from proximo.jax_setup import prepare_jax
 from proximo.ppo import make_hyperparameters
 
 ENV = "gymnax:CartPole-v1"
@@ -182,8 +182,9 @@ def _networks(steps: int, rounds: int, built_in: dict, custom: dict) -> dict:
 
 
 def sweep(steps: int, rounds: int) -> dict:
-    """16 seeds × 4 learning rates in one vmapped call, which is divided over the cores, and one after the other, each by the same compiled training of one; beside them one as a
-    command, which starts Python and compiles each time, and what a core makes of products as the networks have them."""
+    """16 seeds × 4 learning rates in one vmapped call, which is divided over the cores, and one after the other, each by the same compiled
+    training of one; beside them one as a command, which starts Python and compiles each time, and what a core makes of products as the
+    networks have them."""
     row = _sweep(steps, rounds, {})
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -226,11 +227,7 @@ def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     pairs = list(itertools.product(RATES, range(SEEDS)))
     rates = jnp.array([rate for rate, _ in pairs])
     keys = jax.vmap(jax.random.key)(np.array([seed for _, seed in pairs]))
-    mesh = jax.make_mesh((jax.device_count(),), ("trainings",), axis_types=(AxisType.Auto,))
-    part = PartitionSpec("trainings")
-    over_cores = jax.shard_map(
-        jax.vmap(seed_run, axis_name=SEEDS_AXIS), mesh=mesh, in_specs=part, out_specs=part, check_vma=False
-    )
+    over_cores = divided(jax.vmap(seed_run, axis_name=SEEDS_AXIS), mesh_for(None, len(pairs)))
     together, alone = jax.jit(over_cores), jax.jit(single)
     started = time.perf_counter()
     returns = jax.block_until_ready(together(rates, keys))
@@ -273,7 +270,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500_000)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     options = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", cores())  # a sweep is divided over them; everything else uses the first one
+    prepare_jax(for_seeds=True)  # a sweep is divided over cores; everything else uses the first one
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.rows:
         row = ROWS[name](options.steps, options.rounds)

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from proximo import jax_setup
+from proximo.collect.devices import divided, mesh_for
 from proximo.collect.jax_vector import SEEDS_AXIS
 
 SETTING = {
@@ -47,7 +48,7 @@ def compiled(config: proximo.Config, seeds: int, mode: str):
     """``train(seeds) -> metrics`` for arrays of seeds, compiled, and the seconds that it took."""
     stacked = seeds > 1 and mode == "vmap"
     train = proximo.make_train(config, proximo.make_env(config.env.id), seeds_axis=stacked)
-    program = jax.jit(jax.vmap(train, axis_name=SEEDS_AXIS) if stacked else train)
+    program = jax.jit(divided(jax.vmap(train, axis_name=SEEDS_AXIS), mesh_for(None, seeds)) if stacked else train)
     keys = jax.vmap(jax.random.key)(np.arange(seeds))
     started = time.perf_counter()
     executable = jax_setup.compile_lowered(program.lower(keys if stacked else keys[0]))
@@ -71,6 +72,8 @@ def main() -> None:
     parser.add_argument("--seeds-mode", choices=("vmap", "serial"), default="vmap")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings in addition to those of the peers")
     options = parser.parse_args()
+    # Before JAX starts: the cores share the seeds of one program, as in `proximo train`.
+    jax_setup.prepare_jax(for_seeds=options.seeds > 1 and options.seeds_mode == "vmap")
     total = options.total_steps or DEFAULT_STEPS[options.recurrent]
     settings = {**SETTING, **(RECURRENT if options.recurrent else {}), "num_envs": options.num_envs, "total_steps": total}
     settings |= dict(text.split("=", 1) for text in options.set)

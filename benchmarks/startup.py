@@ -1,6 +1,6 @@
-"""Measure the time of `proximo train gymnax:CartPole-v1` until it prints its result, by parts, and its peak memory.
+"""Measure the time of `proximo train gymnax:CartPole-v1`, or of another command, until it prints its result, by parts, and its peak memory.
 
-    python benchmarks/startup.py [--starts 4]
+    python benchmarks/startup.py [--starts 4] [ENV --SETTING VALUE ...]
 
 Fresh processes use a separate compilation cache: the first start fills it, and later ones read it.
 """
@@ -25,10 +25,10 @@ print("PARTS", t[1] - t[0], t[2] - t[1], file=sys.stderr)
 """
 
 
-def start(folder: str) -> dict:
+def start(folder: str, words: list[str]) -> dict:
     """One start: wall seconds, peak memory in MB, and what the training reports."""
     environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
-    command = [sys.executable, "-m", "proximo", "train", "gymnax:CartPole-v1", "--json", "--runs-dir", f"{folder}/runs"]
+    command = [sys.executable, "-m", "proximo", "train", *words, "--json", "--runs-dir", f"{folder}/runs"]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True)
     assert process.stdout is not None
@@ -37,7 +37,7 @@ def start(folder: str) -> dict:
     wall = time.perf_counter() - started
     scale = 1 if sys.platform == "darwin" else 1024
     said = json.loads(output.strip().splitlines()[-1])
-    kept = {name: said[name] for name in ("seconds", "compile_seconds", "steps", "return_mean")}
+    kept = {name: said[name] or 0.0 for name in ("seconds", "compile_seconds", "steps", "return_mean")}
     return {"wall_seconds": wall, "peak_megabytes": usage.ru_maxrss * scale / 1e6, **kept}
 
 
@@ -51,9 +51,10 @@ def imports() -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=4)
-    options = parser.parse_args()
+    options, words = parser.parse_known_args()
+    words = words or ["gymnax:CartPole-v1"]
     with tempfile.TemporaryDirectory() as folder:
-        rows = [start(folder) for _ in range(options.starts)]
+        rows = [start(folder, words) for _ in range(options.starts)]
     own, gymnax = imports()
     for number, row in enumerate(rows, 1):
         print(f"start {number}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items()))

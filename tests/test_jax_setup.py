@@ -93,6 +93,24 @@ def test_warning_explains_the_fix_if_jax_has_started():
     assert "import proximo before the first JAX computation, or set NPROC=4" in err
 
 
+CORES = "from proximo import jax_setup; jax_setup.cores = lambda: 3; jax_setup.prepare_jax(for_seeds=True); "
+
+
+@pytest.mark.parametrize(
+    ("then", "variables", "expected"),
+    [
+        ("", {}, "3 3 1"),
+        ("", {"JAX_NUM_CPU_DEVICES": "2"}, "2 0 2"),
+        ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, "4 0 4"),
+        ("jax_setup.forget_core_devices(); ", {}, "1 0 1"),
+    ],
+    ids=["for seeds", "chosen by JAX's variable", "chosen by XLA's flag", "for processes"],
+)
+def test_cores_become_devices_unless_the_user_has_chosen_a_number(then, variables, expected):
+    counts = "import jax; print(jax.device_count(), len(jax_setup.core_devices()), len(jax_setup.available_devices()))"
+    assert run_python(CORES + then + counts, NPROC="4", **variables)[0] == expected
+
+
 def test_unknown_xla_compile_option_is_omitted(monkeypatch):
     lowered = jax.jit(lambda x: x + 1).lower(1.0)
     assert jax_setup.compile_lowered(lowered)(2.0) == 3.0

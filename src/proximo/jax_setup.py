@@ -20,8 +20,6 @@ CPU_DEVICES_FLAG = "xla_force_host_platform_device_count"
 CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
 BRIEF_CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 """For programs that run once or for less than a second: they compile in a quarter to two fifths of the time, and run slowly."""
-
-
 _num_core_devices = 0
 
 

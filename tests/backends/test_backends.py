@@ -44,13 +44,13 @@ def test_backend_has_the_methods_of_the_interface_with_their_parameters(kind):
     backend.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_prepare_compiles_what_training_and_evaluation_call(kind):
+@pytest.mark.parametrize(("kind", "seeds"), [("jax", [3]), ("jax", [3, 4]), ("gymnasium", [3])])
+def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
     def trained(hidden_sizes):
         """What is compiled after ``prepare``."""
-        backend = make(kind, hidden_sizes=hidden_sizes, memory="gru", memory_size=4, observe_action=True)
-        state = backend.prepare(lambda: backend.start([3]))
-        assert bits(state) == bits(backend.start([3]))
+        backend = make(kind, len(seeds) > 1, hidden_sizes=hidden_sizes, memory="gru", memory_size=4, observe_action=True)
+        state = backend.prepare(lambda: backend.start(seeds), len(seeds))
+        assert bits(state) == bits(backend.start(seeds))
         with compilations() as compiled:
             state, _ = backend.advance(state, 2)
             backend.evaluate(backend.policy(state, 0), 0, EVALUATION_STREAM)

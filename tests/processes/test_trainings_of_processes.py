@@ -28,7 +28,16 @@ COMMON = [
     "--quiet",
 ]
 KINDS = {
-    "JAX": ["gymnax:CartPole-v1", "--num-envs", "8", "--checkpoint-every", str(HALF), "--total-steps", str(STEPS)],
+    "JAX": [
+        "gymnax:CartPole-v1",
+        "--num-envs",
+        "8",
+        "--checkpoint-every",
+        str(HALF),
+        "--histograms",
+        "--total-steps",
+        str(STEPS),
+    ],
     "Gymnasium": ["CartPole-v1", "--num-envs", "8", "--memory", "gru", "--num-workers", "0", "--total-steps", str(HALF)],
 }
 

@@ -1,5 +1,5 @@
-"""``python core_devices.py FOLDER`` trains four seeds in one program on devices that are cores. It is a program of its own, because the
-number of devices is fixed when JAX starts."""
+"""Trains four seeds in one program, with each core as a device: ``python core_devices.py FOLDER``. The tests start it in a new process,
+because the number of devices cannot change after JAX has started."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def policy(run_dir):
 
 
 def narrowed():
-    """The slots that a batch of four trials has at its end, of which one is left after the first evaluation."""
+    """The slots of a batch that starts with four trials and goes on with one after the first evaluation."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
     trials = batch.Batch([config(learning_rate=rate) for rate in (1e-4, 1e-3, 3e-3, 1e-2)], [100], 4, Watching())
     trials.train(2, lambda number, results: [3])

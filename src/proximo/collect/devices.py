@@ -217,8 +217,8 @@ def row_of(tree: T, index: int) -> T:
     def row(x: jax.Array) -> jax.Array:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(row(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        # x[index] would compile two programs for each shape. Here, the copy of a CPU's array is no transfer.
-        return jnp.asarray(np.array(np.asarray(x)[index])) if jax.default_backend() == "cpu" else x[index]
+        # x[index] would compile two programs for each shape, and jnp.asarray one. The copy of a CPU's array is no transfer.
+        return jax.device_put(np.array(np.asarray(x)[index])) if jax.default_backend() == "cpu" else x[index]
 
     return jax.tree.map(row, tree)
 
