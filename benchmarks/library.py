@@ -31,7 +31,6 @@ import jax
 import jax.numpy as jnp
 
 from proximo.collect.devices import divided, mesh_for
-from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.jax_setup import prepare_jax
 from proximo.ppo import make_hyperparameters
 
@@ -182,9 +181,8 @@ def _networks(steps: int, rounds: int, built_in: dict, custom: dict) -> dict:
 
 
 def sweep(steps: int, rounds: int) -> dict:
-    """16 seeds × 4 learning rates in one vmapped call, which is divided over the cores, and one after the other, each by the same compiled
-    training of one; beside them one as a command, which starts Python and compiles each time, and what a core makes of products as the
-    networks have them."""
+    """16 seeds × 4 learning rates in one call, whose trainings are divided over the cores, and in 64 calls of a compiled training; beside
+    them one as a command, which starts Python and compiles each time, and what a core makes of products as the networks have them."""
     row = _sweep(steps, rounds, {})
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -211,24 +209,22 @@ def _products() -> float:
 def _sweep(steps: int, rounds: int, settings: dict) -> dict:
     config = proximo.make_config(ENV, {"total_steps": steps // 10, **settings})
     base, env = make_hyperparameters(config.ppo), proximo.make_env(ENV)
-    one = proximo.make_train(config, env)
-    many = proximo.make_train(config, env, seeds_axis=True)
+    train = proximo.make_train(config, env)
 
     def with_rate(rate):
         schedule = dataclasses.replace(base.learning_rate, initial=rate)
         return dataclasses.replace(base, learning_rate=schedule)
 
     def single(rate, key):
-        return one(key, with_rate(rate))[1]["rollout/return_mean"]
+        return train(key, with_rate(rate))[1]["rollout/return_mean"]
 
-    def seed_run(rate, key):
-        return many(key, with_rate(rate))[1]["rollout/return_mean"]
+    def on_a_core(rates, keys):
+        return jax.lax.map(lambda pair: single(*pair), (rates, keys))
 
     pairs = list(itertools.product(RATES, range(SEEDS)))
     rates = jnp.array([rate for rate, _ in pairs])
     keys = jax.vmap(jax.random.key)(np.array([seed for _, seed in pairs]))
-    over_cores = divided(jax.vmap(seed_run, axis_name=SEEDS_AXIS), mesh_for(None, len(pairs)))
-    together, alone = jax.jit(over_cores), jax.jit(single)
+    together, alone = jax.jit(divided(on_a_core, mesh_for(None, len(pairs)))), jax.jit(single)
     started = time.perf_counter()
     returns = jax.block_until_ready(together(rates, keys))
     first_call = time.perf_counter() - started

@@ -21,7 +21,7 @@ import numpy as np
 
 from proximo import jax_setup
 from proximo.collect.devices import divided, mesh_for
-from proximo.collect.jax_vector import SEEDS_AXIS
+from proximo.collect.jax_vector import over_seeds, vmaps_seeds
 
 SETTING = {
     "num_steps": 128,
@@ -47,8 +47,8 @@ DEFAULT_STEPS = {False: 786_432, True: 98_304}
 def compiled(config: proximo.Config, seeds: int, mode: str):
     """``train(seeds) -> metrics`` for arrays of seeds, compiled, and the seconds that it took."""
     stacked = seeds > 1 and mode == "vmap"
-    train = proximo.make_train(config, proximo.make_env(config.env.id), seeds_axis=stacked)
-    program = jax.jit(divided(jax.vmap(train, axis_name=SEEDS_AXIS), mesh_for(None, seeds)) if stacked else train)
+    train = proximo.make_train(config, proximo.make_env(config.env.id), seeds_axis=stacked and vmaps_seeds())
+    program = jax.jit(divided(over_seeds(train), mesh_for(None, seeds)) if stacked else train)
     keys = jax.vmap(jax.random.key)(np.arange(seeds))
     started = time.perf_counter()
     executable = jax_setup.compile_lowered(program.lower(keys if stacked else keys[0]))

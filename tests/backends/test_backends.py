@@ -2,12 +2,14 @@
 
 import functools
 import inspect
+from collections import OrderedDict
 
 import jax
 import numpy as np
 import pytest
 
 from proximo.backends import Backend, make_backend, stacks_seeds
+from proximo.collect import jax_vector, program_cache
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -17,7 +19,7 @@ from proximo.evaluation.evaluators import make_evaluator
 
 import gym_toys
 import toys
-from helpers import bits, compilations
+from helpers import bits, compilations, difference
 
 SMALL = {
     "id": "toy", "num_envs": 4, "num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "hidden_sizes": (8,),
@@ -59,6 +61,22 @@ def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
 
     trained((5,))  # compiles small programs for all networks, such as random keys
     assert trained((6,)) == []
+
+
+def test_each_seed_of_one_program_trains_as_alone(monkeypatch):
+    """One seed after the other as on a CPU, or side by side as on a GPU."""
+    alone = make("jax")
+    expected = [alone.advance(alone.start([seed]), 3) for seed in (3, 4)]
+    for vmapped in (False, True):
+        monkeypatch.setattr(jax_vector, "vmaps_seeds", lambda vmapped=vmapped: vmapped)
+        monkeypatch.setattr(program_cache, "_kept", OrderedDict())
+        together = make("jax", True)
+        states, metrics = together.advance(together.start([3, 4]), 3)
+        assert together.inspect_before(states)[0].healthy.shape == (2,)
+        for i, (state, alone_metrics) in enumerate(expected):
+            for name, x in alone_metrics.items():
+                np.testing.assert_allclose(metrics[name][i], x[0], 1e-4, 1e-5, err_msg=name)
+            assert difference(together.policy(states, i), alone.policy(state, 0)) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,10 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from proximo.backends.backend import Backend, Evaluation, copy_of
-from proximo.collect import JaxCollector, JaxTrainer
+from proximo.collect import JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, on_one_device, placed, whole
-from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
@@ -33,19 +32,19 @@ class JaxPrograms:
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None):
         # A reference to env: the cache key contains id(env), which Python would reuse if env were freed.
-        self.collector = collector = JaxCollector(config, env, seeds_axis=stacked)
+        self.collector = collector = JaxCollector(config, env, seeds_axis=stacked and jax_vector.vmaps_seeds())
         trainer, capacity = JaxTrainer(collector), config.updates_per_call
         init = collector.init_seeds if stacked else collector.init
         self._mesh, self._stacked = mesh, stacked
 
+        def of_all(function: Callable[..., Any]) -> Callable[..., Any]:
+            return jax_vector.over_seeds(function) if stacked else function
+
+        def on_a_device(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
+            return of_all(lambda seed: trainer.advance(seed, num_updates, capacity))(state)
+
         def advance(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
-            return trainer.advance(state, num_updates, capacity)
-
-        def over_seeds(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-            return jax.vmap(function, in_axes=in_axes, axis_name=SEEDS_AXIS) if stacked else function
-
-        def advance_all(state: TrainState, num_updates: jax.Array) -> tuple[TrainState, Metrics]:
-            return divided(over_seeds(advance, (0, None)), self._mesh_for(state), stacked)(state, num_updates)
+            return divided(on_a_device, self._mesh_for(state), stacked)(state, num_updates)
 
         def start(seeds: jax.Array, hyperparameters: Hyperparameters) -> TrainState:
             keys = jax.vmap(jax.random.key)(seeds) if stacked else jax.random.key(seeds[0])
@@ -54,9 +53,9 @@ class JaxPrograms:
 
         self.start = CompiledFunction(start, brief=config.env.num_envs <= BRIEF_ENVS)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
-        self.advance = CompiledFunction(advance_all, donate=(0,))
-        self.inspect_before = jax.jit(over_seeds(trainer.inspect_before))
-        self.inspect_after = jax.jit(over_seeds(trainer.inspect_after))
+        self.advance = CompiledFunction(advance, donate=(0,))
+        self.inspect_before = jax.jit(of_all(trainer.inspect_before))
+        self.inspect_after = jax.jit(of_all(trainer.inspect_after))
 
     def placed(self, state: TrainState) -> TrainState:
         """``state`` on the devices that ``advance`` computes on. What is there already is not copied."""

@@ -20,6 +20,19 @@ from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
 SEEDS_AXIS = "seeds"
 
 
+def vmaps_seeds() -> bool:
+    """Whether several seeds of one program train side by side. On a CPU, each core trains its seeds one after the other: a single seed
+    keeps it busy, and fits into its caches (docs/decisions/0019-start-and-cores.md)."""
+    return jax.default_backend() != "cpu"
+
+
+def over_seeds(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """``function``, which computes with trees of one seed, for trees whose arrays have a leading axis of seeds."""
+    if vmaps_seeds():
+        return jax.vmap(function, axis_name=SEEDS_AXIS)
+    return lambda *trees: jax.lax.map(lambda seed: function(*seed), trees)
+
+
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
 
