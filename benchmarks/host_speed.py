@@ -1,12 +1,12 @@
 """Speed and memory on Gymnasium environments, compared with Stable-Baselines3 and Gymnasium: fresh processes, rounds, medians.
 
-    python benchmarks/host_speed.py --sb3-python VENV/bin/python [--rows cartpole lunarlander pong stepping] [--rounds 3] \
-        [--seconds 20] [--out benchmarks/results/host_speed.json]
+    python benchmarks/host_speed.py --sb3-python VENV/bin/python [--cleanrl-python VENV/bin/python --cleanrl CHECKOUT] \
+        [--rows cartpole lunarlander pong halfcheetah halfcheetah8 stepping] [--rounds 3] [--seconds 20] [--out benchmarks/results/host_speed.json]
     python benchmarks/host_speed.py --show         # prints the tables and draws the plot of the file; nothing is measured
 
 For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is recorded as the first
 start. Every mode of the peer also runs once. Then all variants, the peer's fastest mode and modes of similar speed alternate for
---rounds rounds, in changing order. Ratios are relative to the peer's mode with the highest median. Each is the median of the ratios
+--rounds rounds, in changing order; so does CleanRL's fastest mode. Ratios are relative to the peer's mode with the highest median. Each is the median of the ratios
 of the rounds. Network, batch, epochs and learning rate are equal, there is no value clip, and compile time is excluded. Programs with
 learner_lag=1 are reported separately and meet no mark. The script writes the JSON file and a plot, and prints the tables in Markdown.
 benchmarks/peers/README.md explains how to install SB3.
@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from host_speed_report import plot, speed_of, tables
-from host_speed_rows import ROWS, Row, Variant
+from host_speed_rows import CLEANRL, ROWS, Row, Variant
 
 HERE = Path(__file__).parent
 TIMEOUT = 1800.0
 CLOSE = 0.8
 """A mode of the peer that reaches this share of the fastest one's speed in the first trial runs in all rounds."""
-ENVIRONMENTS = ("gymnasium", "numpy", "ale-py", "box2d")
+ENVIRONMENTS = ("gymnasium", "numpy", "ale-py", "box2d", "mujoco")
+PATHS = {"--sb3-python": "VENV/bin/python", "--cleanrl-python": "VENV/bin/python", "--cleanrl": "CHECKOUT"}
 BUSY = 0.1
 """Share of the cores that others may use before a warning."""
 
@@ -47,11 +48,15 @@ def ours_command(row: Row, variant: Variant, seconds: float) -> list[str]:
     return [sys.executable, str(HERE / "ours_host.py"), "--env", row.env, *given, *variant.arguments]
 
 
-def peer_command(row: Row, arguments: tuple[str, ...], seconds: float, sb3_python: str) -> list[str]:
-    given = ["--env", row.peer_env or row.env, *row.setting, *arguments, "--seconds", str(seconds)]
+def peer_command(row: Row, name: str, options: argparse.Namespace) -> list[str]:
+    given = [*row.setting, *row.peers[name], "--seconds", str(options.seconds)]
+    if name in CLEANRL:
+        script = [options.cleanrl_python, str(HERE / "peers/cleanrl.py"), "--repo", str(options.cleanrl)]
+        return [*script, "--env", row.env.replace("-v5", "-v4"), *given]
+    given = ["--env", row.peer_env or row.env, *given]
     if row.stepping:
         return [sys.executable, str(HERE / "peers/gymnasium_vector.py"), *given]
-    return [sb3_python, str(HERE / "peers/sb3.py"), *given, *(["--memory"] if row.memory else [])]
+    return [options.sb3_python, str(HERE / "peers/sb3.py"), *given, *(["--memory"] if row.memory else [])]
 
 
 def busy_share(seconds: float = 1.0) -> float | None:
@@ -99,13 +104,16 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
     }
     print("  modes of the peer", file=sys.stderr, flush=True)
     modes = {
-        name: bench.measure(name, peer_command(row, arguments, options.seconds, options.sb3_python))
-        for name, arguments in row.peers.items()
+        name: bench.measure(name, peer_command(row, name, options))
+        for name in row.peers
+        if name not in CLEANRL or options.cleanrl is not None
     }
-    check_versions(first, modes)
+    check_versions(first, {name: line for name, line in modes.items() if name not in CLEANRL})
     candidates = {name: speed_of(line) for name, line in modes.items() if not row.stepping or name.startswith("Async")}
-    close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values())]
-    programs = {name: peer_command(row, row.peers[name], options.seconds, options.sb3_python) for name in close}
+    of_cleanrl = {name: speed for name, speed in candidates.items() if name in CLEANRL}
+    fastest = max(of_cleanrl, key=lambda name: of_cleanrl[name]) if of_cleanrl else ""
+    close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values()) or name == fastest]
+    programs = {name: peer_command(row, name, options) for name in close}
     programs |= {name: ours_command(row, variant, options.seconds) for name, variant in row.ours.items()}
     lines: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
     for number in range(options.rounds):
@@ -153,13 +161,14 @@ def check_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, A
 
 
 def hidden(arguments: list[str]) -> list[str]:
-    """The arguments without the path of the peer's interpreter, which differs between machines."""
+    """The arguments without the paths of peers, which differ between machines."""
     shown = list(arguments)
-    for number, text in enumerate(shown):
-        if text == "--sb3-python" and number + 1 < len(shown):
-            shown[number + 1] = "VENV/bin/python"
-        elif text.startswith("--sb3-python="):
-            shown[number] = "--sb3-python=VENV/bin/python"
+    for option, instead in PATHS.items():
+        for number, text in enumerate(shown):
+            if text == option and number + 1 < len(shown):
+                shown[number + 1] = instead
+            elif text.startswith(f"{option}="):
+                shown[number] = f"{option}={instead}"
     return shown
 
 
@@ -228,6 +237,8 @@ def warn_where_noisy() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sb3-python", help="interpreter of the environment with Stable-Baselines3")
+    parser.add_argument("--cleanrl-python", help="interpreter of the environment for CleanRL")
+    parser.add_argument("--cleanrl", type=Path, help="a clone of CleanRL; without it, CleanRL is left out")
     parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
@@ -237,6 +248,8 @@ def main() -> None:
     if not options.show:
         if options.sb3_python is None and any(not ROWS[name].stepping for name in options.rows):
             parser.error("--sb3-python: which interpreter has Stable-Baselines3? (benchmarks/peers/README.md)")
+        if options.cleanrl is not None and options.cleanrl_python is None:
+            parser.error("--cleanrl-python: which interpreter has CleanRL's requirements? (benchmarks/peers/README.md)")
         if options.rounds < 1:
             parser.error("--rounds: expected at least 1")
         options.load_average = warn_where_noisy()

@@ -45,7 +45,29 @@ SB3 = {
     for mode in ("dummy", "subproc")
     for threads in (1, 2)
 }
+CLEANRL = {f"CleanRL, {threads} thread{'s' if threads > 1 else ''}": ("--threads", str(threads)) for threads in (1, 2)}
+"""Its own script, which needs an older Gymnasium, where HalfCheetah's version is 4."""
 BEHIND = "one update behind"
+
+
+def halfcheetah(num_envs: int, num_steps: int) -> Row:
+    """The settings of CleanRL's script. proximo normalizes observations and rewards as CleanRL does; Stable-Baselines3 does not, by default."""
+    title = f"HalfCheetah-v5, {num_envs} × {num_steps}, batch 64, 10 epochs"
+    return Row(
+        title,
+        ("--num-envs", str(num_envs), "--num-steps", str(num_steps), "--batch-size", "64", "--epochs", "10"),
+        "HalfCheetah-v5",
+        {**SB3, **CLEANRL} if num_envs > 1 else {**{name: mode for name, mode in SB3.items() if "dummy" in name}, **CLEANRL},
+        {
+            "as set": Variant(),
+            **({"2 workers": Variant(("--workers", "2"))} if num_envs > 1 else {}),
+            BEHIND: Variant(("--lag",), apart=True),
+        },
+        {"": Mark(f"{title}: training steps/s", 7.0, 10.0)},
+        common=("--set", "normalize_observation=true", "normalize_reward=true"),
+    )
+
+
 ROWS = {
     "cartpole": Row(
         "CartPole-v1, 8 × 128, batch 256, 4 epochs",
@@ -100,6 +122,8 @@ ROWS = {
         memory=True,
         common=("--images",),
     ),
+    "halfcheetah": halfcheetah(1, 2048),
+    "halfcheetah8": halfcheetah(8, 256),
     "stepping": Row(
         "LunarLander-v3, 16, stepping alone",
         ("--num-envs", "16"),

@@ -62,7 +62,7 @@ def compiled(config: proximo.Config, seeds: int, mode: str):
     return run, seconds
 
 
-def main() -> None:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--recurrent", action="store_true")
@@ -71,13 +71,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seeds-mode", choices=("vmap", "serial"), default="vmap")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings in addition to those of the peers")
-    options = parser.parse_args()
-    # Before JAX starts: the cores share the seeds of one program, as in `proximo train`.
-    jax_setup.prepare_jax(for_seeds=options.seeds > 1 and options.seeds_mode == "vmap")
+    return parser.parse_args(arguments)
+
+
+def settings_of(options: argparse.Namespace) -> dict:
     total = options.total_steps or DEFAULT_STEPS[options.recurrent]
     settings = {**SETTING, **(RECURRENT if options.recurrent else {}), "num_envs": options.num_envs, "total_steps": total}
-    settings |= dict(text.split("=", 1) for text in options.set)
-    config = proximo.make_config("gymnax:CartPole-v1", settings, preset=False)
+    return {**settings, **dict(text.split("=", 1) for text in options.set)}
+
+
+def make_config(options: argparse.Namespace) -> proximo.Config:
+    """The settings, checked by proximo."""
+    return proximo.make_config("gymnax:CartPole-v1", settings_of(options), preset=False)
+
+
+def main() -> None:
+    options = parse()
+    # Before JAX starts: the cores share the seeds of one program, as in `proximo train`.
+    jax_setup.prepare_jax(for_seeds=options.seeds > 1 and options.seeds_mode == "vmap")
+    config = make_config(options)
     run, compile_seconds = compiled(config, options.seeds, options.seeds_mode)
     metrics = run(0)
     rates = []
@@ -90,7 +102,7 @@ def main() -> None:
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in ("jax", "equinox", "gymnax")}
         | {"python": platform.python_version()},
-        "settings": {**settings, "seeds": options.seeds, "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
+        "settings": {**settings_of(options), "seeds": options.seeds, "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
         "compile_seconds": round(compile_seconds, 2),
         "steps_per_second": rates,
         "return_mean_last": float(np.asarray(metrics["rollout/return_mean"])[..., -1].mean()),

@@ -20,7 +20,7 @@ import platform
 import time
 from typing import Any
 
-from peers.host_arguments import host_parser
+from peers.host_arguments import MUJOCO_TASKS, host_parser
 from peers.tree_memory import PeakMemory
 
 IMAGES = {"encoder": "nature_cnn", "towers": "shared", "clip_reward": "sign"}
@@ -29,7 +29,7 @@ FOREVER = 10**12
 WARM_UP = 2
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = host_parser(__doc__ or "")
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--overlap", action="store_true")
@@ -37,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", action="store_true")
     parser.add_argument("--stepping", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="further settings of proximo")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def make_config(options: argparse.Namespace):
@@ -175,7 +175,8 @@ def main() -> None:
     jax_setup.prepare_jax()
     config = make_config(options)
     measured = stepped(options, config) if options.stepping else trained(options, config)
-    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool")
+    mujoco = ("mujoco",) if options.env in MUJOCO_TASKS else ()
+    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool", *mujoco)
     line = {
         "peer": "proximo",
         "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},

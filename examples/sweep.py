@@ -1,12 +1,11 @@
 """Train with several learning rates and seeds in one compiled program, because a training is a pure function. The cores of a CPU, or the
-devices, share the trainings, and each core computes its trainings one after the other.
+devices, share the trainings, and a core computes its trainings one after the other.
 
 python examples/sweep.py
 """
 
 import dataclasses
 import itertools
-import math
 import os
 
 import proximo  # before the first JAX computation: it prevents a deadlock on few cores
@@ -33,15 +32,16 @@ def main(total_steps: int = 20_000) -> dict[float, float]:
         _, metrics = train(key, dataclasses.replace(hyperparameters, learning_rate=schedule))
         return metrics["rollout/return_mean"][-10:].mean()
 
-    def one_after_the_other(each_rate, each_key):
-        # On a GPU, jax.vmap(train_with) is faster.
-        return jax.lax.map(lambda training: train_with(*training), (each_rate, each_key))
+    def train_several(each_rate, each_key):
+        if jax.default_backend() != "cpu":
+            return jax.vmap(train_with)(each_rate, each_key)
+        return jax.lax.map(lambda training: train_with(*training), (each_rate, each_key))  # one after the other: it keeps a core busy
 
     trainings = list(itertools.product(rates, seeds))
-    num_devices = math.gcd(len(trainings), jax.device_count())  # each device trains equally many
+    num_devices = max(n for n in range(1, jax.device_count() + 1) if len(trainings) % n == 0)  # each trains equally many
     mesh = jax.make_mesh((num_devices,), ("trainings",), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
     part = PartitionSpec("trainings")
-    train_all = jax.shard_map(one_after_the_other, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+    train_all = jax.shard_map(train_several, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
     each_rate, each_seed = (jnp.array(values) for values in zip(*trainings, strict=True))
     returns = jax.jit(train_all)(each_rate, jax.vmap(jax.random.key)(each_seed)).reshape(len(rates), len(seeds))
     result = {rate: float(row.mean()) for rate, row in zip(rates, returns, strict=True)}

@@ -2,6 +2,9 @@
 
 import argparse
 
+MUJOCO_TASKS = ("HalfCheetah-v5",)
+"""The environments that need MuJoCo."""
+
 
 def host_parser(description: str) -> argparse.ArgumentParser:
     """Environment, setting, and how long and how often it is measured."""

@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 
-from host_arguments import host_parser
+from host_arguments import MUJOCO_TASKS, host_parser
 from sb3_learning import limit_threads, name_of, time_learning, versions_of
 from tree_memory import PeakMemory
 
@@ -75,10 +75,10 @@ def main() -> None:
     timed = time_learning(model, options)
     seen = memory.stop()
     environments.close()
-    of_images = ("ale-py", "opencv-python-headless") if images else ()
+    others = ("ale-py", "opencv-python-headless") if images else ("mujoco",) if options.env in MUJOCO_TASKS else ()
     line = {
         "peer": name_of(f"SB3 {options.mode}", options.threads),
-        "versions": versions_of("stable_baselines3", "torch", "gymnasium", "numpy", "box2d", *of_images),
+        "versions": versions_of("stable_baselines3", "torch", "gymnasium", "numpy", "box2d", *others),
         **timed,
         **seen,
     }

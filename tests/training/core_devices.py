@@ -49,13 +49,20 @@ def main(folder):
         spread.append(len(after.healthy.devices()))
         return after, metrics
 
-    JaxBackend.advance = watched
+    inspected, inspect_before = set(), JaxBackend.inspect_before
+
+    def watched_inspection(backend, state):
+        before, *seen = inspect_before(backend, state)
+        inspected.update(len(x.devices()) for x in jax.tree.leaves(seen))
+        return before, *seen
+
+    JaxBackend.advance, JaxBackend.inspect_before = watched, watched_inspection
 
     def train(name, **settings):
         given = {**SETTINGS, "runs_dir": str(folder), "name": name, **settings}
         return [result.run_dir for result in proximo.train("toys:RandomEnds", preset=False, progress=False, **given)]
 
-    whole, half = train("whole", seeds=4), train("half", seeds=4, total_steps=10 * BATCH)
+    whole, half = train("whole", seeds=4, histograms=True), train("half", seeds=4, total_steps=10 * BATCH)
     together = set(spread)
     proximo.resume(half[0].parent, progress=False, total_steps=SMALL["total_steps"])
     spread.clear()
@@ -73,6 +80,7 @@ def main(folder):
         "difference": max(jax.tree.leaves(differences)),
         "differs": len({str(state) for state in states(whole)}),
         "of three seeds": sorted(of_three),
+        "inspected on": sorted(inspected),
         "warnings": [system_differences(whole[0], several_seeds) for several_seeds in (True, False)],
         "narrowed": narrowed(),
         "described": describe_devices(1),

@@ -27,6 +27,11 @@ def test_as_many_cores_share_the_seeds_as_divide_their_number(found):
     assert (found["of four seeds"], found["of three seeds"]) == ([2], [3])
 
 
+def test_histograms_are_computed_on_one_core(found):
+    """Divided, each core would need the seeds of the others. They leave the training as it is: the group without them has the same bits."""
+    assert found["inspected on"] == [1]
+
+
 def test_a_tuning_batch_narrows_to_a_trial_on_one_core(found):
     assert found["narrowed"] == [[3, 100]]
 

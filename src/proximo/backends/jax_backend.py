@@ -18,6 +18,7 @@ from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
 from proximo.ppo import Hyperparameters, make_hyperparameters
+from proximo.processes.peers import current
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, Observation, TrainState
@@ -106,9 +107,15 @@ class JaxBackend(Backend):
 
     def inspect_before(self, state: TrainState) -> Any:
         # The rollout of the update is collected once more, by another program, so that the program that trains stays the same.
+        state = self._gathered(state)
         return copy_of(state), *self._programs.inspect_before(state)
+
+    def _gathered(self, state: TrainState) -> TrainState:
+        """``state`` on one device if its seeds are inspected one after the other: if devices shared them, each would need those of the others."""
+        return on_one_device(state) if self.stacked and not jax_vector.vmaps_seeds() and current().count == 1 else state
 
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
         before, rollout, quantities = seen
+        state = self._gathered(state)
         quantities = jax.device_get(whole({**quantities, "ratios": self._programs.inspect_after(before, state, rollout)}))
         return [histograms.of_rows(self.seed_state(quantities, i)) for i in range(before.healthy.size)]

@@ -1,0 +1,203 @@
+"""The speed of trainings as a share of the speed at which they would run if they only computed their matrix products and stepped the environment.
+
+    python benchmarks/limits.py [--rows NAME ...] [--rounds 3] [--out benchmarks/results/limits.json]
+    python benchmarks/limits.py --show        # prints the table of the file; nothing is measured
+
+The products of one update are counted in the program that JAX traces. Each distinct one is timed alone, in a compiled loop on operands in
+the order in which JAX computes it fastest, with all threads; the time of the loop itself is subtracted. Their sum, one after the other, is the limit. To a
+step on a Gymnasium environment is added the time that stepping alone takes (`ours_host.py --stepping`). The limit leaves out everything
+else: activations and their gradients, the optimizer, normalization, copies, and the steps of JAX environments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+import ours
+import ours_host
+import proximo
+from measurements import circumstances
+from memory_speed import LSTM, ZOO
+from proximo.jax_setup import compile_lowered
+from speed import measure
+
+HERE = Path(__file__).parent
+OUT = HERE / "results/limits.json"
+MUJOCO = ["--num-envs", "1", "--num-steps", "2048", "--batch-size", "64", "--epochs", "10", "--seconds", "10"]
+ROWS: dict[str, tuple[str, list[str]]] = {
+    "CartPole in JAX, 64 environments": ("ours.py", ["--num-envs", "64"]),
+    "CartPole in JAX, 4 environments": ("ours.py", ["--num-envs", "4"]),
+    "CartPole in JAX, GRU of 128 units, sequences of 16": (
+        "ours.py", ["--num-envs", "64", "--recurrent", "--set", "diagnose_every=-1", "sequence_length=16"],
+    ),
+    "CartPoleNoVel, LSTM of 64 units, settings of RecurrentPPO": ("ours_host.py", ["--env", "CartPoleNoVel-v1", *ZOO, "--set", *LSTM]),
+    "CartPole-v1, 8 × 128": ("ours_host.py", ["--env", "CartPole-v1", "--seconds", "10"]),
+    "LunarLander-v3, 16 × 1024": (
+        "ours_host.py",
+        ["--env", "LunarLander-v3", "--num-envs", "16", "--num-steps", "1024", "--batch-size", "64", "--seconds", "10"],
+    ),
+    "HalfCheetah-v5, 1 × 2048": ("ours_host.py", ["--env", "HalfCheetah-v5", *MUJOCO]),
+}  # fmt: skip
+
+
+class Product(NamedTuple):
+    """``batch`` products of an m × k with a k × n matrix."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+
+
+class Spaces:
+    """A JAX environment with the spaces of another one: the same products, without its steps."""
+
+    default_params = ()
+
+    def __init__(self, env: Any):
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def reset(self, key: Any, params: Any) -> Any:
+        return (), jnp.zeros(self.observation_space.shape)
+
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        return (), jnp.zeros(self.observation_space.shape), 0.0, False, False, {}
+
+
+def products_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[tuple[Product, int]]:
+    """Every product in ``jaxpr``, with how often it is computed. Of the branches of a condition, none counts."""
+    for equation in jaxpr.eqns:
+        name, parameters = equation.primitive.name, equation.params
+        if name == "dot_general":
+            left, right = (v.aval.shape for v in equation.invars)
+            (contract, _), (batch, _) = parameters["dimension_numbers"]
+            b, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contract))
+            yield Product(b, math.prod(left) // (b * k), k, math.prod(right) // (b * k)), times
+        elif name != "cond":
+            assert name != "conv_general_dilated", "convolutions are not counted"
+            inner = times * parameters.get("length", 1) if name == "scan" else times
+            for value in jax.tree.leaves(parameters, is_leaf=lambda x: isinstance(x, (Jaxpr, ClosedJaxpr))):
+                if isinstance(value, (Jaxpr, ClosedJaxpr)):
+                    found = list(products_of(value.jaxpr if isinstance(value, ClosedJaxpr) else value, inner))
+                    assert name != "while" or not found, "products in a loop whose number of iterations is not known"
+                    yield from found
+
+
+def seconds_of(product: Product) -> float:
+    """The seconds of one product: those of an iteration of a loop with it, less those of the same loop without it."""
+    left, right = jnp.ones((product.batch, product.m, product.k)), jnp.ones((product.batch, product.k, product.n)) / product.k
+
+    def product_only(left: jax.Array, right: jax.Array, _: jax.Array) -> jax.Array:
+        return left @ right
+
+    def nothing(left: jax.Array, _: jax.Array, result: jax.Array) -> jax.Array:  # that XLA could leave out
+        return jax.lax.dynamic_update_slice(result, left[:1, :1, :1] + 1.0, (0, 0, 0))
+
+    with_it, without = (_iteration(left, right, body) for body in (product_only, nothing))
+    return max(with_it - without, 0.0)
+
+
+def _iteration(left: jax.Array, right: jax.Array, compute: Callable[..., jax.Array], at_least: float = 0.05) -> float:
+    """Seconds of an iteration of a compiled loop, the fastest of three runs of at least so many seconds."""
+
+    def loop(count: jax.Array, left: jax.Array, right: jax.Array) -> Any:
+        def body(_: Any, carry: Any) -> Any:
+            left, result = carry
+            # Each product waits for the one before it.
+            left = jax.lax.dynamic_update_slice(left, result[:1, :1, :1], (0, 0, 0))
+            return left, compute(left, right, result)
+
+        return jax.lax.fori_loop(0, count, body, (left, left @ right))
+
+    program = compile_lowered(jax.jit(loop).lower(jnp.int32(1), left, right))
+
+    def run(count: int) -> float:
+        started = time.perf_counter()
+        jax.block_until_ready(program(jnp.int32(count), left, right))
+        return time.perf_counter() - started
+
+    count = 1
+    while run(count) < at_least:
+        count *= 4
+    return min(run(count) for _ in range(3)) / count
+
+
+def measured(name: str, rounds: int) -> dict[str, Any]:
+    """Steps per second of a training, and at its limit."""
+    script, arguments = ROWS[name]
+    module = ours if script == "ours.py" else ours_host
+    config = module.make_config(module.parse(arguments))
+    env = proximo.make_env(config.env.id)
+    init, collect, update = proximo.make_functions(config, env if script == "ours.py" else Spaces(env))
+
+    def step(state: Any) -> Any:
+        state, rollout, _ = collect(state)
+        return update(state, rollout)
+
+    counts: collections.Counter[Product] = collections.Counter()
+    for product, times in products_of(jax.make_jaxpr(step)(jax.eval_shape(init, jax.random.key(0))).jaxpr):
+        counts[product] += times
+    rates, limits, alone = [], [], []
+    for _ in range(rounds):
+        rates.append(statistics.median(measure([sys.executable, str(HERE / script), *arguments])["steps_per_second"]))
+        seconds = {product: seconds_of(product) for product in counts}
+        a_step = sum(seconds[product] * times for product, times in counts.items()) / config.batch_size
+        if script != "ours.py":
+            line = measure([sys.executable, str(HERE / script), *arguments, "--stepping"])
+            alone.append(statistics.median(line["steps_per_second"]))
+            a_step += 1 / alone[-1]
+        limits.append(1 / a_step)
+    operations = sum(2 * math.prod(product) * times for product, times in counts.items())
+    return {
+        "steps_per_second": rates,
+        "limits": [round(x) for x in limits],
+        "share": round(statistics.median(rate / limit for rate, limit in zip(rates, limits, strict=True)), 2),
+        "stepping_alone": alone,
+        "operations_per_step": round(operations / config.batch_size),
+        "products": [
+            {**product._asdict(), "times": times, "microseconds": round(seconds[product] * 1e6, 2)}
+            for product, times in counts.items()
+        ],
+        **circumstances(),
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown."""
+    lines = ["| Setting | Steps/s | Limit | Share |", "|---|---|---|---|"]
+    for name, row in results.items():
+        rate, limit = (statistics.median(row[key]) for key in ("steps_per_second", "limits"))
+        lines.append(f"| {name} | {rate:,.0f} | {limit:,.0f} | {row['share']:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--show", action="store_true")
+    options = parser.parse_args()
+    results = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for name in [] if options.show else options.rows:
+        results[name] = measured(name, options.rounds)
+        options.out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        print(name, results[name]["share"], file=sys.stderr, flush=True)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
