@@ -266,6 +266,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500_000)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["PROXIMO_CACHE_DIR"] = cache  # nothing is compiled already
+        measured(options)
+
+
+def measured(options: argparse.Namespace) -> None:
+    """Measure the rows, and save each."""
     prepare_jax(for_seeds=True)  # a sweep is divided over cores; everything else uses the first one
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.rows:

@@ -1,12 +1,12 @@
-"""The speed of trainings as a share of the speed at which they would run if they only computed their matrix products and stepped the environment.
+"""The speed of trainings as a share of their limit: only their matrix products, at the peak of the processor, and stepping the environment.
 
     python benchmarks/limits.py [--rows NAME ...] [--rounds 3] [--out benchmarks/results/limits.json]
     python benchmarks/limits.py --show        # prints the table of the file; nothing is measured
 
-The products of one update are counted in the program that JAX traces. Each distinct one is timed alone, in a compiled loop on operands in
-the order in which JAX computes it fastest, with all threads; the time of the loop itself is subtracted. Their sum, one after the other, is the limit. To a
-step on a Gymnasium environment is added the time that stepping alone takes (`ours_host.py --stepping`). The limit leaves out everything
-else: activations and their gradients, the optimizer, normalization, copies, and the steps of JAX environments.
+The products of one update are counted in the program that JAX traces. The peak is that of products of large matrices, measured in the same
+round. To a step on a Gymnasium environment is added the time that stepping alone takes (`ours_host.py --stepping`). The limit leaves
+out everything else: activations and their gradients, the optimizer, normalization, copies, and the steps of JAX environments; and small
+matrices do not reach the peak.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ import ours_host
 import proximo
 from measurements import circumstances
 from memory_speed import LSTM, ZOO
-from proximo.jax_setup import compile_lowered
+from proximo.jax_setup import cores
 from speed import measure
 
 HERE = Path(__file__).parent
@@ -96,43 +97,24 @@ def products_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[tuple[Product, int]]:
                     yield from found
 
 
-def seconds_of(product: Product) -> float:
-    """The seconds of one product: those of an iteration of a loop with it, less those of the same loop without it."""
-    left, right = jnp.ones((product.batch, product.m, product.k)), jnp.ones((product.batch, product.k, product.n)) / product.k
+def peak(size: int = 1024, count: int = 20) -> float:
+    """Floating-point operations in a second in products of large square matrices: one call that uses all threads, or one call on each core,
+    whichever is faster, the fastest of five."""
+    left = jnp.ones((size, size)) / size
+    program = jax.jit(lambda x: jax.lax.fori_loop(0, count, lambda _, x: x @ left, x))
 
-    def product_only(left: jax.Array, right: jax.Array, _: jax.Array) -> jax.Array:
-        return left @ right
+    def run(_: int = 0) -> None:
+        jax.block_until_ready(program(left))
 
-    def nothing(left: jax.Array, _: jax.Array, result: jax.Array) -> jax.Array:  # that XLA could leave out
-        return jax.lax.dynamic_update_slice(result, left[:1, :1, :1] + 1.0, (0, 0, 0))
-
-    with_it, without = (_iteration(left, right, body) for body in (product_only, nothing))
-    return max(with_it - without, 0.0)
-
-
-def _iteration(left: jax.Array, right: jax.Array, compute: Callable[..., jax.Array], at_least: float = 0.05) -> float:
-    """Seconds of an iteration of a compiled loop, the fastest of three runs of at least so many seconds."""
-
-    def loop(count: jax.Array, left: jax.Array, right: jax.Array) -> Any:
-        def body(_: Any, carry: Any) -> Any:
-            left, result = carry
-            # Each product waits for the one before it.
-            left = jax.lax.dynamic_update_slice(left, result[:1, :1, :1], (0, 0, 0))
-            return left, compute(left, right, result)
-
-        return jax.lax.fori_loop(0, count, body, (left, left @ right))
-
-    program = compile_lowered(jax.jit(loop).lower(jnp.int32(1), left, right))
-
-    def run(count: int) -> float:
+    def seconds(call: Callable[[], Any]) -> float:
         started = time.perf_counter()
-        jax.block_until_ready(program(jnp.int32(count), left, right))
+        call()
         return time.perf_counter() - started
 
-    count = 1
-    while run(count) < at_least:
-        count *= 4
-    return min(run(count) for _ in range(3)) / count
+    run()  # compiles
+    with ThreadPoolExecutor(cores()) as pool:
+        together = min(seconds(lambda: list(pool.map(run, range(cores())))) for _ in range(5))
+    return 2 * size**3 * count / min(min(seconds(run) for _ in range(5)), together / cores())
 
 
 def measured(name: str, rounds: int) -> dict[str, Any]:
@@ -150,27 +132,23 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     counts: collections.Counter[Product] = collections.Counter()
     for product, times in products_of(jax.make_jaxpr(step)(jax.eval_shape(init, jax.random.key(0))).jaxpr):
         counts[product] += times
+    operations = sum(2 * math.prod(product) * times for product, times in counts.items()) / config.batch_size
     rates, limits, alone = [], [], []
     for _ in range(rounds):
         rates.append(statistics.median(measure([sys.executable, str(HERE / script), *arguments])["steps_per_second"]))
-        seconds = {product: seconds_of(product) for product in counts}
-        a_step = sum(seconds[product] * times for product, times in counts.items()) / config.batch_size
+        seconds = operations / peak()
         if script != "ours.py":
             line = measure([sys.executable, str(HERE / script), *arguments, "--stepping"])
             alone.append(statistics.median(line["steps_per_second"]))
-            a_step += 1 / alone[-1]
-        limits.append(1 / a_step)
-    operations = sum(2 * math.prod(product) * times for product, times in counts.items())
+            seconds += 1 / alone[-1]
+        limits.append(round(1 / seconds))
     return {
         "steps_per_second": rates,
-        "limits": [round(x) for x in limits],
+        "limits": limits,
         "share": round(statistics.median(rate / limit for rate, limit in zip(rates, limits, strict=True)), 2),
         "stepping_alone": alone,
-        "operations_per_step": round(operations / config.batch_size),
-        "products": [
-            {**product._asdict(), "times": times, "microseconds": round(seconds[product] * 1e6, 2)}
-            for product, times in counts.items()
-        ],
+        "operations_per_step": round(operations),
+        "products": [{**product._asdict(), "times": times} for product, times in counts.items()],
         **circumstances(),
     }
 

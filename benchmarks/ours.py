@@ -87,8 +87,10 @@ def make_config(options: argparse.Namespace) -> proximo.Config:
 
 def main() -> None:
     options = parse()
-    # Before JAX starts: the cores share the seeds of one program, as in `proximo train`.
-    jax_setup.prepare_jax(for_seeds=options.seeds > 1 and options.seeds_mode == "vmap")
+    if options.seeds > 1 and options.seeds_mode == "vmap":
+        jax_setup.prepare_jax(
+            for_seeds=True
+        )  # before JAX starts: the cores share the seeds of one program, as in `proximo train`
     config = make_config(options)
     run, compile_seconds = compiled(config, options.seeds, options.seeds_mode)
     metrics = run(0)
