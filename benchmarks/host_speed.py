@@ -1,4 +1,4 @@
-"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3 and Gymnasium: fresh processes, rounds, medians.
+"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3, CleanRL and Gymnasium: fresh processes, rounds, medians.
 
     python benchmarks/host_speed.py --sb3-python VENV/bin/python [--cleanrl-python VENV/bin/python --cleanrl CHECKOUT] \
         [--rows cartpole lunarlander pong halfcheetah halfcheetah8 stepping] [--rounds 3] [--seconds 20] [--out benchmarks/results/host_speed.json]
@@ -6,10 +6,10 @@
 
 For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is recorded as the first
 start. Every mode of the peer also runs once. Then all variants, the peer's fastest mode and modes of similar speed alternate for
---rounds rounds, in changing order; so does CleanRL's fastest mode. Ratios are relative to the peer's mode with the highest median. Each is the median of the ratios
-of the rounds. Network, batch, epochs and learning rate are equal, there is no value clip, and compile time is excluded. Programs with
+--rounds rounds, in changing order; so does CleanRL's fastest mode. Ratios are relative to the peer's mode with the highest median.
+Each is the median of the ratios of the rounds. Network, batch, epochs and learning rate are equal, there is no value clip, and compile time is excluded. Programs with
 learner_lag=1 are reported separately and meet no mark. The script writes the JSON file and a plot, and prints the tables in Markdown.
-benchmarks/peers/README.md explains how to install SB3.
+benchmarks/peers/README.md explains how to install SB3 and CleanRL.
 """
 
 from __future__ import annotations

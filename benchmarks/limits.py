@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+import host_speed_rows
 import ours
 import ours_host
 import proximo
@@ -37,7 +38,14 @@ from speed import measure
 
 HERE = Path(__file__).parent
 OUT = HERE / "results/limits.json"
-MUJOCO = ["--num-envs", "1", "--num-steps", "2048", "--batch-size", "64", "--epochs", "10", "--seconds", "10"]
+
+
+def gymnasium(key: str) -> tuple[str, list[str]]:
+    """The setting of a row of host_speed.py."""
+    row = host_speed_rows.ROWS[key]
+    return "ours_host.py", ["--env", row.env, *row.setting, "--seconds", "10", *row.common]
+
+
 ROWS: dict[str, tuple[str, list[str]]] = {
     "CartPole in JAX, 64 environments": ("ours.py", ["--num-envs", "64"]),
     "CartPole in JAX, 4 environments": ("ours.py", ["--num-envs", "4"]),
@@ -45,12 +53,9 @@ ROWS: dict[str, tuple[str, list[str]]] = {
         "ours.py", ["--num-envs", "64", "--recurrent", "--set", "diagnose_every=-1", "sequence_length=16"],
     ),
     "CartPoleNoVel, LSTM of 64 units, settings of RecurrentPPO": ("ours_host.py", ["--env", "CartPoleNoVel-v1", *ZOO, "--set", *LSTM]),
-    "CartPole-v1, 8 × 128": ("ours_host.py", ["--env", "CartPole-v1", "--seconds", "10"]),
-    "LunarLander-v3, 16 × 1024": (
-        "ours_host.py",
-        ["--env", "LunarLander-v3", "--num-envs", "16", "--num-steps", "1024", "--batch-size", "64", "--seconds", "10"],
-    ),
-    "HalfCheetah-v5, 1 × 2048": ("ours_host.py", ["--env", "HalfCheetah-v5", *MUJOCO]),
+    "CartPole-v1, 8 × 128": gymnasium("cartpole"),
+    "LunarLander-v3, 16 × 1024": gymnasium("lunarlander"),
+    "HalfCheetah-v5, 1 × 2048": gymnasium("halfcheetah"),
 }  # fmt: skip
 
 
@@ -79,7 +84,7 @@ class Spaces:
 
 
 def products_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[tuple[Product, int]]:
-    """Every product in ``jaxpr``, with how often it is computed. Of the branches of a condition, none counts."""
+    """Every product in ``jaxpr``, with how often it is computed. The branches of conditions do not count: they are rarely computed."""
     for equation in jaxpr.eqns:
         name, parameters = equation.primitive.name, equation.params
         if name == "dot_general":
@@ -89,12 +94,16 @@ def products_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[tuple[Product, int]]:
             yield Product(b, math.prod(left) // (b * k), k, math.prod(right) // (b * k)), times
         elif name != "cond":
             assert name != "conv_general_dilated", "convolutions are not counted"
-            inner = times * parameters.get("length", 1) if name == "scan" else times
-            for value in jax.tree.leaves(parameters, is_leaf=lambda x: isinstance(x, (Jaxpr, ClosedJaxpr))):
-                if isinstance(value, (Jaxpr, ClosedJaxpr)):
-                    found = list(products_of(value.jaxpr if isinstance(value, ClosedJaxpr) else value, inner))
-                    assert name != "while" or not found, "products in a loop whose number of iterations is not known"
-                    yield from found
+            inner = times * parameters["length"] if name == "scan" else times
+            found = [product for part in parts_of(parameters) for product in products_of(part, inner)]
+            assert name != "while" or not found, "products in a loop whose number of iterations is not known"
+            yield from found
+
+
+def parts_of(parameters: dict[str, Any]) -> list[Jaxpr]:
+    """The programs in the parameters of an operation, such as the body of a scan."""
+    leaves = jax.tree.leaves(parameters, is_leaf=lambda x: isinstance(x, (Jaxpr, ClosedJaxpr)))
+    return [getattr(leaf, "jaxpr", leaf) for leaf in leaves if isinstance(leaf, (Jaxpr, ClosedJaxpr))]
 
 
 def peak(size: int = 1024, count: int = 20) -> float:

@@ -59,7 +59,7 @@ def compare(name: str, ours: list[str], peer: list[str], rounds: int) -> dict:
 
 
 def seeds(rounds: int, count: int = 8) -> list[dict]:
-    """Steps per second of ``count`` seeds, vmapped and one after the other, over one seed."""
+    """Steps per second of ``count`` seeds, in one program and one after the other, over one seed."""
     ours = [sys.executable, str(HERE / "ours.py"), "--num-envs", "64", "--repeats", "1", "--total-steps", "393216"]
     one = ours
     rows = []

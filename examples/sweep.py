@@ -33,11 +33,9 @@ def main(total_steps: int = 20_000) -> dict[float, float]:
         return metrics["rollout/return_mean"][-10:].mean()
 
     def train_several(each_rate, each_key):
-        if jax.default_backend() != "cpu":
-            return jax.vmap(train_with)(each_rate, each_key)
-        return jax.lax.map(
-            lambda training: train_with(*training), (each_rate, each_key)
-        )  # one after the other: it keeps a core busy
+        if jax.default_backend() == "cpu":  # one training after the other: a single one keeps a core busy
+            return jax.lax.map(lambda training: train_with(*training), (each_rate, each_key))
+        return jax.vmap(train_with)(each_rate, each_key)
 
     trainings = list(itertools.product(rates, seeds))
     num_devices = max(n for n in range(1, jax.device_count() + 1) if len(trainings) % n == 0)  # each trains equally many

@@ -10,6 +10,7 @@ neither its start nor its first update counts.
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -23,14 +24,14 @@ from pathlib import Path
 
 from host_arguments import host_parser
 
-AFTER_UPDATE = "SPS:"
-
 
 def main() -> None:
     parser = host_parser(__doc__ or "")
     parser.add_argument("--repo", type=Path, required=True, help="a clone of CleanRL")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     options = parser.parse_args()
+    if options.memory:
+        parser.error("--memory: the memory of CleanRL's script is not measured")
     rows = options.num_envs * options.num_steps
     settings = {
         "env-id": options.env,
@@ -57,38 +58,36 @@ def main() -> None:
     print(json.dumps(line), flush=True)
 
 
-def timed(words: list[str], options) -> tuple[int, float, list[float]]:
+def timed(words: list[str], options: argparse.Namespace) -> tuple[int, float, list[float]]:
     """Updates after the first one, the seconds that they took, and the last five returns."""
     threads = {name: str(options.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    script = options.repo.resolve() / "cleanrl/ppo_continuous_action.py"
+    command = [sys.executable, "-u", str(options.repo.resolve() / "cleanrl/ppo_continuous_action.py"), *words]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:  # it writes its event files there
         process = subprocess.Popen(
-            [sys.executable, "-u", str(script), *words],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=folder,
-            env={**os.environ, **threads},
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder, env={**os.environ, **threads}
         )
-        assert process.stdout is not None
-        begun, updates, returns = 0.0, 0, []
         try:
-            for line in process.stdout:
-                if match := re.search(r"episodic_return=\[?(-?[\d.]+)", line):
-                    returns.append(float(match[1]))
-                elif line.startswith(AFTER_UPDATE):
-                    now = time.perf_counter()
-                    if not begun:
-                        begun = now
-                    else:
-                        updates += 1
-                        if now - begun >= options.seconds:
-                            return updates, now - begun, returns[-5:]
+            times, returns = watched(process, options.seconds)
         finally:
             process.kill()
             process.wait()
-        errors.seek(0)
-        sys.exit(f"CleanRL's script ended after {updates} updates:\n{errors.read()[-2000:]}")
+        if not times or times[-1] - times[0] < options.seconds:
+            errors.seek(0)
+            sys.exit(f"CleanRL's script ended after {len(times)} updates:\n{errors.read()[-2000:]}")
+    return len(times) - 1, times[-1] - times[0], returns[-5:]
+
+
+def watched(process: subprocess.Popen[str], seconds: float) -> tuple[list[float], list[float]]:
+    """When each update ended, until ``seconds`` after the first one or until the program ends, and the returns of the episodes."""
+    times, returns = [], []
+    for line in process.stdout or ():
+        if match := re.search(r"episodic_return=\[?(-?[\d.]+)", line):
+            returns.append(float(match[1]))
+        if line.startswith("SPS:"):
+            times.append(time.perf_counter())
+            if times[-1] - times[0] >= seconds:
+                break
+    return times, returns
 
 
 if __name__ == "__main__":

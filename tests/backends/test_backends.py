@@ -65,6 +65,7 @@ def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
 
 def test_each_seed_of_one_program_trains_as_alone(monkeypatch):
     """One seed after the other as on a CPU, or side by side as on a GPU."""
+    assert not jax_vector.vmaps_seeds()  # on the CPU, where tests run
     alone = make("jax")
     expected = [alone.advance(alone.start([seed]), 3) for seed in (3, 4)]
     for vmapped in (False, True):

@@ -24,7 +24,7 @@ CONFIG = override(
 )
 FACTS = {
     "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds_mode": "vmap",
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds": "in one program",
 }  # fmt: skip
 RUN = Path("runs/e/r")
 SUMMARY = {"return_mean": 12.34}
@@ -181,13 +181,13 @@ def test_small_returns_have_enough_digits(value, text):
 def test_serial_seeds_are_named_and_waiting_ones_add_remaining_time(plain, clock):
     reporter, stream = plain
     seeds = [RUN / f"seed-{i}" for i in range(3)]
-    reporter.started(CONFIG, seeds, {**FACTS, "seeds_mode": "serial"})
+    reporter.started(CONFIG, seeds, {**FACTS, "seeds": "one after the other"})
     reporter.seeds_started(seeds[:1], 0)
     reporter.seeds_started(seeds[1:2], 0)
     reporter.advanced(1600, 100.0, None)
     assert reporter.line() == "seed-1 · step 1,600 of 3,200 · return – · 100 steps/s · 0:48 left · evaluated –"
     reporter.finished([result(run_dir=seed) for seed in seeds])
-    assert "3 seeds (serial)" in stream.getvalue()
+    assert "3 seeds (one after the other)" in stream.getvalue()
     assert "runs/e/r/seed-2: mean return 12.3" in stream.getvalue()
     assert "Next:  proximo watch runs/e/r\n" in stream.getvalue()
     assert "       proximo export runs/e/r/seed-0\n" in stream.getvalue(), "a policy is of one seed"

@@ -22,9 +22,13 @@ def found(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_as_many_cores_share_the_seeds_as_divide_their_number(found):
+def test_as_few_cores_share_the_seeds_as_train_two_each(found):
     assert found["devices"] == 3
-    assert (found["of four seeds"], found["of three seeds"]) == ([2], [3])
+    assert (found["of five seeds"], found["of four seeds"]) == ([3], [2])
+
+
+def test_a_copy_of_a_seed_changes_no_other_seed(found):
+    assert found["as four of five"]
 
 
 def test_histograms_are_computed_on_one_core(found):
@@ -32,8 +36,10 @@ def test_histograms_are_computed_on_one_core(found):
     assert found["inspected on"] == [1]
 
 
-def test_a_tuning_batch_narrows_to_a_trial_on_one_core(found):
-    assert found["narrowed"] == [[3, 100]]
+def test_a_tuning_batch_narrows_if_a_core_then_trains_fewer_trials(found):
+    four, two = found["narrowed"]
+    assert four == [[3, 100]]
+    assert two == [[0, 100], [1, 100]], "each on its own core: one alone would take as long"
 
 
 def test_another_number_of_cores_is_a_warning_for_groups_only(found):
@@ -48,7 +54,7 @@ def test_a_single_seed_uses_one(found):
 
 def test_a_resumed_group_equals_the_uninterrupted_one_bit_for_bit(found):
     assert found["resumed"]
-    assert found["differs"] == 4, "all seeds are the same"
+    assert found["differs"] == 5, "all seeds are the same"
 
 
 def test_a_seed_learns_what_it_learns_alone(found):

@@ -32,6 +32,7 @@ from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState, add_steps
 
 State = TypeVar("State")
+T = TypeVar("T")
 Evaluation = tuple[Environment, Config]
 """The environment of evaluations, and the settings that describe it."""
 
@@ -101,6 +102,11 @@ class Backend(abc.ABC):
         states = [eqx.tree_at(lambda s: s.learner.hyperparameters.total_steps, state, total) for state in states]
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
+    def filled(self, seeds: list[T]) -> list[T]:
+        """What ``start`` and ``join`` make a state of, if they are given ``seeds`` or states of seeds: cores or devices may need more to have
+        equally many. Those at the end are copies of the first one, and nobody needs their results."""
+        return seeds
+
     def seed_state(self, state: State, index: int) -> State:
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
@@ -152,7 +158,7 @@ class Backend(abc.ABC):
             num_updates: 1 … ``capacity``.
 
         Returns:
-            The state after the updates, and metrics of shape (seeds, updates). There are fewer updates than asked for if an
+            The state after the updates, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates than asked for if an
             environment failed; the next call raises its error.
 
         Raises:
@@ -170,7 +176,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each seed. ``seen`` is what ``inspect_before`` returned.
+        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds. ``seen`` is what ``inspect_before`` returned.
         The list is empty if the update was cut short."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:

@@ -4,7 +4,7 @@ axis, on one device or on several."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,7 +13,17 @@ from jax.sharding import Mesh
 from proximo.backends.backend import Backend, Evaluation, copy_of
 from proximo.collect import JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import check_divisible, constrained, divided, make_mesh, mesh_for, on_one_device, placed, whole
+from proximo.collect.devices import (
+    check_divisible,
+    constrained,
+    divided,
+    filled,
+    make_mesh,
+    mesh_for,
+    on_one_device,
+    placed,
+    whole,
+)
 from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
@@ -23,6 +33,7 @@ from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, Observation, TrainState
 
+T = TypeVar("T")
 BRIEF_ENVS = 64
 """With more environments, their first reset may take longer than it saves to compile it fast."""
 
@@ -72,7 +83,7 @@ class JaxBackend(Backend):
     can_stack = donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
-        mesh = make_mesh(config)
+        self._mesh = mesh = make_mesh(config)
         if mesh is not None and (not stacked or config.run.seeds % mesh.size):
             check_divisible(config, mesh.size)
         key = program_key(config, env, stacked, mesh)
@@ -80,7 +91,14 @@ class JaxBackend(Backend):
         super().__init__(config, env, self._programs.collector, stacked, evaluation, mesh)
 
     def start(self, seeds: list[int]) -> TrainState:
+        seeds = self.filled(seeds)
         return jax.block_until_ready(self._programs.start(len(seeds), np.asarray(seeds), self._hyperparameters()))
+
+    def join(self, states: list[TrainState]) -> TrainState:
+        return super().join(self.filled(states))
+
+    def filled(self, seeds: list[T]) -> list[T]:
+        return filled(seeds, self._mesh) if self.stacked else seeds
 
     def _hyperparameters(self) -> Hyperparameters:
         return jax.tree.map(np.asarray, make_hyperparameters(self.config.ppo))
@@ -89,6 +107,7 @@ class JaxBackend(Backend):
         return self._programs.with_new_episodes(*on_one_device((state.learner, state.collector.key)))
 
     def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+        num_seeds = len(self.filled([0] * num_seeds))
         # Compiling needs only the shapes of the state.
         state = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
         policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), state.learner.policy)

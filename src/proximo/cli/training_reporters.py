@@ -37,7 +37,7 @@ class TrainingReporter(QuietReporter, Progress):
         total, asked = config.total_updates * config.batch_size, config.ppo.total_steps
         self.tensorboard = config.run.tensorboard
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
-        seeds = f", {len(run_dirs)} seeds ({summary['seeds_mode']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
+        seeds = f", {len(run_dirs)} seeds ({summary['seeds']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
         rounded = f" (of {asked:,} requested: only whole updates)" if asked != total else ""
         ppo = config.ppo

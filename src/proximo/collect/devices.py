@@ -1,11 +1,13 @@
 """Several devices: how a training is divided over a mesh.
 
 Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several seeds that train
-in one program are divided themselves, if their number is a multiple of the number of devices: seeds need no communication.
+in one program are divided themselves, if their number is a multiple of the number of devices: seeds need no communication. Cores share any
+number of seeds (``filled``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -67,13 +69,26 @@ def make_mesh(config: Config) -> Mesh | None:
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
-    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, seeds are
-    divided equally over as many cores as that allows."""
+    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, cores share
+    the seeds, which are ``filled``."""
     if mesh is None:
-        cores = core_devices()
-        count = largest_divisor(num_seeds, len(cores)) if cores else 1
-        return _mesh(cores[:count], SEED_GROUPS_AXIS) if count > 1 else None
+        cores = _sharing_cores(num_seeds)
+        return _mesh(cores, SEED_GROUPS_AXIS) if len(cores) > 1 else None
     return mesh if num_seeds % mesh.size else _mesh(list(mesh.devices.flat), SEED_GROUPS_AXIS)
+
+
+def filled(seeds: list[T], mesh: Mesh | None) -> list[T]:
+    """``seeds``, with the first one repeated until cores share them equally. This costs no time: a core would otherwise be idle while the
+    others train their last seed. With a ``mesh``, cores share none."""
+    cores = [] if mesh else _sharing_cores(len(seeds))
+    return seeds + seeds[:1] * (-len(seeds) % len(cores)) if cores else seeds
+
+
+def _sharing_cores(num_seeds: int) -> list[Any]:
+    """The cores that share so many seeds: as few as are needed so that none trains more of them than it would if all cores did."""
+    cores = core_devices()
+    each = math.ceil(num_seeds / len(cores)) if cores else num_seeds
+    return cores[: math.ceil(num_seeds / each)]
 
 
 def _mesh(devices: list[Any], axis: str) -> Mesh:

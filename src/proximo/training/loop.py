@@ -163,9 +163,10 @@ class Training:
             if source:
                 self._fail(seed_run, source, now.step + good * self.config.batch_size)
         if seen is not None:
-            for i, histograms in enumerate(self._inspect(self.backend.inspect_after, after.state, seen) or []):
-                if self.seed_runs[i].is_active:
-                    self.seed_runs[i].trackers.write_histograms(after.step, histograms)
+            of_seeds = self._inspect(self.backend.inspect_after, after.state, seen) or []
+            for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
+                if seed_run.is_active:
+                    seed_run.trackers.write_histograms(after.step, histograms)
         if not now.update:
             self._write_images(after)
         returns = [x for _, seed_run in active(self.seed_runs) if (x := seed_run.window.recent_return) is not None]

@@ -33,7 +33,7 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
         "normalized": _normalized(policy, config),
         "updates": config.total_updates,
-        "seeds_mode": "vmap" if backend.stacked else "serial",
+        "seeds": "in one program" if backend.stacked else "one after the other",
         "twin": twin(config.env.id),
         "device": describe_devices(backend.num_devices),
     }

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends import make_backend
-from proximo.collect.devices import on_one_device
+from proximo.collect.devices import make_mesh, mesh_for, on_one_device
 from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
@@ -103,9 +103,8 @@ class Batch:
     def _start(self) -> TrainState:
         def make_state() -> TrainState:
             state = self.backend.start([seed for _, seed in self.slots])
-            return (
-                with_hyperparameters(state, [self.configs[trial] for trial, _ in self.slots]) if self.backend.stacked else state
-            )
+            configs = self.backend.filled([self.configs[trial] for trial, _ in self.slots])
+            return with_hyperparameters(state, configs) if self.backend.stacked else state
 
         return self._call(self.backend.prepare, make_state, len(self.slots))
 
@@ -130,6 +129,12 @@ class Batch:
             returns.append(float(episodes.episode_return.mean()))
         return TrialResult.of(returns, final)
 
+    def _slots_of_a_device(self, slots: int) -> float:
+        """How many of so many slots each device trains: fewer slots may use fewer devices, and then take as long."""
+        slots = len(self.backend.filled([0] * slots))
+        mesh = mesh_for(make_mesh(self.backend.config), slots)
+        return slots / (mesh.size if mesh else 1)
+
     def _narrowed(self, state: TrainState, live: set[int], done: int) -> TrainState:
         """The state of fewer trials, if half or more are pruned and enough time is left to pay for compiling."""
         if not self.backend.stacked:
@@ -137,12 +142,14 @@ class Batch:
         now = new = len(self.slots) // len(self.seeds)
         while len(live) <= new // 2:
             new //= 2
-        saved = self.timed.seconds_per_update * (self.total_updates - done) * (now - new) / now
+        share = self._slots_of_a_device(new * len(self.seeds)) / self._slots_of_a_device(len(self.slots))
+        saved = self.timed.seconds_per_update * (self.total_updates - done) * (1 - share)
         if new == now or saved < 2 * max(self.backend.compile_seconds, MIN_COMPILE_SECONDS):
             return state
         chosen = [self.slots.index((trial, seed)) for trial in sorted(live) for seed in self.seeds]
         chosen += [chosen[0]] * (new * len(self.seeds) - len(chosen))
-        state = on_one_device(jax.tree.map(lambda x: x[np.array(chosen)], state))  # they may be divided over fewer cores
+        rows = np.array(self.backend.filled(chosen))
+        state = on_one_device(jax.tree.map(lambda x: x[rows], state))  # they may be divided over fewer cores
         self.slots = [self.slots[slot] for slot in chosen]
-        self.timed.seconds *= new / now
+        self.timed.seconds *= share
         return self._call(self.backend.prepare, lambda: state, len(self.slots))
