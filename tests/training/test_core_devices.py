@@ -37,8 +37,8 @@ def test_histograms_are_computed_on_one_core(found):
 
 
 def test_a_tuning_batch_narrows_if_a_core_then_trains_fewer_trials(found):
-    four, two = found["narrowed"]
-    assert four == [[3, 100]]
+    five, two = found["narrowed"]
+    assert five == [[4, 100]]
     assert two == [[0, 100], [1, 100]], "each on its own core: one alone would take as long"
 
 
