@@ -1,4 +1,4 @@
-"""Nature CNN on the CPU: XLA's convolution compared with the matrix products that proximo uses.
+"""Nature CNN on the CPU: XLA's convolution compared with the matrix products that proximo uses, in float32 and in bfloat16.
 
     python benchmarks/convolution.py [--rounds 9] [--batch 256]
 
@@ -25,26 +25,32 @@ from proximo.networks import convolution
 from proximo.networks.image_encoders import NatureCNN
 from proximo.spaces import Box
 
-WAYS = {"XLA": convolution.by_xla, "products": convolution.convolve}
-FORWARD_WAYS = {"XLA": convolution.by_xla, "products": convolution.by_products}
+WAYS = {
+    "XLA": (convolution.by_xla, "float32"),
+    "products": (convolution.convolve, "float32"),
+    "bfloat16": (convolution.convolve, "bfloat16"),
+}
+FORWARD_WAYS = {**WAYS, "products": (convolution.by_products, "float32"), "bfloat16": (convolution.by_products, "bfloat16")}
+Way = tuple[Callable, str]
+"""How to convolve, and the number format of the network."""
 SHAPE = (84, 84, 4)
 
 
-def forward(way: Callable, cnn: NatureCNN, images: jax.Array) -> jax.Array:
-    """The features by one way of convolving."""
-    chosen, convolution.convolve = convolution.convolve, way
+def forward(way: Way, cnn: NatureCNN, images: jax.Array) -> jax.Array:
+    """The features, computed in one way."""
+    usual, (convolution.convolve, dtype) = convolution.convolve, way
     try:
-        return cnn(images)
+        return jax.tree.map(lambda x: x.astype(dtype), cnn)(images).astype(jnp.float32)
     finally:
-        convolution.convolve = chosen
+        convolution.convolve = usual
 
 
-def gradient(way: Callable, cnn: NatureCNN, images: jax.Array) -> NatureCNN:
+def gradient(way: Way, cnn: NatureCNN, images: jax.Array) -> NatureCNN:
     """The gradient of some scalar of the features."""
     return jax.grad(lambda cnn: jnp.sum(jnp.sin(forward(way, cnn, images))))(cnn)
 
 
-def compiled(function: Callable, ways: dict[str, Callable], cnn: NatureCNN, images: jax.Array) -> dict[str, jax.stages.Compiled]:
+def compiled(function: Callable, ways: dict[str, Way], cnn: NatureCNN, images: jax.Array) -> dict[str, jax.stages.Compiled]:
     """A program for each way."""
     return {
         name: compile_lowered(jax.jit(lambda c, x, way=way: function(way, c, x)).lower(cnn, images)) for name, way in ways.items()
@@ -74,7 +80,7 @@ def main() -> None:
     cnn, _ = NatureCNN.create(jax.random.key(0), Box(SHAPE, 0.0, 255.0, "uint8"), NetworkConfig())
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cnn)
 
-    def of_twins(way: Callable, cnn: NatureCNN, images: jax.Array) -> NatureCNN:
+    def of_twins(way: Way, cnn: NatureCNN, images: jax.Array) -> NatureCNN:
         return jax.vmap(lambda c: gradient(way, c, images))(cnn)
 
     for title, function, parameters, seeds in (("gradient", gradient, cnn, 1), ("gradient, 2 seeds", of_twins, twins, 2)):

@@ -54,7 +54,7 @@ def test_the_base_is_trial_0_with_its_own_settings(whole):
     first = study.trials[0]
     assert (first.number, first.state) == (0, "done")
     assert first.settings == {"learning_rate": 0, "gamma": 0.99, "num_epochs": 2}
-    assert study._config(0, {}) == p.base
+    assert p.config(0, {"learning_rate": 1e-3}) == p.base
 
 
 def test_all_trials_train_and_batches_share_their_static_settings(whole):
