@@ -90,10 +90,8 @@ def test_actors_train_as_local_groups_do(learner_lag):
         assert backend.describe().startswith("environments in 2 Ray actors")
         assert [update() for _ in range(3)] == local
         assert state() == expected
-        unexpected = [
-            warning for warning in warnings if "Still waiting for" not in warning
-        ]  # a busy machine starts actors slowly
-        assert unexpected == []
+        # A busy machine starts actors slowly.
+        assert [warning for warning in warnings if "Still waiting for" not in warning] == []
     assert_all_end()
 
 

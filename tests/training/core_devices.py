@@ -33,11 +33,12 @@ def policy(run_dir):
 
 
 def narrowed(rates):
-    """The slots of a batch of trials that goes on with the last one after the first evaluation."""
+    """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds of the whole batch, in those of the
+    slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
     trials = batch.Batch([config(learning_rate=rate) for rate in rates], [100], len(rates), Watching())
     trials.train(2, lambda number, results: [len(rates) - 1])
-    return trials.slots
+    return trials.slots, trials.full_seconds / (trials.timed.seconds_per_update * trials.total_updates)
 
 
 def main(folder):

@@ -38,8 +38,8 @@ def test_histograms_are_computed_on_one_core(found):
 
 def test_a_tuning_batch_narrows_if_a_core_then_trains_fewer_trials(found):
     five, two = found["narrowed"]
-    assert five == [[4, 100]]
-    assert two == [[0, 100], [1, 100]], "each on its own core: one alone would take as long"
+    assert five == [[[4, 100]], 2], "two cores trained two trials each"
+    assert two == [[[0, 100], [1, 100]], 1], "each on its own core: one alone would take as long"
 
 
 def test_another_number_of_cores_is_a_warning_for_groups_only(found):

@@ -107,6 +107,10 @@ class Backend(abc.ABC):
         equally many. Those at the end are copies of the first one, and nobody needs their results."""
         return seeds
 
+    def seeds_of_a_device(self, num_seeds: int) -> float:
+        """How many of so many seeds one core or device trains. Fewer seeds may use fewer of them, and then take as long."""
+        return num_seeds
+
     def seed_state(self, state: State, index: int) -> State:
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""

@@ -100,6 +100,11 @@ class JaxBackend(Backend):
     def filled(self, seeds: list[T]) -> list[T]:
         return filled(seeds, self._mesh) if self.stacked else seeds
 
+    def seeds_of_a_device(self, num_seeds: int) -> float:
+        num_seeds = len(self.filled([0] * num_seeds))
+        mesh = mesh_for(self._mesh, num_seeds)
+        return num_seeds / mesh.size if mesh else num_seeds
+
     def _hyperparameters(self) -> Hyperparameters:
         return jax.tree.map(np.asarray, make_hyperparameters(self.config.ppo))
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from proximo.backends import make_backend
-from proximo.collect.devices import make_mesh, mesh_for, on_one_device
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
@@ -63,8 +63,8 @@ class Batch:
     @property
     def full_seconds(self) -> float:
         """Seconds that the whole width and all seeds take from beginning to end, as far as it is known."""
-        pruned = len(self.groups[0]) / len(self.slots)
-        return self.timed.seconds_per_update * self.total_updates * len(self.groups) * pruned
+        narrowed = self.backend.seeds_of_a_device(len(self.groups[0])) / self.backend.seeds_of_a_device(len(self.slots))
+        return self.timed.seconds_per_update * self.total_updates * len(self.groups) * narrowed
 
     @property
     def total_updates(self) -> int:
@@ -129,12 +129,6 @@ class Batch:
             returns.append(float(episodes.episode_return.mean()))
         return TrialResult.of(returns, final)
 
-    def _slots_of_a_device(self, slots: int) -> float:
-        """How many of so many slots each device trains: fewer slots may use fewer devices, and then take as long."""
-        slots = len(self.backend.filled([0] * slots))
-        mesh = mesh_for(make_mesh(self.backend.config), slots)
-        return slots / (mesh.size if mesh else 1)
-
     def _narrowed(self, state: TrainState, live: set[int], done: int) -> TrainState:
         """The state of fewer trials, if half or more are pruned and enough time is left to pay for compiling."""
         if not self.backend.stacked:
@@ -142,7 +136,7 @@ class Batch:
         now = new = len(self.slots) // len(self.seeds)
         while len(live) <= new // 2:
             new //= 2
-        share = self._slots_of_a_device(new * len(self.seeds)) / self._slots_of_a_device(len(self.slots))
+        share = self.backend.seeds_of_a_device(new * len(self.seeds)) / self.backend.seeds_of_a_device(len(self.slots))
         saved = self.timed.seconds_per_update * (self.total_updates - done) * (1 - share)
         if new == now or saved < 2 * max(self.backend.compile_seconds, MIN_COMPILE_SECONDS):
             return state
