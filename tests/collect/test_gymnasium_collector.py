@@ -203,7 +203,7 @@ def test_burn_in_reproduces_the_last_memory_of_the_previous_rollout():
         assert difference(burnt_in(policy, wrong, other.burn_in_steps), one.last_memory) > 1e-3
 
 
-@pytest.mark.parametrize("large", [0, 20, 10**9])
+@pytest.mark.parametrize("large", [0, 16, 10**9])
 def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     """Two towers, whose arrays have the same shapes: one in the place of another would not be noticed by its shape."""
     monkeypatch.setattr(gymnasium_programs, "LARGE", large)
@@ -212,7 +212,7 @@ def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
     programs = GymnasiumPrograms(config, env)
     policy = drawn_policy(env, config)
     packed = programs._pack(policy)
-    arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size > large]
+    arrays = [leaf for leaf in jax.tree.leaves(policy) if leaf.size >= large]
     assert [x.shape for x in packed[1:]] == [x.shape for x in arrays]
     assert len(packed) > 2 or large == 10**9
     assert bits(programs._unpack(packed)) == bits(policy)

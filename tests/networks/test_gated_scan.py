@@ -80,6 +80,11 @@ def test_gradient_comparison_detects_mutations(cell):
     assert min(error for name, error in errors(cell).items() if name != "unchanged") > 1e-2
 
 
+def test_gradient_comparison_detects_a_candidate_as_an_added_gate(monkeypatch):
+    monkeypatch.setattr(CELLS["gru"], "added_gates", 3)
+    assert errors.__wrapped__("gru")["unchanged"] > 1e-2
+
+
 def sigmoid(x):
     return 1.0 / (1.0 + np.exp(-x))
 

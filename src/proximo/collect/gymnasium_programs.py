@@ -32,8 +32,8 @@ from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Metrics, Obse
 T = TypeVar("T")
 Leaves = tuple[Any, ...]
 """The arrays of an observation or of noise."""
-LARGE = 2**14
-"""A larger array is a separate argument, which takes about 2 µs. Copying it out of the vector takes longer."""
+LARGE = 2**12
+"""An array of so many numbers or more is a separate argument, which takes about 2 µs. Copying it out of the vector takes longer."""
 MAX_EXACT = 2**24
 
 
@@ -51,7 +51,7 @@ class GymnasiumPrograms:
         policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         leaves, self._tree = jax.tree.flatten(policy)
         # Only floating-point arrays are part of the vector: integers, which a custom network may have, would be rounded.
-        self._is_large = [leaf.size > LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+        self._is_large = [leaf.size >= LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
         vector, self._unravel = ravel_pytree(self._small(leaves))
         self.dtype = vector.dtype
         self.is_recurrent: bool = policy.is_recurrent

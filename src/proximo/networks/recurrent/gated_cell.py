@@ -21,12 +21,14 @@ TIMESCALE_FOLD = 2**31
 class GatedCell(MemoryCell):
     """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
 
-    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``
+    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``added_gates``, ``gates``
     and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
     """
 
     num_gates: ClassVar[int]
     """Number of projections of ``H`` units that the cell reads."""
+    added_gates: ClassVar[int]
+    """The first ``added_gates`` projections of the inputs and of the hidden state are read as their sum only."""
     input: Linear
     """Projects the inputs to ``G`` numbers."""
     recurrent: Linear
@@ -80,4 +82,5 @@ class GatedCell(MemoryCell):
         return state, hidden(state)
 
     def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
-        return recur(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)
+        weight, bias, added = self.recurrent.weight, self.recurrent.bias, self.added_gates * self.size
+        return recur(self.gates, added, weight, bias, state, self.input(x), episode_start, valid)

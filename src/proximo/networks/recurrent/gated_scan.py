@@ -3,7 +3,7 @@
 A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new state depends on the same unit of
 the arguments only, for each gate. The projections of the inputs are one matrix product before the scan. Automatic differentiation would
 compute the derivatives of the gates, and sum the gradient of the recurrent weights, inside the backward scan: many small operations at each
-step. Here the derivatives of all steps are computed at once before the backward scan, and the gradients of the projections are one product
+step. Here the derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent weights is one product
 after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
 """
 
@@ -22,6 +22,10 @@ from proximo.networks.recurrent.protocol import select
 State = Any
 Gates = Callable[[Array, Array, State], State]
 
+BACKWARD_UNROLL = 2
+"""Number of steps in one iteration of the backward scan. In the forward scan, a step reads the state at more places: with several steps in an
+iteration, XLA would compute the earlier states again at each of them."""
+
 
 def hidden(state: State) -> Float[Array, "*batch H"]:
     """The hidden part of a state, which is projected and is the output: the state itself, or the first of a tuple."""
@@ -34,15 +38,6 @@ def _add_hidden(state: State, h: Float[Array, "*batch H"]) -> State:
 
 def _zeros_like(state: State) -> State:
     return jax.tree.map(jnp.zeros_like, state)
-
-
-def _unroll(state: State) -> int:
-    """Number of steps in one iteration of the scan.
-
-    Within an iteration, XLA recomputes the earlier states for each step. An LSTM, which has two states, therefore unrolls fewer steps
-    (docs/decisions/0003-speed-on-the-cpu.md).
-    """
-    return 4 // len(jax.tree.leaves(state))
 
 
 def _apply_gates(gates: Gates, x: Array, h_projected: Array, state: State, valid: Array) -> State:
@@ -63,9 +58,10 @@ def recur_step(
     return _apply_gates(gates, x, h_projected, state, valid), h_projected
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(
     gates: Gates,
+    added: int,
     weight: Float[Array, "H G"],
     bias: Float[Array, " G"],
     state: State,
@@ -77,6 +73,7 @@ def recur(
 
     Args:
         gates: The element-wise part of the cell.
+        added: The first ``added`` columns of the two projections are read as their sum only, and so have one gradient.
         weight: Weights of the hidden state.
         bias: Biases of the hidden state.
         state: The state before the first step.
@@ -87,19 +84,21 @@ def recur(
     Returns:
         The state after the last step, and the hidden part of the state after each step.
     """
-    return _recur_forward(gates, weight, bias, state, x, episode_start, valid)[0]
+    return _recur_forward(gates, added, weight, bias, state, x, episode_start, valid)[0]
 
 
-def _recur_forward(gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array) -> tuple:
+def _recur_forward(
+    gates: Gates, added: int, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
+) -> tuple:
     def step(state: State, inputs: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
         state, h_projected = recur_step(gates, weight, bias, state, *inputs)
         return state, (state, h_projected)
 
-    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid), unroll=_unroll(state))
+    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid))
     return (last, hidden(states)), (weight, state, states, h_projected, x, episode_start, valid)
 
 
-def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
+def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
     weight, state, states, h_projected, x, episode_start, valid = residuals
     d_last, d_outputs = cotangents
     previous = jax.tree.map(lambda s, all: jnp.concatenate([s[None], all[:-1]]), state, states)
@@ -120,20 +119,24 @@ def _recur_backward(gates: Gates, residuals: tuple, cotangents: tuple[State, Arr
 
     transposed = weight.T  # once, before the scan: a product with a transposed view takes 1.5 times as long
 
-    def step(d_state: State, inputs: tuple) -> tuple[State, State]:
+    def step(d_state: State, inputs: tuple) -> tuple[State, tuple[State, Array]]:
         by_h_t, by_state_t, start_t, d_output = inputs
         d_state = _add_hidden(d_state, d_output)
+        d_projected = times(d_state, by_h_t)
         d_read = jax.tree.map(lambda *derivatives: times(d_state, derivatives), *by_state_t)
-        d_read = _add_hidden(d_read, times(d_state, by_h_t) @ transposed)
-        return select(start_t, _zeros_like(d_read), d_read), d_state
+        d_read = _add_hidden(d_read, d_projected @ transposed)
+        return select(start_t, _zeros_like(d_read), d_read), (d_state, d_projected)
 
-    d_state, d_states = jax.lax.scan(
-        step, d_last, (by_h, by_state, episode_start, d_outputs), reverse=True, unroll=_unroll(state)
+    d_state, (d_states, d_projected) = jax.lax.scan(
+        step, d_last, (by_h, by_state, episode_start, d_outputs), reverse=True, unroll=BACKWARD_UNROLL
     )
-    d_projected = times(d_states, by_h).reshape((-1, weight.shape[1]))
+    d_x = d_projected
+    if added < d_x.shape[-1]:
+        d_x = jnp.concatenate([d_x[..., :added], times(d_states, tuple(d[..., added:] for d in by_x))], axis=-1)
+    d_projected = d_projected.reshape((-1, weight.shape[1]))
     # The barrier keeps the transposed copy, which XLA would fold back into the product.
     read_transposed = jax.lax.optimization_barrier(hidden(read).reshape((-1, weight.shape[0])).T)
-    return read_transposed @ d_projected, d_projected.sum(0), d_state, times(d_states, by_x), None, None
+    return read_transposed @ d_projected, d_projected.sum(0), d_state, d_x, None, None
 
 
 recur.defvjp(_recur_forward, _recur_backward)

@@ -17,6 +17,7 @@ class GRU(GatedCell):
     """
 
     num_gates = 3
+    added_gates = 2
 
     @staticmethod
     def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:

@@ -21,6 +21,7 @@ class LSTM(GatedCell):
     """
 
     num_gates = 4
+    added_gates = 4
 
     @staticmethod
     def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:
