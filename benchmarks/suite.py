@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,12 @@ Seed = tuple[str, int]
 """The name of a task, and a seed."""
 
 
-def pending(suite: Suite, results: dict[str, Any]) -> list[Seed]:
-    """The seeds that are not in ``results`` yet, in the order of training."""
+def pending(suite: Suite, results: dict[str, Any], numbers: Sequence[int] | None = None) -> list[Seed]:
+    """The seeds that are not in ``results`` yet, in the order of training. ``numbers``: only these seeds of each task."""
     done = {(name, int(seed)) for name, record in results["tasks"].items() for seed in record["seeds"]}
     most = max(task.seeds for task in suite.tasks.values())
     seeds = [(name, task.first_seed + i) for i in range(most) for name, task in suite.tasks.items() if i < task.seeds]
-    return [seed for seed in seeds if seed not in done]
+    return [seed for seed in seeds if seed not in done and (not numbers or seed[1] in numbers)]
 
 
 @dataclass
@@ -77,7 +77,7 @@ def report(job: Job, out: Path) -> bool:
         print(f"{name} seed {seed}: {row['score']:.4g}, last 100 episodes {last}, {row['wall_seconds']:.0f} s", flush=True)
         return False
     if job.process.returncode == 128 + signal.SIGINT:
-        print(f"{name} seed {seed}: saved, the next start resumes it", flush=True)
+        print(f"{name} seed {seed}: stopped, the next start resumes its last checkpoint, if it has one", flush=True)
         return False
     lines = job.log.read_text(errors="replace").splitlines()
     print(f"{name} seed {seed}: failed ({job.log})\n  " + "\n  ".join(lines[-5:]), flush=True)
@@ -129,7 +129,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; by default, train all seeds")
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at a time, each on its share of the cores")
     parser.add_argument("--only", nargs="+", metavar="TASK", help="train or show only these tasks")
-    parser.add_argument("--work", type=Path, default=cache_folder() / "suites", help="folder of the run directories")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds")
+    parser.add_argument(
+        "--work", type=Path, default=cache_folder() / "suites", help="folder of the run directories (%(default)s)"
+    )
     parser.add_argument("--out", type=Path, help="file of the results (benchmarks/results/suite_NAME.json)")
     parser.add_argument("--show", action="store_true", help="print the table and draw the curves; nothing is trained")
     arguments = parser.parse_args()
@@ -151,7 +154,7 @@ def main() -> int:
     arguments = parse()
     suite = load_suite(arguments.file).only(arguments.only)
     if not arguments.show:
-        seeds = pending(suite, read_results(arguments.out))
+        seeds = pending(suite, read_results(arguments.out), arguments.seeds)
         print(f"{len(seeds)} seeds to train", flush=True)
         if train(arguments, seeds):
             return 1

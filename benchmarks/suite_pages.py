@@ -41,7 +41,8 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         suite.about,
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
-        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on one core of a busy machine. `–`: not recorded.",
+        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on one core of a busy machine. `–`: not recorded. "
+        "The last column is the command that evaluates its final policy.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
@@ -70,14 +71,22 @@ def _judged(suite: Suite) -> str:
 
 
 def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
-    lines = ["| Task | Command | Steps | Minutes | Peak memory, MB |", "|---|---|---|---|---|"]
+    lines = ["| Task | Command | Steps | Minutes | Peak memory, MB | Evaluate |", "|---|---|---|---|---|---|"]
     for name, task in suite.tasks.items():
         record = results["tasks"].get(name)
         rows = list(record["seeds"].values()) if record else []
         minutes, memory = _median(rows, "wall_seconds", 60, 1), _median(rows, "peak_memory_mb", 1, 0)
         steps = f"{record['steps']:,}" if record else "–"
-        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {memory} |")
+        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {memory} | {_evaluation(task)} |")
     return lines
+
+
+def _evaluation(task: Task) -> str:
+    """The command that evaluates the last run as the suite does, on other seeds of the environment."""
+    policy = "greedy" if task.policy == "greedy" else "stochastic"
+    changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
+    env = f" --env-settings {shlex.quote(changed)}" if changed else ""
+    return f"`proximo eval last --{policy} --episodes {task.episodes}{env}`"
 
 
 def _median(rows: list[dict[str, Any]], key: str, unit: float, digits: int) -> str:

@@ -125,5 +125,5 @@ def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
     if env.make_vector is not None:
         return f"{alone}; training uses its vector environment, unless num_workers, overlap or stagger_steps ask for single ones."
     workers = env.choose_workers(num_envs, 1, cores())
-    where = f"in {workers} worker processes" if workers else "in this process, which is at least as fast as workers"
+    where = f"in {workers} worker processes, unless num_workers = 0" if workers else "in this process, which is at least as fast as workers"
     return f"{alone}; training would step {num_envs} environments {where}."

@@ -43,7 +43,7 @@ class TrainingReporter(QuietReporter, Progress):
         ppo = config.ppo
         rows = {
             "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
-            **({"preset": f"none; defaults for {config.defaults}"} if config.defaults else {}),
+            **({"preset": config.preset} if config.preset else {}),
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
             "training": f"{total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",

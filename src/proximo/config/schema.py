@@ -408,8 +408,8 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    defaults: str = field(default="", compare=False)
-    """Kind of environment whose defaults these settings started from, in words; empty: a preset, or none. It is not saved."""
+    preset: str = field(default="", compare=False)
+    """What these settings started from, in words: the preset of an environment, or the defaults for its kind. Empty: neither. It is not saved."""
 
     @property
     def batch_size(self) -> int:

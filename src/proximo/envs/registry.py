@@ -126,7 +126,8 @@ def _gymnasium_or_custom(env_id: str) -> Maker:
     ids = [i for group in listing().values() for i in group]
     game = other_ids.of_atari(env_id)
     match = nearest(game if game in ids else env_id, ids)
-    raise EnvError(f"Unknown environment {env_id!r}{match}: expected an id of the form {ID_FORMS}; `proximo envs` lists them.")
+    forms = "" if match else f": expected an id of the form {ID_FORMS}"
+    raise EnvError(f"Unknown environment {env_id!r}{match}{forms}; `proximo envs` lists all ids.")
 
 
 def _cannot_be_made(env_id: str, elsewhere: str) -> EnvError:

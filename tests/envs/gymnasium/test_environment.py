@@ -49,6 +49,26 @@ def test_a_step_is_measured(monkeypatch):
     assert 0.001 < from_factory(Slow, "toy", Preprocessing()).step_seconds() < 0.01
 
 
+def test_a_measured_step_includes_resets_but_not_what_others_compute(monkeypatch):
+    class Interrupted(gym_toys.Countdown):
+        """Without its core for 20 ms in each fifth step, as on a busy machine."""
+
+        def step(self, action):
+            time.sleep(0.02 if self.now == 4 else 0.0)
+            return super().step(action)
+
+    class SlowReset(gym_toys.Countdown):
+        def reset(self, **options):
+            until = time.thread_time() + 0.005
+            while time.thread_time() < until:
+                pass
+            return super().reset(**options)
+
+    monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.2)
+    interrupted, slow_reset = (from_factory(env, "toy", Preprocessing()).step_seconds() for env in (Interrupted, SlowReset))
+    assert interrupted < 0.001 < slow_reset < 0.005  # the means would be 4 ms and 0.8 to 1 ms
+
+
 def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
     class SlowToStart(gym_toys.Countdown):
         def __init__(self):

@@ -113,7 +113,11 @@ class GymnasiumEnvironment(Described):
         return workers if alone / workers + MESSAGE_SECONDS < MIN_SPEEDUP * alone else 0
 
     def step_seconds(self) -> float:
-        """Measure the mean seconds of a step of one environment with random actions, resets included."""
+        """Measure the seconds of a step of one environment with random actions.
+
+        They are the mean processor time, which includes resets, or the median duration if this is longer because the environment waits. A mean
+        duration would include the time in which other programs, or this one's compiler, had the core.
+        """
         assert self.make is not None
         layout = BufferLayout(1, 1, self.observation_space, self.action_space, 1)
         stepper = Stepper(self.make, range(1), self.spec)
@@ -123,13 +127,13 @@ class GymnasiumEnvironment(Described):
             stepper.reset(buffer, 0, [0])
             buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
             stepper.step(buffer, 0)
-            started, steps = time.perf_counter(), 0
-            while time.perf_counter() - started < TRIAL_SECONDS:
+            durations, started, busy = [], time.perf_counter(), time.thread_time()
+            while (now := time.perf_counter()) - started < TRIAL_SECONDS:
                 buffer.begin_after(buffer)
                 buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
                 stepper.step(buffer, 0)
-                steps += 1
-            return (time.perf_counter() - started) / steps
+                durations.append(time.perf_counter() - now)
+            return max((time.thread_time() - busy) / len(durations), float(np.median(durations)))
         finally:
             stepper.close()
 
