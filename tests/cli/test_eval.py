@@ -76,7 +76,7 @@ def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     assert result["levels"] == "7:9"
     assert result["env_settings"] == {"freeze_steps": 2, "show_steps": 1}
     assert main(["eval", *words, "--runs-dir", str(runs)]) == 0
-    assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, seed 0, 4 episodes\n" in capsys.readouterr().out
+    assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, environment seed 0, 4 episodes\n" in capsys.readouterr().out
 
 
 def test_policy_is_evaluated_on_another_environment(runs, capsys):
@@ -131,7 +131,7 @@ def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, cap
 def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsys):
     assert main(["eval", "r@last", "--runs-dir", str(runs), "--episodes", "5"]) == 0
     first, names, greedy, sampled = capsys.readouterr().out.splitlines()
-    assert first == f"{runs}/proximo-PocMemory/r at step 640: proximo:PocMemory, seed 0, 5 episodes each"
+    assert first == f"{runs}/proximo-PocMemory/r at step 640: proximo:PocMemory, environment seed 0, 5 episodes each"
     assert names.split("  ")[-1].strip() == "success"
     assert (greedy.split()[0], sampled.split()[0]) == ("greedy", "sampled")
     assert greedy.index("±") > names.index("return")

@@ -89,6 +89,8 @@ def summary(results: list[Any]) -> dict[str, Any]:
     Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is that of all seeds together, and the
     other values are means over the seeds.
     """
+    from proximo.cli.training_reporters import total_speed
+
     names = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
     rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
     if len(rows) == 1:
@@ -96,14 +98,8 @@ def summary(results: list[Any]) -> dict[str, Any]:
     figures = {n: [row[n] for row in rows if row[n] is not None] for n in names if n != "run_dir"}
     means = {n: sum(values) / len(values) if values else None for n, values in figures.items()}
     means["steps"] = round(means["steps"] or 0)
-    means["steps_per_second"] = _total_speed(results)
+    means["steps_per_second"] = total_speed(results)
     return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}
-
-
-def _total_speed(results: list[Any]) -> float:
-    """Environment steps of all seeds per second of their updates."""
-    seconds = sum(result.seconds / result.seeds_together for result in results)
-    return sum(result.steps - result.resumed_at for result in results) / seconds if seconds else 0.0
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:

@@ -18,6 +18,12 @@ from proximo.tracking.progress_displays import ProgressBar, ProgressLines, Termi
 from proximo.tracking.reporter import Reporter
 
 
+def total_speed(results: list[Any]) -> float:
+    """Environment steps of all seeds per second of their updates."""
+    seconds = sum(result.seconds / result.seeds_together for result in results)
+    return sum(result.steps - result.resumed_at for result in results) / seconds if seconds else 0.0
+
+
 class QuietReporter(ConsoleReporter, Reporter):
     """Prints only warnings and an early stop."""
 
@@ -106,7 +112,8 @@ class TrainingReporter(QuietReporter, Progress):
         mean, deviation = statistics.fmean(returns), statistics.pstdev(returns)
         named = f"{len(returns)} of {self.seeds} seeds" if failed else f"{len(returns)} seeds"
         left_out = f"; the {failed} that failed are not included, but `proximo report` counts them" if failed else ""
-        self.print(f"{named}: mean return {number(mean)} ± {number(deviation)} (standard deviation){left_out}")
+        spread = f"{number(mean)} ± {number(deviation)} (standard deviation)"
+        self.print(f"{named}: mean return {spread}, {total_speed(results):,.0f} steps/s together{left_out}")
 
 
 class LineReporter(TrainingReporter, ProgressLines):
