@@ -53,8 +53,9 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
     if trained:
         parts += [
             "## Results",
-            f"**Reached** is the aim or, failing that, the mark, if {_judged(suite)} reaches it within its steps. **Collapsed** counts seeds "
-            "whose score is below the median by more than half of the median's size. (95 %) is the bootstrap interval of the mean.",
+            "Most tasks have a **mark**, the score that proximo must reach, and a stricter **aim**. The column **Reached** names the aim if "
+            f"{_judged(suite)} reaches it within the given steps, or else the mark, if that is reached. **Collapsed** counts seeds whose score is below "
+            "the median by more than half of its absolute value. The range in parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
     if picture.is_file():
