@@ -9,6 +9,7 @@ no settings trains with its preset. No training and no tuning uses the environme
 The unit of work is one seed. Seed 0 of all tasks comes first, then seed 1, and so on: an interrupted suite is a complete smaller one. Seeds
 that are in the results are skipped. When the minutes are over, or after Ctrl-C, the running seeds are saved in the work folder, and the
 next start resumes them. With ``--jobs K``, K seeds train at a time, each on its share of the cores.
+``--only`` and ``--seeds`` choose tasks and seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,12 @@ Seed = tuple[str, int]
 """The name of a task, and a seed."""
 
 
-def pending(suite: Suite, results: dict[str, Any], numbers: Sequence[int] | None = None) -> list[Seed]:
-    """The seeds that are not in ``results`` yet, in the order of training. ``numbers``: only these seeds of each task."""
+def pending(suite: Suite, results: dict[str, Any]) -> list[Seed]:
+    """The seeds that are not in ``results`` yet, in the order of training."""
     done = {(name, int(seed)) for name, record in results["tasks"].items() for seed in record["seeds"]}
     most = max(task.seeds for task in suite.tasks.values())
     seeds = [(name, task.first_seed + i) for i in range(most) for name, task in suite.tasks.items() if i < task.seeds]
-    return [seed for seed in seeds if seed not in done and (not numbers or seed[1] in numbers)]
+    return [seed for seed in seeds if seed not in done]
 
 
 @dataclass
@@ -77,7 +78,7 @@ def report(job: Job, out: Path) -> bool:
         print(f"{name} seed {seed}: {row['score']:.4g}, last 100 episodes {last}, {row['wall_seconds']:.0f} s", flush=True)
         return False
     if job.process.returncode == 128 + signal.SIGINT:
-        print(f"{name} seed {seed}: stopped, the next start resumes its last checkpoint, if it has one", flush=True)
+        print(f"{name} seed {seed}: stopped, the next start continues it", flush=True)
         return False
     lines = job.log.read_text(errors="replace").splitlines()
     print(f"{name} seed {seed}: failed ({job.log})\n  " + "\n  ".join(lines[-5:]), flush=True)
@@ -129,7 +130,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; by default, train all seeds")
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at a time, each on its share of the cores")
     parser.add_argument("--only", nargs="+", metavar="TASK", help="train or show only these tasks")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds; --show shows all")
     parser.add_argument(
         "--work", type=Path, default=cache_folder() / "suites", help="folder of the run directories (%(default)s)"
     )
@@ -153,8 +154,13 @@ def main() -> int:
     """Train or show the suite."""
     arguments = parse()
     suite = load_suite(arguments.file).only(arguments.only)
+    known = {task.first_seed + i for task in suite.tasks.values() for i in range(task.seeds)}
+    if unknown := set(arguments.seeds or ()) - known:
+        sys.exit(
+            f"There is no seed {', '.join(map(str, sorted(unknown)))}: expected some of {', '.join(map(str, sorted(known)))}."
+        )
     if not arguments.show:
-        seeds = pending(suite, read_results(arguments.out), arguments.seeds)
+        seeds = [seed for seed in pending(suite, read_results(arguments.out)) if seed[1] in (arguments.seeds or [seed[1]])]
         print(f"{len(seeds)} seeds to train", flush=True)
         if train(arguments, seeds):
             return 1

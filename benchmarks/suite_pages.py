@@ -42,7 +42,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
         "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on one core of a busy machine. `–`: not recorded. "
-        "The last column is the command that evaluates its final policy.",
+        "The last column evaluates the final policy, directly after the training.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",

@@ -45,7 +45,7 @@ def has(config, kind, without=()):
 )
 def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     config = make_config(env, settings)
-    assert config.preset == f"none; defaults for {kinds.KINDS[kind]}"
+    assert config.started_from == f"the defaults for {kinds.KINDS[kind]}"
     assert has(config, kind)
 
 
@@ -63,7 +63,7 @@ def test_kinds_differ_and_name_their_measurement():
 def test_an_object_has_the_defaults_of_its_kind(env, kind):
     assert has(proximo.PPO(env).config, kind)
     plain = proximo.PPO(env, preset=False, num_steps=16).config
-    assert plain.preset == ""
+    assert plain.started_from == ""
     assert plain.ppo.num_epochs == Config().ppo.num_epochs
 
 
@@ -136,26 +136,30 @@ def test_saved_settings_need_no_environment(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(to_mapping(saved)))
     assert make_config(file=file) == saved
+    full = tmp_path / "full.yaml"
+    full.write_text(dump_yaml(to_mapping(make_config("CartPole-v1", preset=False))))
+    assert make_config(file=full).started_from == "", "the preset has no part in a file with all settings"
+    assert make_config("CartPole-v1", gamma=0.9).started_from == "the preset of CartPole-v1"
     with pytest.raises(EnvError, match="not_installed"):
         make_config("not_installed:Env")
 
 
 def test_preset_needs_no_environment(monkeypatch):
     monkeypatch.setattr(proximo.envs, "make_env", None)
-    assert make_config("Ant-v5").preset == "of Ant-v5"
+    assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
 
 
 def test_banner_names_what_the_settings_started_from():
     words = ("observation", "action", "network", "batch", "normalized", "device")
     summary = {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1}
     cases = {
-        "toys:ContinuousRandomEnds": (True, ["none; defaults for continuous control"]),
-        "CartPole-v1": (True, ["of CartPole-v1"]),
+        "toys:ContinuousRandomEnds": (True, ["the defaults for continuous control"]),
+        "CartPole-v1": (True, ["the preset of CartPole-v1"]),
         "Acrobot-v1": (False, []),
     }
     for env, (preset, row) in cases.items():
         stream = io.StringIO()
         config = override(make_config(env, preset=preset), {"seed": 3})  # as several seeds change it
         LineReporter(Console(file=stream, soft_wrap=True)).started(config, [Path("runs/x")], summary)
-        lines = [line.split(None, 1) for line in stream.getvalue().splitlines()]
-        assert [rest for word, rest in lines if word == "preset"] == row
+        lines = [line.strip() for line in stream.getvalue().splitlines()]
+        assert [line.removeprefix("based on  ") for line in lines if line.startswith("based on")] == row

@@ -38,12 +38,10 @@ class EnvironmentFault(TrainingError):  # noqa: N818
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:
     """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close.
 
-    A known name is close if it is similar, or else if it contains ``name``. ``min_similarity`` is difflib's ratio, from 0 to 1 for equal names.
+    ``min_similarity`` is difflib's ratio, from 0 to 1 for equal names.
     """
     in_lower_case = {one.lower(): one for one in known}
     matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=min_similarity)
-    if not matches and len(name) > 3:
-        matches = sorted((one for one in in_lower_case if name.lower() in one), key=len)
     return f" (did you mean {in_lower_case[matches[0]]!r}?)" if matches else ""
 
 

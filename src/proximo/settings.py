@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -55,8 +54,7 @@ def make_config(
     if not preset or not isinstance(env_id, str) or not env_id:
         return validate(given.over())
     if tuned := presets.load(env_id):
-        config = given.over(tuned, f"the preset of {env_id}")
-        return validate(dataclasses.replace(config, preset=f"of {env_id}"))
+        return validate(given.over(tuned, f"the preset of {env_id}"))
     config = given.over()
     if kinds.names() <= given.by_name.keys():
         return validate(config)
@@ -83,7 +81,7 @@ def with_defaults(given: Given, env: Environment) -> Config:
     config = given.over(groups, f"the defaults for {kinds.KINDS[kind]}")
     if not given.by_name.keys() & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
-    return validate(dataclasses.replace(config, preset=f"none; defaults for {kinds.KINDS[kind]}"))
+    return validate(config)
 
 
 def _kind_of(env: Environment, config: Config) -> str:

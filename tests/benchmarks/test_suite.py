@@ -63,16 +63,29 @@ def test_seeds_that_are_missing_are_trained_lowest_first(suite, fake_seeds, tmp_
     file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}, "broken": {"seeds": 1}})
     given, loaded = arguments(tmp_path, file), suite.load_suite(file)
     assert suite.pending(loaded, suite.read_results(given.out)) == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
-    assert suite.pending(loaded, suite.read_results(given.out), [1, 100]) == [("b", 100), ("a", 1)]
     assert suite.train(given, suite.pending(loaded, suite.read_results(given.out))) == 1
     assert "this task fails" in capsys.readouterr().out
     assert suite.pending(loaded, suite.read_results(given.out)) == [("broken", 0)]
 
 
+def test_only_given_seeds_are_trained(suite, fake_seeds, tmp_path, monkeypatch):
+    file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}})
+    out = tmp_path / "out.json"
+
+    def run(*seeds):
+        monkeypatch.setattr(sys, "argv", ["", str(file), "--out", str(out), "--work", str(tmp_path / "work"), "--seeds", *seeds])
+        return suite.main()
+
+    assert run("1", "100") == 0
+    assert {name: list(task["seeds"]) for name, task in suite.read_results(out)["tasks"].items()} == {"a": ["1"], "b": ["100"]}
+    with pytest.raises(SystemExit, match=r"There is no seed 7: expected some of 0, 1, 100\."):
+        run("1", "7")
+
+
 def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):
     file = written(tmp_path, {"endless": {"seeds": 1}, "a": {"seeds": 1}})
     assert suite.train(arguments(tmp_path, file, jobs=1, minutes=0.02), [("endless", 0), ("a", 0)]) == 0
-    assert capsys.readouterr().out == "endless seed 0: stopped, the next start resumes its last checkpoint, if it has one\n"
+    assert capsys.readouterr().out == "endless seed 0: stopped, the next start continues it\n"
     assert not (tmp_path / "out.json").exists()
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proximo.cli.eval import make_parser
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -22,6 +24,19 @@ def test_pages_are_up_to_date(suite_pages):
     assert {path.name for path in suite_pages.PAGES.glob("*.md")} == {path.name for path in pages}
     for path, text in pages.items():
         assert path.read_text() == text, "run python benchmarks/suite_pages.py"
+
+
+def test_evaluation_of_a_page_is_that_of_the_suite(suite_pages):
+    cases = {
+        "--greedy --episodes 100": suite_pages.Task("toys:Env"),
+        "--stochastic --episodes 7": suite_pages.Task("toys:Env", policy="sampled", episodes=7),
+        "--greedy --episodes 100 --env-settings levels=held_out,view=3": suite_pages.Task(
+            "toys:Env", unseen={"levels": "held_out", "view": 3}
+        ),
+    }
+    for flags, task in cases.items():
+        assert suite_pages._evaluation(task) == f"`proximo eval last {flags}`"
+        make_parser().parse_args(["last", *flags.split()])
 
 
 def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):

@@ -76,7 +76,9 @@ def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     assert result["levels"] == "7:9"
     assert result["env_settings"] == {"freeze_steps": 2, "show_steps": 1}
     assert main(["eval", *words, "--runs-dir", str(runs)]) == 0
-    assert "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, environment seed 0, 4 episodes\n" in capsys.readouterr().out
+    assert (
+        "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, environment seed 0, 4 episodes\n" in capsys.readouterr().out
+    )
 
 
 def test_policy_is_evaluated_on_another_environment(runs, capsys):

@@ -131,8 +131,10 @@ def test_best_evaluation_is_reported_if_it_was_not_the_last(plain, best, lines):
 def test_several_seeds_end_with_their_mean_and_spread(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN / "seed-0", RUN / "seed-1"], FACTS)
-    reporter.finished([result(return_mean=10.0), result(return_mean=20.0)])
-    assert "2 seeds: mean return 15.0 ± 5.00 (standard deviation), 49 steps/s together" in stream.getvalue().splitlines()
+    reporter.finished([result(return_mean=10.0, seeds_together=2), result(return_mean=20.0, seeds_together=2)])
+    assert (
+        "2 seeds: mean return 15.0 ± 5.00 (standard deviation). All seeds together: 98 steps/s" in stream.getvalue().splitlines()
+    )
 
 
 def test_mean_over_seeds_reports_failed_seeds(plain):
@@ -140,10 +142,10 @@ def test_mean_over_seeds_reports_failed_seeds(plain):
     reporter.started(CONFIG, [RUN / f"seed-{i}" for i in range(4)], FACTS)
     reporter.finished([result(return_mean=480.0), result(return_mean=500.0)])
     reporter.finished([result(return_mean=480.0)])
-    told = "(standard deviation), {} steps/s together; the {} that failed are not included, but `proximo report` counts them"
+    told = "(standard deviation); the {} that failed are not included, but `proximo report` counts them. All seeds together: 49 steps/s"
     assert [line for line in stream.getvalue().splitlines() if "of 4 seeds" in line] == [
-        f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(49, 2)}",
-        f"1 of 4 seeds: mean return 480.0 ± 0.00 {told.format(49, 3)}",
+        f"2 of 4 seeds: mean return 490.0 ± 10.0 {told.format(2)}",
+        f"1 of 4 seeds: mean return 480.0 ± 0.00 {told.format(3)}",
     ]
 
 

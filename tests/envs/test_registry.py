@@ -34,7 +34,11 @@ def test_listed_ids_can_be_made():
     ("env_id", "message"),
     [
         ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
-        ("pocmem", r"Unknown environment 'pocmem' \(did you mean 'proximo:PocMemory'\?\); `proximo envs` lists all ids\.$"),
+        (
+            "pocmem",
+            r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
+        ),
+        ("MultiAgent", r"Unknown environment 'MultiAgent': expected an id of the form"),
         ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("proximo:PocMemry", r"proximo has no environment 'PocMemry' \(did you mean 'PocMemory'\?\)"),

@@ -85,6 +85,11 @@ def test_gradient_comparison_detects_a_candidate_as_an_added_gate(monkeypatch):
     assert errors.__wrapped__("gru")["unchanged"] > 1e-2
 
 
+def test_added_gates_do_not_change_the_gradient(monkeypatch):
+    monkeypatch.setattr(CELLS["lstm"], "added_gates", 0)
+    assert errors.__wrapped__("lstm")["unchanged"] < 1e-5
+
+
 def sigmoid(x):
     return 1.0 / (1.0 + np.exp(-x))
 

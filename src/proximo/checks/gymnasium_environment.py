@@ -121,9 +121,14 @@ def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode],
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
     """Steps per second of one environment, and where a training would step them."""
-    alone = f"{1 / env.step_seconds():,.0f} steps/s with one environment in this process"
+    seconds = env.step_seconds()
+    alone = f"{1 / seconds:,.0f} steps/s with one environment in this process"
     if env.make_vector is not None:
         return f"{alone}; training uses its vector environment, unless num_workers, overlap or stagger_steps ask for single ones."
-    workers = env.choose_workers(num_envs, 1, cores())
-    where = f"in {workers} worker processes, unless num_workers = 0" if workers else "in this process, which is at least as fast as workers"
+    workers = env.choose_workers(num_envs, 1, cores(), seconds)
+    where = (
+        f"in {workers} worker processes (--num-workers 0: in this process)"
+        if workers
+        else "in this process, which is at least as fast as workers"
+    )
     return f"{alone}; training would step {num_envs} environments {where}."

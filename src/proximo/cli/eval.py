@@ -166,7 +166,10 @@ def _table(name: str, evaluation: Any) -> str:
     played = evaluation.played
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
-    parts += [f"environment seed {played['seed']}", f"{next(iter(rows.values()))['episodes']} episodes" + (" each" if len(rows) > 1 else "")]
+    parts += [
+        f"environment seed {played['seed']}",
+        f"{next(iter(rows.values()))['episodes']} episodes" + (" each" if len(rows) > 1 else ""),
+    ]
     return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_summary_table(rows, "95 % of the mean")])
 
 

@@ -49,7 +49,7 @@ class TrainingReporter(QuietReporter, Progress):
         ppo = config.ppo
         rows = {
             "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
-            **({"preset": config.preset} if config.preset else {}),
+            **({"based on": config.started_from} if config.started_from else {}),
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
             "training": f"{total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",
@@ -113,7 +113,7 @@ class TrainingReporter(QuietReporter, Progress):
         named = f"{len(returns)} of {self.seeds} seeds" if failed else f"{len(returns)} seeds"
         left_out = f"; the {failed} that failed are not included, but `proximo report` counts them" if failed else ""
         spread = f"{number(mean)} ± {number(deviation)} (standard deviation)"
-        self.print(f"{named}: mean return {spread}, {total_speed(results):,.0f} steps/s together{left_out}")
+        self.print(f"{named}: mean return {spread}{left_out}. All seeds together: {total_speed(results):,.0f} steps/s")
 
 
 class LineReporter(TrainingReporter, ProgressLines):

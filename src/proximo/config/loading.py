@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,10 +76,13 @@ class Given:
         env_id = given.get("id")
         if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and given.get("preprocessing") in (None, "atari"):
             config = override(config, ATARI)
+        started_from = ""
         if lower:
-            groups = {name: content for name, content in lower.items() if name != "provenance"}
-            config = from_mapping(_fitting(groups, given), config, source)
-        return override(from_mapping(self.mapping, config, self.source), self.settings)
+            groups = _fitting({name: content for name, content in lower.items() if name != "provenance"}, given)
+            config = from_mapping(groups, config, source)
+            started_from = source if {name for content in groups.values() for name in content} - given.keys() else ""
+        config = override(from_mapping(self.mapping, config, self.source), self.settings)
+        return dataclasses.replace(config, started_from=started_from)
 
 
 def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:

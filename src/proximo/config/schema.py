@@ -408,8 +408,8 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    preset: str = field(default="", compare=False)
-    """What these settings started from, in words: the preset of an environment, or the defaults for its kind. Empty: neither. It is not saved."""
+    started_from: str = field(default="", compare=False)
+    """The preset of an environment, or the defaults for its kind, in words, if any of these settings are from there. It is not saved."""
 
     @property
     def batch_size(self) -> int:

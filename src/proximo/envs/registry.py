@@ -126,8 +126,15 @@ def _gymnasium_or_custom(env_id: str) -> Maker:
     ids = [i for group in listing().values() for i in group]
     game = other_ids.of_atari(env_id)
     match = nearest(game if game in ids else env_id, ids)
-    forms = "" if match else f": expected an id of the form {ID_FORMS}"
-    raise EnvError(f"Unknown environment {env_id!r}{match}{forms}; `proximo envs` lists all ids.")
+    longer = [i for i in ids if i.rpartition(":")[2].lower().startswith(env_id.lower())]
+    if longer and env_id and not match:
+        match = f" (did you mean {min(longer, key=len)!r}?)"  # DoorKey: minigrid:DoorKey-5x5
+    expected = (
+        "an id that `proximo envs` lists, or my_package.module:MyEnv."
+        if match
+        else f"an id of the form {ID_FORMS}; `proximo envs` lists them."
+    )
+    raise EnvError(f"Unknown environment {env_id!r}{match}: expected {expected}")
 
 
 def _cannot_be_made(env_id: str, elsewhere: str) -> EnvError:

@@ -1,6 +1,7 @@
 """Choice of the number of workers, seeds, actions, and options of Gymnasium environments."""
 
 import functools
+import itertools
 import subprocess
 import sys
 import time
@@ -49,24 +50,48 @@ def test_a_step_is_measured(monkeypatch):
     assert 0.001 < from_factory(Slow, "toy", Preprocessing()).step_seconds() < 0.01
 
 
-def test_a_measured_step_includes_resets_but_not_what_others_compute(monkeypatch):
-    class Interrupted(gym_toys.Countdown):
-        """Without its core for 20 ms in each fifth step, as on a busy machine."""
+class Clock:
+    """A clock that an environment moves, by what it computes and by what it waits for. Reading it takes 1 µs."""
 
-        def step(self, action):
-            time.sleep(0.02 if self.now == 4 else 0.0)
-            return super().step(action)
+    def __init__(self, monkeypatch):
+        self.busy = self.waited = 0.0
+        monkeypatch.setattr(environment.time, "perf_counter", lambda: self.compute(1e-6) + self.waited)
+        monkeypatch.setattr(environment.time, "thread_time", lambda: self.busy)
 
-    class SlowReset(gym_toys.Countdown):
+    def compute(self, seconds):
+        self.busy += seconds
+        return self.busy
+
+    def wait(self, seconds):
+        self.waited += seconds
+
+
+@pytest.mark.parametrize(
+    ("at", "does", "seconds", "least", "most"),
+    [
+        ("step", "compute", 1e-3, 0.9e-3, 1.1e-3),
+        ("step", "wait", 1e-3, 0.9e-3, 1.1e-3),
+        ("reset", "compute", 4e-3, 0.7e-3, 0.9e-3),  # every fifth step is a reset
+        ("reset", "wait", 4e-3, 0.5e-3, 0.9e-3),
+        ("hundredth", "wait", 4e-3, 1e-6, 1.5e-5),  # the core is taken away for 4 ms in each hundredth step: 40 µs on average
+        ("hundredth", "compute", 4e-3, 3e-5, 6e-5),
+        ("step", "wait", 5.0, 5.0, 5.1),
+    ],
+)
+def test_a_measured_step_includes_resets_and_waiting_but_no_interruptions(monkeypatch, at, does, seconds, least, most):
+    clock, count = Clock(monkeypatch), itertools.count()
+
+    class Timed(gym_toys.Countdown):
         def reset(self, **options):
-            until = time.thread_time() + 0.005
-            while time.thread_time() < until:
-                pass
+            getattr(clock, does)(seconds if at == "reset" else 0.0)
             return super().reset(**options)
 
-    monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.2)
-    interrupted, slow_reset = (from_factory(env, "toy", Preprocessing()).step_seconds() for env in (Interrupted, SlowReset))
-    assert interrupted < 0.001 < slow_reset < 0.005  # the means would be 4 ms and 0.8 to 1 ms
+        def step(self, action):
+            clock.compute(5e-6)
+            getattr(clock, does)(seconds if at == "step" or (at == "hundredth" and next(count) % 100 == 0) else 0.0)
+            return super().step(action)
+
+    assert least < from_factory(Timed, "toy", Preprocessing()).step_seconds() < most
 
 
 def test_a_slow_start_is_reported_with_its_limit(monkeypatch):

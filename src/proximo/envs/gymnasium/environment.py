@@ -30,6 +30,8 @@ MIN_SPEEDUP = 0.8
 """Workers are used if a step then takes less than this share of the time."""
 TRIAL_SECONDS = 0.2
 """Duration of the measurement of one environment's step."""
+INTERRUPTED = 0.02
+"""Share of the steps, the longest ones, that the measurement leaves out: other programs, or this one's compiler, had the core or the lock."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +93,7 @@ class GymnasiumEnvironment(Described):
                 return VectorEnvAdapter(self.make_vector, layout, self.spec)
         assert self.make is not None
         workers = options.num_workers
-        if workers == AUTO:
+        if measured := workers == AUTO:
             with reports_waiting(options.warn, 1, self.id):
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
         if workers > options.cores:
@@ -102,21 +104,24 @@ class GymnasiumEnvironment(Described):
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
                 return SerialVectorEnvironment(self.make, layout, self.spec, options)
-            return WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
+            vector_env = WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
+            if measured:
+                vector_env.description += ", chosen by a measurement; --num-workers 0 steps them in this process"
+            return vector_env
 
-    def choose_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
-        """Measure a step, and return one worker for each core if this saves a fifth of the time, else 0."""
+    def choose_workers(self, num_envs: int, num_groups: int, cores: int, step_seconds: float | None = None) -> int:
+        """Return one worker for each core if this saves a fifth of the time, else 0. ``step_seconds`` is measured if it is None."""
         workers = min(cores, num_envs) // num_groups * num_groups
         if workers < 2:
             return 0
-        alone = num_envs * self.step_seconds()
+        alone = num_envs * (self.step_seconds() if step_seconds is None else step_seconds)
         return workers if alone / workers + MESSAGE_SECONDS < MIN_SPEEDUP * alone else 0
 
     def step_seconds(self) -> float:
-        """Measure the seconds of a step of one environment with random actions.
+        """Measure the mean seconds of a step of one environment with random actions, resets included, on a machine that may be busy.
 
-        They are the mean processor time, which includes resets, or the median duration if this is longer because the environment waits. A mean
-        duration would include the time in which other programs, or this one's compiler, had the core.
+        It is the mean duration without the longest steps (``INTERRUPTED``), or the mean processor time if this is larger: rare resets may be
+        long. Resets that are rare and wait are missed.
         """
         assert self.make is not None
         layout = BufferLayout(1, 1, self.observation_space, self.action_space, 1)
@@ -126,14 +131,19 @@ class GymnasiumEnvironment(Described):
         try:
             stepper.reset(buffer, 0, [0])
             buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
+            started = time.perf_counter()
             stepper.step(buffer, 0)
+            if (first := time.perf_counter() - started) > TRIAL_SECONDS:
+                return first
             durations, started, busy = [], time.perf_counter(), time.thread_time()
-            while (now := time.perf_counter()) - started < TRIAL_SECONDS:
+            while (now := time.perf_counter()) - started < TRIAL_SECONDS or not durations:
                 buffer.begin_after(buffer)
                 buffer.action[0] = allowed_actions(self.action_space, rng, _mask(buffer, self.observation_space), 1)
                 stepper.step(buffer, 0)
                 durations.append(time.perf_counter() - now)
-            return max((time.thread_time() - busy) / len(durations), float(np.median(durations)))
+            processor_time = (time.thread_time() - busy) / len(durations)
+            uninterrupted = sorted(durations)[: len(durations) - int(INTERRUPTED * len(durations))]
+            return max(processor_time, float(np.mean(uninterrupted)))
         finally:
             stepper.close()
 

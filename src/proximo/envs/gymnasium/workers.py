@@ -40,8 +40,7 @@ class WorkerVectorEnvironment:
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
         self.options, self.num_workers, self.restarts, self.env_id = options, options.num_workers, 0, spec.env_id
-        where = f"in {self.num_workers} processes" if self.num_workers > 1 else "in one process"
-        self.description = f"{where} (with num_workers = 0: in this one)"
+        self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
         self.groups = split(range(layout.num_envs), options.num_groups)
         self._numbers = range(spec.first_env, spec.first_env + layout.num_envs)
         """Numbers of the environments among all of the training."""

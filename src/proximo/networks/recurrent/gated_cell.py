@@ -21,14 +21,15 @@ TIMESCALE_FOLD = 2**31
 class GatedCell(MemoryCell):
     """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
 
-    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``added_gates``, ``gates``
+    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``
     and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
     """
 
     num_gates: ClassVar[int]
     """Number of projections of ``H`` units that the cell reads."""
-    added_gates: ClassVar[int]
-    """The first ``added_gates`` projections of the inputs and of the hidden state are read as their sum only."""
+    added_gates: ClassVar[int] = 0
+    """``gates`` reads the first ``added_gates`` projections of the inputs and of the hidden state as their sum only. This makes gradients
+    cheaper; 0 is always correct."""
     input: Linear
     """Projects the inputs to ``G`` numbers."""
     recurrent: Linear

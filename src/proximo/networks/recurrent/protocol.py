@@ -20,7 +20,7 @@ class MemoryCell(eqx.Module):
 
     1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, config)`` (a classmethod, ``config`` are the network
        settings), ``init``, ``step`` and ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``)
-       is for gates that depend on the state: write ``num_gates``, ``added_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is
+       is for gates that depend on the state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is
        for a state that is linear in the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``,
        and ``unroll`` as ``jax.lax.scan`` of it.
     2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
