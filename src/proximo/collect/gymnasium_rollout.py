@@ -104,7 +104,7 @@ class GymnasiumRollout(eqx.Module):
     ) -> GymnasiumRollout:
         """The rollout in ``buffer``, which is not copied and not changed.
 
-        An environment that was lost in step t leaves an invalid step t. Its episode is truncated in the step before, with the
+        An environment that was lost in step t leaves a padding step t. Its episode is truncated in the step before, with the
         value of the last observation as the bootstrap value, written into ``bootstrap_value``.
         """
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()

@@ -215,7 +215,7 @@ class RolloutInProgress:
         return PreviousSteps(self.previous.packed[t, group.part], self.previous.reward[t, group.part])
 
     def _store_previous(self, group: _Group, t: int) -> None:
-        """Store step ``t`` as the one before the next step. An invalid step is skipped: the last valid one stays."""
+        """Store step ``t`` as the one before the next step. A padding step is skipped: the last valid one stays."""
         if self.previous is None:
             return
         here, after = (t, group.part), (t + 1, group.part)

@@ -100,7 +100,7 @@ class GymnasiumEvaluator:
             buffer.action[0] = np.asarray(action).reshape(buffer.action[0].shape)
             vector_env.send(0, 0, 0)
             vector_env.receive(0, 0, 0)
-            if buffer.lost[0].any():  # an invalid step, which leaves the memory unchanged
+            if buffer.lost[0].any():  # a padding step, which leaves the memory unchanged
                 carried = carried._replace(memory=select(jnp.array(buffer.lost[0]), memory_before, carried.memory))
             played.add(buffer)
             last_step = sampled, buffer.reward[0].copy(), buffer.valid[0].copy()

@@ -104,7 +104,7 @@ def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array,
 
 
 def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
-    """``demonstrations`` with invalid steps at the end, so that their number is a multiple of ``length``."""
+    """``demonstrations`` with padding steps at the end, so that their number is a multiple of ``length``."""
     count = demonstrations.valid.shape[0]
     missing = -count % length
     steps = dataclasses.replace(demonstrations, memory=None)

@@ -38,7 +38,7 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | 
     scale = state.reward_scale
     if scale is None:
         return None, rollout
-    # On invalid steps too: an environment that was lost there has been replaced.
+    # On padding steps too: an environment that was lost there has been replaced.
     done = rollout.terminated | rollout.truncated
     running, returns = discounted_returns(scale.running_return, rollout.reward, done, rollout.valid, state.hyperparameters.gamma)
     statistics = scale.statistics.merged(returns, rollout.valid)
