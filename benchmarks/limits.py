@@ -34,16 +34,17 @@ import proximo
 from measurements import circumstances
 from memory_speed import LSTM, ZOO
 from proximo.jax_setup import cores
+from proximo.spaces import zeros
 from speed import measure
 
 HERE = Path(__file__).parent
 OUT = HERE / "results/limits.json"
 
 
-def gymnasium(key: str) -> tuple[str, list[str]]:
-    """The setting of a row of host_speed.py."""
+def gymnasium(key: str, env: str = "") -> tuple[str, list[str]]:
+    """The setting of a row of host_speed.py, on ``env`` if it is given."""
     row = host_speed_rows.ROWS[key]
-    return "ours_host.py", ["--env", row.env, *row.setting, "--seconds", "10", *row.common]
+    return "ours_host.py", ["--env", env or row.env, *row.setting, "--seconds", "10", *row.common]
 
 
 ROWS: dict[str, tuple[str, list[str]]] = {
@@ -55,7 +56,10 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "CartPoleNoVel, LSTM of 64 units, settings of RecurrentPPO": ("ours_host.py", ["--env", "CartPoleNoVel-v1", *ZOO, "--set", *LSTM]),
     "CartPole-v1, 8 × 128": gymnasium("cartpole"),
     "LunarLander-v3, 16 × 1024": gymnasium("lunarlander"),
+    "LunarLander-v3 with EnvPool, 16 × 1024": gymnasium("lunarlander", "envpool:LunarLander-v3"),
     "HalfCheetah-v5, 1 × 2048": gymnasium("halfcheetah"),
+    "HalfCheetah-v5, 8 × 256": gymnasium("halfcheetah8"),
+    "Pong, 8 × 128": gymnasium("pong"),
 }  # fmt: skip
 
 
@@ -77,16 +81,21 @@ class Spaces:
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def reset(self, key: Any, params: Any) -> Any:
-        return (), jnp.zeros(self.observation_space.shape)
+        return (), zeros(self.observation_space, ())
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        return (), jnp.zeros(self.observation_space.shape), 0.0, False, False, {}
+        return (), zeros(self.observation_space, ()), 0.0, False, False, {}
 
 
 def products_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[tuple[Product, int]]:
-    """Every product in ``jaxpr``, with how often it is computed. The branches of conditions do not count: they are rarely computed."""
+    """Every product in ``jaxpr``, with how often it is computed. Of code that depends on the platform, that of the CPU counts. The branches of
+    other conditions do not count: they are rarely computed."""
+    platforms = {equation.outvars[0] for equation in jaxpr.eqns if equation.primitive.name == "platform_index"}
     for equation in jaxpr.eqns:
         name, parameters = equation.primitive.name, equation.params
+        if name == "cond" and equation.invars[0] in platforms:
+            yield from products_of(parameters["branches"][0].jaxpr, times)  # ``convolution.py`` names the CPU first
+            continue
         if name == "dot_general":
             left, right = (v.aval.shape for v in equation.invars)
             (contract, _), (batch, _) = parameters["dimension_numbers"]

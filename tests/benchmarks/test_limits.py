@@ -39,6 +39,15 @@ def test_gradient_has_the_products_of_both_directions(counted):
     ]
 
 
+def test_convolutions_count_as_the_products_of_the_cpu(counted):
+    from proximo.networks.convolution import Convolution
+
+    layer = Convolution.create(jax.random.key(0), 4, 32, size=8, stride=4)
+    found = counted(jax.grad(lambda layer, x: layer(x).sum()), layer, jnp.zeros((64, 84, 84, 4), jnp.uint8))
+    # Two chunks of 32 images with 21 × 21 blocks of 64 numbers, times the four positions of a kernel of 2 × 2 blocks with 32 channels.
+    assert sorted(sorted(product[1:]) for product, times in found if times == 2) == [[64, 128, 32 * 21 * 21]] * 2
+
+
 def test_branches_do_not_count_and_loops_of_unknown_length_fail(counted):
     def rare(x):
         return jax.lax.cond(x[0, 0] > 0, lambda x: x @ x, lambda x: x, x)
