@@ -130,7 +130,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; by default, train all seeds")
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at a time, each on its share of the cores")
     parser.add_argument("--only", nargs="+", metavar="TASK", help="train or show only these tasks")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds; --show shows all")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train only these seeds")
     parser.add_argument(
         "--work", type=Path, default=cache_folder() / "suites", help="folder of the run directories (%(default)s)"
     )
@@ -142,6 +142,8 @@ def parse() -> argparse.Namespace:
     if not arguments.file.is_file():
         known = ", ".join(sorted(path.stem for path in (HERE / "suites").glob("*.yaml")))
         parser.error(f"there is no suite {arguments.suite}: expected {known}, or the path of a YAML file")
+    if arguments.show and arguments.seeds:
+        parser.error("--show shows all seeds: leave out --seeds")
     if arguments.jobs < 1:
         parser.error(f"--jobs {arguments.jobs}: expected 1 or more")
     arguments.suite = arguments.file.stem
@@ -155,12 +157,13 @@ def main() -> int:
     arguments = parse()
     suite = load_suite(arguments.file).only(arguments.only)
     known = {task.first_seed + i for task in suite.tasks.values() for i in range(task.seeds)}
-    if unknown := set(arguments.seeds or ()) - known:
+    chosen = set(arguments.seeds or known)
+    if unknown := chosen - known:
         sys.exit(
             f"There is no seed {', '.join(map(str, sorted(unknown)))}: expected some of {', '.join(map(str, sorted(known)))}."
         )
     if not arguments.show:
-        seeds = [seed for seed in pending(suite, read_results(arguments.out)) if seed[1] in (arguments.seeds or [seed[1]])]
+        seeds = [seed for seed in pending(suite, read_results(arguments.out)) if seed[1] in chosen]
         print(f"{len(seeds)} seeds to train", flush=True)
         if train(arguments, seeds):
             return 1

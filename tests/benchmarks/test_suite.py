@@ -80,6 +80,8 @@ def test_only_given_seeds_are_trained(suite, fake_seeds, tmp_path, monkeypatch):
     assert {name: list(task["seeds"]) for name, task in suite.read_results(out)["tasks"].items()} == {"a": ["1"], "b": ["100"]}
     with pytest.raises(SystemExit, match=r"There is no seed 7: expected some of 0, 1, 100\."):
         run("1", "7")
+    with pytest.raises(SystemExit, match="2"):
+        run("1", "--show")
 
 
 def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):

@@ -14,7 +14,7 @@ from proximo.envs.gymnasium.actions import allowed_action, check_actions, random
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds, split
+from proximo.envs.gymnasium.vector_environment import AUTO, VectorOptions, environment_seeds, split
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
@@ -92,6 +92,21 @@ def test_a_measured_step_includes_resets_and_waiting_but_no_interruptions(monkey
             return super().step(action)
 
     assert least < from_factory(Timed, "toy", Preprocessing()).step_seconds() < most
+
+
+def test_description_says_whether_the_number_of_workers_was_measured(monkeypatch):
+    monkeypatch.setattr(GymnasiumEnvironment, "choose_workers", lambda *_: 2)
+    described = []
+    for workers in (AUTO, 2):
+        vector_env = from_factory(gym_toys.Countdown, "toy", Preprocessing()).open(
+            2, 1, VectorOptions(num_workers=workers, cores=2)
+        )
+        described.append(vector_env.description)
+        vector_env.close()
+    assert described == [
+        "in 2 worker processes (chosen by a measurement; num_workers sets their number)",
+        "in 2 worker processes",
+    ]
 
 
 def test_a_slow_start_is_reported_with_its_limit(monkeypatch):

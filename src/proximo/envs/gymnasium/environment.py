@@ -106,11 +106,14 @@ class GymnasiumEnvironment(Described):
                 return SerialVectorEnvironment(self.make, layout, self.spec, options)
             vector_env = WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
             if measured:
-                vector_env.description += ", chosen by a measurement; --num-workers 0 steps them in this process"
+                vector_env.description += " (chosen by a measurement; num_workers sets their number)"
             return vector_env
 
     def choose_workers(self, num_envs: int, num_groups: int, cores: int, step_seconds: float | None = None) -> int:
-        """Return one worker for each core if this saves a fifth of the time, else 0. ``step_seconds`` is measured if it is None."""
+        """The number of workers: one for each core if this saves a fifth of the time, else 0.
+
+        ``step_seconds`` are the seconds of one environment's step; by default they are measured.
+        """
         workers = min(cores, num_envs) // num_groups * num_groups
         if workers < 2:
             return 0
