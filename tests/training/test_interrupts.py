@@ -192,7 +192,8 @@ def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
     ("slow", "until"),
     [
         ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
-        ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n time.sleep(1e6)\n"
+        # Short sleeps: a signal that arrives just before a long one would be noticed only at its end.
+        ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n while True:\n  time.sleep(0.01)\n"
          "import proximo.settings\nproximo.settings.make_config = _", "here"),
     ],
 )  # fmt: skip
