@@ -116,6 +116,7 @@ ROWS = {
                 ("--env", "ale_py:PongNoFrameskip-v4", "--workers", "2", "--set", "preprocessing=atari", "frame_stack=4")
             ),
             f"ale:pong, {BEHIND}": Variant(("--lag",), apart=True),
+            "ale:pong, bfloat16": Variant(("--set", "compute_dtype=bfloat16"), apart=True),
         },
         {"": Mark("Pong, 8 × 128, Nature CNN, batch 256, 4 epochs, CPU: training steps/s", 2.5, 3.0)},
         peer_env="PongNoFrameskip-v4",

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -26,6 +27,19 @@ _num_core_devices = 0
 def cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers, AVX-512 BF16 or AMX. False where the file does not exist."""
+    import jax
+
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return flags is not None and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags[1].split())
 
 
 def prepare_threads() -> None:

@@ -1,8 +1,10 @@
 import jax
 import pytest
 
+from proximo.jax_setup import has_fast_bfloat16
 from proximo.networks import make_policy
 from proximo.spaces import Box, Discrete
+from proximo.training import run_summary
 from proximo.training.run_summary import describe_network
 
 from helpers import small_config
@@ -30,3 +32,30 @@ def test_network_is_described_from_observation_to_heads(space, settings, text):
     config = small_config(**settings)
     policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
     assert describe_network(config, policy) == text
+
+
+@pytest.mark.parametrize(
+    ("space", "fast", "dtype", "hint"),
+    [
+        (IMAGE, True, "float32", True),
+        (IMAGE, False, "float32", False),
+        (IMAGE, True, "bfloat16", False),
+        (Box((3,)), True, "float32", False),
+    ],
+)
+def test_bfloat16_is_proposed_for_images_where_it_is_faster(monkeypatch, space, fast, dtype, hint):
+    config = small_config(compute_dtype=dtype)
+    policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
+    monkeypatch.setattr(run_summary, "has_fast_bfloat16", lambda: fast)
+    assert ("--compute-dtype bfloat16" in run_summary._bfloat16_hint(config, policy)) == hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "fast"),
+    [("fpu avx512f avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx512f avx512_vnni", False), (None, False)],
+)
+def test_bfloat16_instructions_are_read_from_the_flags_of_the_cpu(tmp_path, flags, fast):
+    file = tmp_path / "cpuinfo"
+    if flags is not None:
+        file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    assert has_fast_bfloat16(file) == (fast and jax.default_backend() == "cpu")

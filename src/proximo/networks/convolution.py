@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree, Shaped
 
 from proximo.networks.layers import HIDDEN_GAIN
+from proximo.networks.products import as_bits, from_bits, joined, product, stored, transposed_product
 
 CHUNK = 32
 """Images in one matrix product. This many images, with their gradients, fit into the cache."""
@@ -127,12 +128,11 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int, relu: bool = 
     axis. One product multiplies all blocks with the matrices of all positions; the shifted products are added up.
     """
     matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight.shape[0], stride), weight.shape[0] // stride
-    wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array) -> tuple[None, Array]:
         image = _to_blocks(x, weight.shape[0], stride).astype(weight.dtype)
         images, rows, columns, channels = image.shape
-        products = jnp.matmul(image.reshape((-1, channels)), matrix, preferred_element_type=wide)
+        products = product(image.reshape((-1, channels)), matrix)
         products = products.reshape((images, rows, columns, size, size, -1))
         inner = (rows - size + 1, columns - size + 1)
         parts = [products[:, i : i + inner[0], j : j + inner[1], i, j] for i, j in positions]
@@ -150,38 +150,32 @@ def gradients_by_products(
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array, y: Array, gradient: Array) -> tuple[tuple[Array, Array], Array | None]:
+        gradient = gradient.astype(wide)
         gradient = jnp.where(y > 0, gradient, 0) if relu else gradient
         d_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight.shape, stride).astype(x.dtype)
-        d_weight = _gradient_of_matrix(x, gradient, weight.shape, stride)
-        return (d_weight, gradient.sum((0, 1, 2), dtype=wide)), d_x
+        d_weight = _gradient_of_matrix(x, gradient, weight.shape, stride, weight.dtype)
+        return (d_weight, gradient.sum((0, 1, 2))), d_x
 
     (d_matrix, d_bias), d_x = _in_chunks(chunk, x, y, gradient)
     return d_x, _matrix_to_weight(d_matrix, weight.shape, stride).astype(weight.dtype), d_bias.astype(weight.dtype)
 
 
-def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
+def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], stride: int, dtype: Any) -> Array:
     """The gradient of a weight of ``shape``, as the matrix of ``by_products``.
 
-    One factor of the product is shifted to all positions: the one that needs less memory. The other is transposed in memory beforehand: a
-    product with a transposed view takes up to twice as long.
+    One factor of the product is shifted to all positions: the one that needs less memory. ``dtype``: type of the factors.
     """
-    image = _to_blocks(x, shape[0], stride).astype(gradient.dtype)
+    image = stored(stored(_to_blocks(x, shape[0], stride)).astype(dtype))
     rows, columns, channels = image.shape[1:]
     inner, out, positions = gradient.shape[1:3], shape[-1], _positions(shape[0], stride)
-    wide = jnp.promote_types(gradient.dtype, jnp.float32)
     if math.prod(inner) * channels < rows * columns * out:
         parts = [image[:, i : i + inner[0], j : j + inner[1]] for i, j in positions]
-        patches = jnp.concatenate(parts, axis=-1).reshape((-1, len(positions) * channels))
-        product = jnp.matmul(_transposed(gradient.reshape((-1, out))), patches, preferred_element_type=wide)
-        return product.reshape((out, len(positions), channels)).transpose(2, 1, 0).reshape((channels, -1))
+        patches = joined(parts).reshape((-1, len(positions) * channels))
+        transposed = transposed_product(gradient.astype(dtype).reshape((-1, out)), patches)
+        return transposed.reshape((out, len(positions), channels)).transpose(2, 1, 0).reshape((channels, -1))
     shifted = jnp.stack([_placed(gradient, position, (rows, columns)) for position in positions], axis=3)
-    flat = shifted.reshape((-1, len(positions) * out))
-    return jnp.matmul(_transposed(image.reshape((-1, channels))), flat, preferred_element_type=wide)
-
-
-def _transposed(matrix: Array) -> Array:
-    """The transposed matrix, copied to that order in memory."""
-    return jax.lax.optimization_barrier(matrix.T)
+    flat = shifted.astype(dtype).reshape((-1, len(positions) * out))
+    return transposed_product(image.reshape((-1, channels)), flat)
 
 
 def _back_matrix(weight: Array, stride: int) -> Array:
@@ -192,10 +186,9 @@ def _back_matrix(weight: Array, stride: int) -> Array:
 
 def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
     """The gradient of an input of ``x_shape``, for a weight of ``shape``."""
-    wide = jnp.promote_types(back.dtype, jnp.float32)
     positions = _positions(shape[0], stride)
     blocks = [(n - shape[0]) // stride + shape[0] // stride for n in x_shape[1:3]]
-    products = jnp.matmul(gradient.reshape((-1, shape[-1])), back, preferred_element_type=wide)
+    products = product(gradient.astype(back.dtype).reshape((-1, shape[-1])), back)
     products = products.reshape((*gradient.shape[:3], len(positions), -1))
     parts = [_placed(products[:, :, :, k], position, blocks) for k, position in enumerate(positions)]
     image = _from_blocks(sum(parts[1:], parts[0]).astype(back.dtype), stride)
@@ -233,8 +226,8 @@ def _to_blocks(x: Array, size: int, stride: int) -> Array:
     """``[B, H, W, C] -> [B, H / stride, W / stride, stride · stride · C]``, without the last pixels, which no kernel of ``size`` reaches."""
     batch, *_, channels = x.shape
     height, width = ((n - size) // stride * stride + size for n in x.shape[1:3])
-    x = x[:, :height, :width].reshape((batch, height // stride, stride, width // stride, stride, channels)).swapaxes(2, 3)
-    return x.reshape((batch, height // stride, width // stride, -1))
+    x = x[:, :height, :width].reshape((batch, height // stride, stride, width // stride, stride * channels))
+    return joined([x[:, :, i] for i in range(stride)])
 
 
 def _from_blocks(x: Array, stride: int) -> Array:
@@ -264,15 +257,16 @@ def _in_chunks(function: Callable[..., tuple[PyTree, PyTree]], *arrays: Array) -
     whole = arrays[0].shape[0] // CHUNK
     if whole < 2:
         return function(*arrays)
-    chunks = tuple(a[: whole * CHUNK].reshape((whole, CHUNK, *a.shape[1:])) for a in arrays)
-    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *(c[0] for c in chunks))[0])
+    chunks = tuple(as_bits(a[: whole * CHUNK]).reshape((whole, CHUNK, *a.shape[1:])) for a in arrays)
+    zero, image = jax.eval_shape(function, *(a[:CHUNK] for a in arrays))
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), zero)
 
     def step(total: PyTree, chunk: tuple[Array, ...]) -> tuple[PyTree, PyTree]:
-        part, images = function(*chunk)
-        return jax.tree.map(jnp.add, total, part), images
+        part, images = function(*(from_bits(c, a.dtype) for c, a in zip(chunk, arrays, strict=True)))
+        return jax.tree.map(jnp.add, total, part), jax.tree.map(as_bits, images)
 
     total, images = jax.lax.scan(step, zero, chunks)
-    images = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), images)
+    images = jax.tree.map(lambda x, one: from_bits(x.reshape((-1, *x.shape[2:])), one.dtype), images, image)
     if arrays[0].shape[0] % CHUNK == 0:
         return total, images
     part, rest = function(*(a[whole * CHUNK :] for a in arrays))
