@@ -172,7 +172,14 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
 
 
 @pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_suite_names_its_sources_and_has_valid_settings(suite, path):
-    for task in suite.load_suite(path).tasks.values():
-        config = proximo.make_config(task.env, task.settings, preset=task.preset)
-        assert config.total_updates > 1, task.env
+def test_every_suite_names_its_sources_and_its_results_are_of_its_settings(suite, path):
+    """Whoever changes a preset trains its seeds again, or removes their results."""
+    from suite_seed import config_of, described
+    from suite_tasks import differences, load_suite, read_results
+
+    tasks, recorded = load_suite(path).tasks, read_results(BENCHMARKS / f"results/suite_{path.stem}.json")["tasks"]
+    assert set(recorded) <= set(tasks)
+    for name, task in tasks.items():
+        config = config_of(task, name, task.first_seed, Path("runs"))
+        assert config.total_updates > 1, name
+        assert name not in recorded or not differences(recorded[name], described(task, config)), name
