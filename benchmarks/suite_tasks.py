@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
+from proximo.config import Config, to_mapping
 from proximo.serialization import read_yaml
 
 
@@ -108,10 +109,17 @@ def add_result(path: Path, about: dict[str, Any], task: str, described: dict[str
 
 def differences(recorded: dict[str, Any], described: dict[str, Any]) -> list[str]:
     """What differs between two descriptions of a task. Seeds of tasks that differ cannot share a row."""
-    # A setting that only one of them has is newer than the other, and its default changes nothing.
-    groups = [
-        {name: value for group in record["settings"].values() for name, value in group.items()}
-        for record in (recorded, described)
+    settings = [_flat(record["settings"]) for record in (recorded, described)]
+    # A setting that only one of them has is newer than the other: it has its default there.
+    defaults = _flat(to_mapping(Config()))
+    names = [
+        name
+        for name in settings[0].keys() | settings[1].keys()
+        if name in defaults and settings[0].get(name, defaults[name]) != settings[1].get(name, defaults[name])
     ]
-    names = [name for name in groups[0].keys() & groups[1].keys() if groups[0][name] != groups[1][name]]
     return sorted([*names, *(name for name in ("metric", "policy", "episodes", "unseen") if recorded[name] != described[name])])
+
+
+def _flat(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings of all groups together, by name."""
+    return {name: value for group in settings.values() for name, value in group.items()}

@@ -30,7 +30,9 @@ def cores() -> int:
 
 
 def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers, AVX-512 BF16 or AMX. False where the file does not exist."""
+    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers, AVX-512 BF16 or AMX.
+
+    ``cpuinfo``: Linux's description of the processor; without it, False."""
     import jax
 
     if jax.default_backend() != "cpu":

@@ -172,14 +172,26 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
 
 
 @pytest.mark.parametrize("path", sorted((BENCHMARKS / "suites").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_suite_names_its_sources_and_its_results_are_of_its_settings(suite, path):
+def test_recorded_results_are_of_todays_settings(suite, path):
     """Whoever changes a preset trains its seeds again, or removes their results."""
     from suite_seed import config_of, described
     from suite_tasks import differences, load_suite, read_results
 
     tasks, recorded = load_suite(path).tasks, read_results(BENCHMARKS / f"results/suite_{path.stem}.json")["tasks"]
-    assert set(recorded) <= set(tasks)
+    assert set(recorded) <= set(tasks), "results of a task that the suite does not have"
     for name, task in tasks.items():
         config = config_of(task, name, task.first_seed, Path("runs"))
         assert config.total_updates > 1, name
         assert name not in recorded or not differences(recorded[name], described(task, config)), name
+
+
+def test_missing_setting_is_compared_as_its_default(suite):
+    from suite_tasks import differences
+
+    def record(**ppo):
+        return {"settings": {"ppo": ppo}, "metric": "return_mean", "policy": "greedy", "episodes": 1, "unseen": {}}
+
+    assert differences(record(), record(gamma=0.99, critic_max_grad_norm=0.0)) == []
+    assert differences(record(gamma=0.9), record(critic_max_grad_norm=0.5)) == ["critic_max_grad_norm", "gamma"]
+    assert differences(record(removed_long_ago=1), record()) == []
+    assert differences(record(), {**record(), "episodes": 2}) == ["episodes"]

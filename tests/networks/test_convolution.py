@@ -189,9 +189,10 @@ def test_half_precision_sums_in_single_precision(sizes):
 
 
 @pytest.mark.parametrize(
-    ("word", "images", "size"), [("nature_cnn", 1, 36), ("nature_cnn", 2 * CHUNK + 5, 36), ("small_cnn", 8, 9)]
+    ("word", "images", "size", "tolerance"),
+    [("nature_cnn", 1, 36, 0.2), ("nature_cnn", 2 * CHUNK + 5, 36, 0.03), ("small_cnn", 8, 9, 0.06)],
 )
-def test_encoders_train_in_half_precision(word, images, size):
+def test_encoders_train_in_half_precision(word, images, size, tolerance):
     # Compiled, with and without vmap: XLA's CPU backend refuses some bfloat16 products only when they run.
     encoder, _ = IMAGE_ENCODERS[word].create(jax.random.key(0), Box((size, size, 4), 0.0, 255.0, "uint8"), NetworkConfig())
     x = jnp.asarray(np.random.default_rng(0).integers(0, 256, (images, size, size, 4)), jnp.uint8)
@@ -205,4 +206,4 @@ def test_encoders_train_in_half_precision(word, images, size):
 
     got, expected = (jax.tree.leaves(gradients(encoder, dtype)) for dtype in ("bfloat16", "float32"))
     for a, b in zip(got, expected, strict=True):
-        assert float(jnp.linalg.norm(a - b)) < 0.2 * float(jnp.linalg.norm(b))
+        assert float(jnp.linalg.norm(a - b)) < tolerance * float(jnp.linalg.norm(b))

@@ -35,27 +35,35 @@ def test_network_is_described_from_observation_to_heads(space, settings, text):
 
 
 @pytest.mark.parametrize(
-    ("space", "fast", "dtype", "hint"),
+    ("space", "fast", "settings", "hint"),
     [
-        (IMAGE, True, "float32", True),
-        (IMAGE, False, "float32", False),
-        (IMAGE, True, "bfloat16", False),
-        (Box((3,)), True, "float32", False),
+        (IMAGE, True, {}, True),
+        (IMAGE, False, {}, False),
+        (IMAGE, True, {"compute_dtype": "bfloat16"}, False),
+        (IMAGE, True, {"encoder": "small_cnn"}, False),
+        (Box((3,)), True, {}, False),
     ],
 )
-def test_bfloat16_is_proposed_for_images_where_it_is_faster(monkeypatch, space, fast, dtype, hint):
-    config = small_config(compute_dtype=dtype)
+def test_bfloat16_is_proposed_for_images_where_it_is_faster(monkeypatch, space, fast, settings, hint):
+    config = small_config(**settings)
     policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
     monkeypatch.setattr(run_summary, "has_fast_bfloat16", lambda: fast)
     assert ("--compute-dtype bfloat16" in run_summary._bfloat16_hint(config, policy)) == hint
 
 
 @pytest.mark.parametrize(
-    ("flags", "fast"),
-    [("fpu avx512f avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx512f avx512_vnni", False), (None, False)],
+    ("backend", "flags", "fast"),
+    [
+        ("cpu", "fpu avx512f avx512_bf16", True),
+        ("cpu", "amx_bf16 amx_tile", True),
+        ("cpu", "avx512f avx512_vnni", False),
+        ("cpu", None, False),
+        ("gpu", "avx512_bf16", False),
+    ],
 )
-def test_bfloat16_instructions_are_read_from_the_flags_of_the_cpu(tmp_path, flags, fast):
+def test_bfloat16_instructions_are_read_from_the_flags_of_the_cpu(tmp_path, monkeypatch, backend, flags, fast):
     file = tmp_path / "cpuinfo"
     if flags is not None:
         file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
-    assert has_fast_bfloat16(file) == (fast and jax.default_backend() == "cpu")
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert has_fast_bfloat16(file) == fast

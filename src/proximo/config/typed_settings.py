@@ -207,7 +207,7 @@ class AgentSettings(TypedDict, total=False):
     sde_every: int
     """continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps; 0: off."""
     compute_dtype: Literal["float32", "bfloat16"]
-    """number format of the computations in encoders and memories."""
+    """number format of the computations in encoders and memories; bfloat16 trains images faster on some CPUs, less precisely."""
     seed: int
     """random seed of the run; with seeds=K, the first of K consecutive seeds."""
     devices: int | Literal["all"]

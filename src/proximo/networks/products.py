@@ -1,8 +1,8 @@
 """Matrix products that stay fast on the CPU when their operands are bfloat16.
 
-XLA's CPU backend multiplies bfloat16 matrices twice as fast as float32 ones on processors with instructions for them, but only if both operands lie
-in memory row by row and the result is float32. Otherwise it converts them to float32, or, if it moves a transposition of the result into the product
-late, fails ("Unsupported element type for DotThunk::Execute"). See docs/decisions/0005-convolutions-on-the-cpu.md, "bfloat16".
+XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
+If it folds a transposition of the result into the product, the program fails when it runs ("Unsupported element type for DotThunk::Execute").
+docs/decisions/0005-convolutions-on-the-cpu.md, section "bfloat16", has the measurements.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float
 
 
-def stored(x: Array) -> Array:
-    """``x``, written to memory row by row. XLA then does not compute it as a part of what reads it.
+def row_major(x: Array) -> Array:
+    """``x``, written to memory in row-major order. This also prevents the fusion of the operations before it with those after it.
 
     Only for gradients: ``jax.export`` refuses it.
     """
@@ -24,17 +24,18 @@ def stored(x: Array) -> Array:
 
 
 def product(left: Float[Array, "m k"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left @ right`` in float32, or in a wider type of the operands."""
+    """``left @ right`` in float32, or in a wider type of the operands. Of bfloat16 operands, use ``transposed_product`` for a transposed left one, and
+    ``row_major`` before the result is transposed: without them, the program is slow or fails on the CPU."""
     return jnp.matmul(left, right, preferred_element_type=jnp.promote_types(left.dtype, jnp.float32))
 
 
 def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
     """``left.T @ right``, for gradients. A product with a transposed view takes up to twice as long."""
-    return stored(product(stored(left.T), right))
+    return row_major(product(row_major(left.T), right))
 
 
 def as_bits(x: Array) -> Array:
-    """``x``, or the bits of bfloat16 numbers as integers: XLA's CPU backend slices, joins and stacks bfloat16 arrays slowly, and integers fast."""
+    """``x``, or the bits of bfloat16 numbers as integers: XLA's CPU backend slices, concatenates and stacks bfloat16 arrays slowly, and integers fast."""
     return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
 
@@ -43,14 +44,14 @@ def from_bits(x: Array, dtype: jnp.dtype) -> Array:
     return jax.lax.bitcast_convert_type(x, dtype) if dtype == jnp.bfloat16 else x
 
 
-def joined(parts: Sequence[Array]) -> Array:
-    """``parts`` joined along their last axis."""
-    return from_bits(jnp.concatenate([as_bits(part) for part in parts], axis=-1), parts[0].dtype)
+def concatenated(parts: Sequence[Array], axis: int = -1) -> Array:
+    """``jnp.concatenate(parts, axis)``."""
+    return from_bits(jnp.concatenate([as_bits(part) for part in parts], axis), parts[0].dtype)
 
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for bfloat16 matrices, with gradients that are as fast."""
+    """``x @ weight`` for bfloat16 matrices, with gradients that are as fast. It has no forward-mode derivative."""
     return jax.lax.platform_dependent(x, weight, cpu=_dense_on_cpu, default=jnp.matmul)
 
 
@@ -67,7 +68,7 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-    return stored(product(gradient, stored(weight.T))).astype(x.dtype), transposed_product(x, gradient).astype(weight.dtype)
+    return row_major(product(gradient, row_major(weight.T))).astype(x.dtype), transposed_product(x, gradient).astype(weight.dtype)
 
 
 def _gradients(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:

@@ -52,7 +52,7 @@ def describe_devices(used: int) -> str:
 
 
 def _bfloat16_hint(config: Config, policy: ActorCritic) -> str:
-    """How the Nature CNN trains faster on this CPU, in words; empty for other networks, for which that is not measured."""
+    """How the Nature CNN trains faster on this CPU, in words. Empty for other networks, for which that is not measured."""
     parts = jax.tree.leaves(policy, is_leaf=lambda x: isinstance(x, NatureCNN))
     if (
         config.network.compute_dtype != "float32"

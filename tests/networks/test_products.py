@@ -1,0 +1,81 @@
+"""Products of bfloat16 matrices: their values and gradients, and that XLA need not convert their operands."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from proximo.networks.convolution import CHUNK, convolve
+from proximo.networks.layers import Linear
+from proximo.networks.products import as_bits, concatenated, dense, from_bits
+
+
+def matrices(rows=5, inner=7, columns=3):
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = ((rows, inner), (inner, columns), (rows, columns))
+    return tuple(jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True))
+
+
+def value_and_gradients(multiply, x, weight, gradient):
+    y, backward = jax.vjp(multiply, x, weight)
+    return y, *backward(gradient)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 7, 3), (64, 32, 16)])
+def test_dense_layer_has_the_value_and_gradients_of_the_product(sizes):
+    got = jax.jit(value_and_gradients, static_argnums=0)(dense, *matrices(*sizes))
+    expected = value_and_gradients(jnp.matmul, *(a.astype(jnp.float32) for a in matrices(*sizes)))
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == jnp.bfloat16
+        assert float(jnp.abs(a - b).max()) < 0.01 * float(jnp.abs(b).max())
+
+
+def test_dense_layer_runs_under_vmap_and_before_a_transposition():
+    x, weight, gradient = matrices()
+    twice = jax.jit(jax.vmap(lambda w: value_and_gradients(dense, x, w, gradient)))(jnp.stack([weight, weight]))
+    assert all(jnp.array_equal(a[0], a[1]) for a in twice)
+    # XLA's CPU backend refuses a transposed product of bfloat16 matrices when the program runs.
+    assert jnp.array_equal(jax.jit(lambda x, w: dense(x, w).T)(x, weight), dense(x, weight).T)
+
+
+def operands_and_result(text):
+    """The element types of each product in a lowered program."""
+    return re.findall(r"dot_general.*?\(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\) -> tensor<(?:\d+x)*(\w+)>", text)
+
+
+def lowered(function, platform, *arguments):
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+def layers(x, weight, kernel, images):
+    return jnp.sum(dense(x, weight).astype(jnp.float32)) + jnp.sum(
+        convolve(images, kernel, kernel[0, 0, 0], 1).astype(jnp.float32)
+    )
+
+
+def test_products_on_the_cpu_have_bfloat16_operands_and_a_float32_result():
+    # Another result makes XLA compute in float32, which takes twice as long (docs/decisions/0005-convolutions-on-the-cpu.md).
+    x, weight, _ = matrices()
+    arguments = (x, weight, jnp.ones((3, 3, 2, 4), jnp.bfloat16), jnp.ones((2 * CHUNK, 9, 9, 2), jnp.bfloat16))
+    gradients = jax.grad(layers, (0, 1, 2, 3))
+    text = lowered(gradients, "cpu", *arguments)
+    assert operands_and_result(text) == [("bf16", "bf16", "f32")] * 5, (
+        "of the dense layer two gradients, of the convolution also the value"
+    )
+    assert "LayoutConstraint" not in lowered(gradients, "cuda", *arguments)
+
+
+def test_layer_of_bfloat16_parameters_reads_wider_numbers():
+    layer = jax.tree.map(lambda a: a.astype(jnp.bfloat16), Linear.create(jax.random.key(0), 3, 2))
+    assert layer(jnp.arange(3.0)).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "uint8"])
+def test_bits_are_copied_unchanged(dtype):
+    x = jnp.arange(6).reshape(2, 3).astype(dtype) / 2 if dtype != "uint8" else jnp.arange(6, dtype=dtype).reshape(2, 3)
+    assert jnp.array_equal(from_bits(as_bits(x), x.dtype), x)
+    for axis in (0, -1):
+        whole = concatenated([x, x], axis)
+        assert whole.dtype == x.dtype
+        assert jnp.array_equal(whole, jnp.concatenate([x, x], axis))
