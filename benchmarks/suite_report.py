@@ -116,6 +116,11 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
         if figure is not None:
             of_scores.axhline(figure, linestyle=style, color=MARK, linewidth=1)
     of_scores.tick_params(labelsize=7)
+    if of_scores is not axis:
+        of_scores.set_ylabel(f"{task.metric.replace('_', ' ')} (dots, lines)", fontsize=7)
+        if task.metric == "success_rate":
+            of_scores.set_ylim(0, 1.05)
+    axis.locator_params(axis="x", nbins=5)
     axis.set_title(f"{name} ({len(record['seeds'])} seeds)", fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     for side in ("top", "right"):
