@@ -125,9 +125,9 @@ def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
 
 
 def test_preset_drops_settings_that_custom_networks_replace():
-    """The preset has a memory, its size and layers, and a horizon."""
+    """The preset has a memory, its size, and a limit for the gradient of the value function alone."""
     config = proximo.make_config("gymnax:CartPoleNoVel-v1", {"actor_critic": networks.WholeWithMemory})
-    assert (config.network.memory, config.sequence_length > 1) == ("none", True)
+    assert (config.network.memory, config.sequence_length > 1, config.ppo.critic_max_grad_norm) == ("none", True, 0.0)
     assert proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory}).network.memory_size == 128
     with pytest.raises(ConfigError, match=r"^memory_size = 64 needs memory = gru or .*, not custom_networks:Memory"):
         proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory, "memory_size": 64})

@@ -34,6 +34,8 @@ ONLY_WITH = {
 """Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
 """Settings that apply to every memory, including custom ones."""
+OF_CRITIC = ("critic_learning_rate", "critic_optimizer", "critic_max_grad_norm")
+"""Settings of parameters that only the value function uses, which are not known in a custom ``actor_critic``."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
     "memory": (),
@@ -211,7 +213,7 @@ def _validate_objective(config: Config) -> None:
             f"{adapting} = {getattr(ppo, adapting)} needs two gradient steps in each update, because the first one measures a KL "
             f"divergence of 0: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
-    for name in ("critic_learning_rate", "critic_optimizer", "critic_max_grad_norm"):
+    for name in OF_CRITIC:
         if config.network.actor_critic != "none" and getattr(ppo, name) != LEAVES[name].default:
             raise ConfigError(
                 f"{name} is for parameters that only the value function uses, and proximo does not know these in a custom "
