@@ -29,19 +29,20 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers, AVX-512 BF16 or AMX.
+def cpu_description(entry: str, file: Path = Path("/proc/cpuinfo")) -> str:
+    """An entry of Linux's description of the processor, such as ``model name`` or ``flags``. Empty where there is none."""
+    try:
+        found = re.search(rf"^{entry}\s*:\s*(.+)$", file.read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else ""
 
-    ``cpuinfo``: Linux's description of the processor; without it, False."""
+
+def has_fast_bfloat16() -> bool:
+    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers: AVX-512 BF16 or AMX."""
     import jax
 
-    if jax.default_backend() != "cpu":
-        return False
-    try:
-        flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    except OSError:
-        return False
-    return flags is not None and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags[1].split())
+    return jax.default_backend() == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_description("flags").split())
 
 
 def prepare_threads() -> None:

@@ -227,7 +227,7 @@ def valid(**settings):
         ({"state_dependent_std": True, "sde_every": 4}, r"leave out state_dependent_std, or sde_every\.$"),
         (
             {"actor_critic": "custom_networks:Whole", "critic_learning_rate": "1e-3"},
-            r"^critic_learning_rate is for parameters that only the value function uses, and proximo does not know these in a custom actor_critic: leave one of them out\.$",
+            r"^critic_learning_rate = .* has no effect with actor_critic = .*: leave one of them out\.$",
         ),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
         ({"name": "a\nb"}, r"name = 'a\\nb': expected text without control characters"),

@@ -1,7 +1,9 @@
+from functools import partial
+
 import jax
 import pytest
 
-from proximo.jax_setup import has_fast_bfloat16
+from proximo import jax_setup
 from proximo.networks import make_policy
 from proximo.spaces import Box, Discrete
 from proximo.training import run_summary
@@ -65,5 +67,6 @@ def test_bfloat16_instructions_are_read_from_the_flags_of_the_cpu(tmp_path, monk
     file = tmp_path / "cpuinfo"
     if flags is not None:
         file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    monkeypatch.setattr(jax_setup, "cpu_description", partial(jax_setup.cpu_description, file=file))
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    assert has_fast_bfloat16(file) == fast
+    assert jax_setup.has_fast_bfloat16() == fast

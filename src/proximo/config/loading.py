@@ -12,16 +12,7 @@ from typing import Any
 from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override
 from proximo.config.custom import is_custom
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.config.validation import (
-    NEED_MEMORY,
-    OF_CRITIC,
-    OF_NETWORKS,
-    ONLY_WITH,
-    is_met,
-    replaced_by,
-    replaced_by_optimizers,
-    validate,
-)
+from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
 
@@ -99,10 +90,7 @@ def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str
     custom networks replace."""
     networks = {name: value for name, value in requested.items() if name in OF_NETWORKS}
     # The values are not checked yet: an object is custom code.
-    custom = {name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)}
-    removed = replaced_by(custom)
-    if "actor_critic" in custom:
-        removed |= set(OF_CRITIC)
+    removed = replaced_by({name for name, value in networks.items() if is_custom(value) or not isinstance(value, str | None)})
     removed |= {
         name
         for name, condition in ONLY_WITH.items()

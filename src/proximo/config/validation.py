@@ -34,8 +34,6 @@ ONLY_WITH = {
 """Settings that have an effect only with some values of another setting."""
 NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
 """Settings that apply to every memory, including custom ones."""
-OF_CRITIC = ("critic_learning_rate", "critic_optimizer", "critic_max_grad_norm")
-"""Settings of parameters that only the value function uses, which are not known in a custom ``actor_critic``."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
     "memory": (),
@@ -44,10 +42,11 @@ OF_NETWORKS = {
     "actor_critic": (
         "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
         "memory_window", "memory_heads", "memory_gate", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
+        "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are those of the value function is not known
     ),
     "distribution": ("action_mapping", "state_dependent_std", "log_std_init", "sde_every"),
 }  # fmt: skip
-"""Settings that a custom network replaces."""
+"""Settings that have no meaning with a custom network."""
 
 
 def validate(config: Config) -> Config:
@@ -213,12 +212,6 @@ def _validate_objective(config: Config) -> None:
             f"{adapting} = {getattr(ppo, adapting)} needs two gradient steps in each update, because the first one measures a KL "
             f"divergence of 0: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )
-    for name in OF_CRITIC:
-        if config.network.actor_critic != "none" and getattr(ppo, name) != LEAVES[name].default:
-            raise ConfigError(
-                f"{name} is for parameters that only the value function uses, and proximo does not know these in a custom "
-                "actor_critic: leave one of them out."
-            )
     for name in sorted(replaced_by_optimizers(ppo.optimizer, ppo.critic_optimizer)):
         if getattr(ppo, name) != LEAVES[name].default:
             raise ConfigError(

@@ -55,8 +55,7 @@ class Convolution(eqx.Module):
     def __call__(
         self, x: Shaped[Array, "batch height width channels"], scale: float = 1.0
     ) -> Float[Array, "batch rows columns out_channels"]:
-        """Apply the layer to ``scale * x``. Bytes are converted inside the products: writing them as float32 would take as long as the
-        products."""
+        """Apply the layer to ``scale * x``. Bytes are converted a few images at a time: all of them as float32 would not fit into the cache."""
         if self.padding:
             x = jnp.pad(x, [(0, 0), *[(self.padding, self.padding)] * 2, (0, 0)])
         return convolve(x, self.weight * scale, self.bias, self.stride, self.relu)
@@ -165,7 +164,7 @@ def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], strid
 
     One factor of the product is shifted to all positions: the one that needs less memory. ``dtype``: type of the factors.
     """
-    # Of bytes, the blocks are written before and after they are converted: fused with it, the transposition takes 1.6 times as long.
+    # Of bytes, the blocks are written before and after they are converted: fused with the conversion, the transposition is slower.
     image = row_major(row_major(_to_blocks(x, shape[0], stride)).astype(dtype))
     rows, columns, channels = image.shape[1:]
     inner, out, positions = gradient.shape[1:3], shape[-1], _positions(shape[0], stride)

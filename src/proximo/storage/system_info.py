@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proximo.jax_setup import available_devices, core_devices, cores
+from proximo.jax_setup import available_devices, core_devices, cores, cpu_description
 from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
@@ -38,11 +37,7 @@ def python_versions() -> dict[str, str]:
 
 def _processor() -> str:
     """Model of the CPU. The compiler chooses instructions by it, and these decide about the last bits."""
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+    return cpu_description("model name") or platform.processor() or platform.machine()
 
 
 def system_info() -> dict[str, Any]:
