@@ -102,6 +102,8 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
 
 
 def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
+    from matplotlib.ticker import EngFormatter
+
     curves = [np.array(row["curve"]) for row in record["seeds"].values() if row["curve"]]
     if curves:
         steps = np.linspace(max(curve[0, 0] for curve in curves), min(curve[-1, 0] for curve in curves), 100)
@@ -121,7 +123,9 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
         if task.metric == "success_rate":
             of_scores.set_ylim(0, 1.05)
     axis.locator_params(axis="x", nbins=5)
-    axis.set_title(f"{name} ({len(record['seeds'])} seeds)", fontsize=8, loc="left")
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_xlabel("steps", fontsize=7)
+    axis.set_title(f"{name} ({len(scores)} seed{'s' * (len(scores) > 1)})", fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
