@@ -30,7 +30,7 @@ def cores() -> int:
 
 
 def cpu_description(entry: str, file: Path = Path("/proc/cpuinfo")) -> str:
-    """An entry of Linux's description of the processor, such as ``model name`` or ``flags``. Empty where there is none."""
+    """The value of an entry of ``/proc/cpuinfo``, such as ``model name`` or ``flags``; "" if there is no such file or entry."""
     try:
         found = re.search(rf"^{entry}\s*:\s*(.+)$", file.read_text(), re.MULTILINE)
     except OSError:
