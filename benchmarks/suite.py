@@ -75,7 +75,8 @@ def report(job: Job, out: Path) -> bool:
     record = read_results(out)["tasks"].get(name, {"seeds": {}})
     if row := record["seeds"].get(str(seed)):
         last = "–" if row["last_100"] is None else f"{row['last_100']:.4g}"
-        print(f"{name} seed {seed}: {row['score']:.4g}, last 100 episodes {last}, {row['wall_seconds']:.0f} s", flush=True)
+        took = "" if row["wall_seconds"] is None else f", {row['wall_seconds']:.0f} s"
+        print(f"{name} seed {seed}: {row['score']:.4g}, last 100 episodes {last}{took}", flush=True)
         return False
     if job.process.returncode == 128 + signal.SIGINT:
         print(f"{name} seed {seed}: stopped, the next start continues it", flush=True)
@@ -114,9 +115,12 @@ def train(arguments: argparse.Namespace, seeds: list[Seed]) -> int:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """Context manager: the signals SIGINT and SIGTERM that this process receives, as a list that grows."""
+    """Context manager: the signals that ask this process to stop, as a list that grows. A closed terminal is one of them."""
     received: list[int] = []
-    before = {number: signal.signal(number, lambda n, _: received.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda n, _: received.append(n))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield received
     finally:
@@ -155,25 +159,26 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Train or show the suite."""
     arguments = parse()
-    suite = load_suite(arguments.file).only(arguments.only)
+    whole = load_suite(arguments.file)
+    suite = whole.only(arguments.only)
     known = {task.first_seed + i for task in suite.tasks.values() for i in range(task.seeds)}
     chosen = set(arguments.seeds or known)
     if unknown := chosen - known:
         sys.exit(
             f"There is no seed {', '.join(map(str, sorted(unknown)))}: expected some of {', '.join(map(str, sorted(known)))}."
         )
+    failed = 0
     if not arguments.show:
         seeds = [seed for seed in pending(suite, read_results(arguments.out)) if seed[1] in chosen]
         print(f"{len(seeds)} seeds to train", flush=True)
-        if train(arguments, seeds):
-            return 1
+        failed = train(arguments, seeds)
     results = read_results(arguments.out)
     print(table(suite, results))
     if arguments.show and results["tasks"]:
-        plot(suite, results, arguments.out.with_suffix(".png"))
+        plot(whole, results, arguments.out.with_suffix(".png"))
     if arguments.out.parent == HERE / "results":
         write_pages()
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from proximo.config import text_of
 from suite_report import table
 from suite_tasks import Suite, Task, load_suite, read_results
 
@@ -41,21 +42,21 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         suite.about,
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
-        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on one core of a busy machine. `–`: not recorded. "
-        "The last column evaluates the final policy, directly after the training.",
+        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on machines that also did other work. `–`: not trained or not recorded. "
+        "The last column is the command that evaluates the final policy; run it right after the training.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
         "The first command trains two seeds at a time and skips seeds that have results in the file. After 140 minutes it saves the running seeds; run it "
         f"again to continue. The second command prints the table of results and draws the learning curves into `my_{name}.png`. The score of one seed "
-        "depends on the processor and the number of cores; expect the range of the seeds.",
+        "depends on the processor and the number of cores; expect a score in the range of the recorded seeds.",
     ]
     if trained:
         parts += [
             "## Results",
             "Most tasks have a **mark**, the score that proximo must reach, and a stricter **aim**. The column **Reached** names the aim if "
-            f"{_judged(suite)} reaches it within the given steps, or else the mark, if that is reached. **Collapsed** counts seeds whose score is below "
-            "the median by more than half of its absolute value. The range in parentheses after the mean is its 95 % bootstrap interval.",
+            f'{_judged(suite)} reaches it within the given steps, or else the mark, if that is reached; "so far": not all seeds are trained. **Collapsed** counts the seeds with '
+            "a score below m − |m| / 2, where m is the median over seeds. The range in parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
     if picture.is_file():
@@ -71,14 +72,22 @@ def _judged(suite: Suite) -> str:
     return scores[usual] + (f" (of {', '.join(exceptions)}: {scores[other[0]]})" if exceptions else "")
 
 
+def _machine(rows: list[dict[str, Any]]) -> str:
+    """What the seeds of a task were trained on."""
+    devices = {row["device"] for row in rows if row.get("device", "cpu") != "cpu"}
+    numbers = sorted({row["cores"] for row in rows if "cores" in row})
+    cores = [" or ".join(map(str, numbers)) + (" core" if numbers == [1] else " cores")] if numbers and not devices else []
+    return ", ".join([*sorted(devices), *cores]) or "–"
+
+
 def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
-    lines = ["| Task | Command | Steps | Minutes | Peak memory, MB | Evaluate |", "|---|---|---|---|---|---|"]
+    lines = ["| Task | Command | Steps | Minutes | On | Peak memory, MB | Evaluate |", "|---|---|---|---|---|---|---|"]
     for name, task in suite.tasks.items():
         record = results["tasks"].get(name)
         rows = list(record["seeds"].values()) if record else []
         minutes, memory = _median(rows, "wall_seconds", 60, 1), _median(rows, "peak_memory_mb", 1, 0)
         steps = f"{record['steps']:,}" if record else "–"
-        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {memory} | {_evaluation(task)} |")
+        lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {_machine(rows)} | {memory} | {_evaluation(task)} |")
     return lines
 
 
@@ -97,8 +106,8 @@ def _median(rows: list[dict[str, Any]], key: str, unit: float, digits: int) -> s
 
 def command(task: Task) -> str:
     """The command that trains one seed of ``task``."""
-    flags = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in task.settings.items()]
-    return " ".join(["proximo train", task.env, *flags])
+    flags = [f"--{name.replace('_', '-')} {shlex.quote(text_of(value))}" for name, value in task.settings.items()]
+    return " ".join(["proximo train", task.env, *([] if task.preset else ["--no-preset"]), *flags])
 
 
 def write_pages() -> None:

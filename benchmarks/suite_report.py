@@ -34,7 +34,11 @@ def _rows(name: str, task: Task, record: dict[str, Any]) -> list[tuple[str, Task
     """What the table shows of a task: its row, and one for each other environment that its policies are evaluated on."""
     rows = [(f"`{name}`", task, record)]
     for env, aim in task.also_on.items():
-        seeds = {seed: {"score": row["also_on"][env], "last_100": None} for seed, row in record["seeds"].items()}
+        # A seed that was trained before ``env`` was added has not been evaluated there.
+        scores = {seed: row["also_on"][env] for seed, row in record["seeds"].items() if env in row.get("also_on", {})}
+        seeds = {seed: {"score": score, "last_100": None} for seed, score in scores.items()}
+        if not seeds:
+            continue
         rows.append((f"`{name}` on `{env}`", replace(task, mark=None, aim=aim, published={}), {**record, "seeds": seeds}))
     return rows
 
@@ -64,12 +68,12 @@ def collapsed(scores: np.ndarray) -> int:
 
 
 def reached(task: Task, record: dict[str, Any]) -> str:
-    """The strictest mark that the seeds reach within its steps."""
+    """The strictest mark that the seeds reach within its steps; "so far" if some are not trained yet."""
     scores = scores_of(record)
     score = scores.mean() if task.judged_by == "mean" else scores.min()
     for word, figure, steps in (("aim", task.aim, task.aim_steps), ("mark", task.mark, task.mark_steps)):
         if figure is not None and score >= figure and record["steps"] <= (steps or math.inf):
-            return f"{word} {number(figure)}"
+            return f"{word} {number(figure)}{'' if len(scores) >= task.seeds else ' so far'}"
     return "–" if task.mark is None and task.aim is None else "**missed**" if task.mark is not None else "aim missed"
 
 

@@ -22,10 +22,10 @@ from proximo.config import Config, to_mapping
 from proximo.settings import make_config
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
-from proximo.storage import run_directory
+from proximo.storage import checkpoint, run_directory
 from proximo.tracking.json_lines import read_rows
 from measurements import EVALUATION_SEEDS, circumstances
-from suite_tasks import Task, add_result, differences, load_suite, read_results
+from suite_tasks import Task, add_result, load_suite, recorded_seeds
 
 LAST_EPISODES = 100
 CURVE_POINTS = 100
@@ -58,12 +58,13 @@ def described(task: Task, config: Config) -> dict[str, Any]:
 
 
 def train(config: Config, run_dir: Path) -> list[dict[str, Any]]:
-    """Train the seed, or continue where it stopped. Returns what each session has used. Exits if a signal stops it."""
+    """Train the seed, or continue where it stopped. Returns what each session has used, without those that were killed. Exits if a signal
+    stops it."""
     file = run_dir / SESSIONS
     sessions = json.loads(file.read_text()) if file.is_file() else []
     if run_dir.is_dir() and run_directory.read_config(run_dir) != config:
         sys.exit(f"{run_dir} has other settings: remove it to train this seed from the beginning.")
-    if sessions and sessions[-1]["complete"]:
+    if run_dir.is_dir() and checkpoint.steps(run_dir / "checkpoints")[-1:] == [config.total_updates * config.batch_size]:
         return sessions
     if run_dir.is_dir():
         [result] = proximo.resume(run_dir, progress=True)
@@ -73,7 +74,7 @@ def train(config: Config, run_dir: Path) -> list[dict[str, Any]]:
         "wall_seconds": round(time.monotonic() - STARTED, 1),
         "compile_seconds": round(result.compile_seconds, 1),
         "train_seconds": round(result.seconds, 4),
-        "complete": result.interrupted is None,
+        "steps": result.steps - result.resumed_at,
     }
     file.write_text(json.dumps([*sessions, session], indent=1) + "\n")
     if result.interrupted is not None:
@@ -111,14 +112,21 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
     last = last_episodes(rows)
     policy = proximo.load_policy(run_dir)
     summary = evaluation(task, policy, seed)
-    train_seconds = sum(session["train_seconds"] for session in sessions)
+    whole = (
+        sum(session.get("steps", 0) for session in sessions) == policy.step
+    )  # else a session was killed, and what it used is not known
+
+    def total(name: str, digits: int) -> float | None:
+        return round(sum(session[name] for session in sessions), digits) if whole else None
+
+    seconds = total("train_seconds", 4)
     return {
         "score": summary[task.metric],
         "last_100": round(mean_return(last), 4) if last else None,
-        "steps_per_second": round(policy.step / train_seconds),
-        "wall_seconds": round(sum(session["wall_seconds"] for session in sessions), 1),
-        "compile_seconds": round(sum(session["compile_seconds"] for session in sessions), 1),
-        "sessions": len(sessions),
+        "steps_per_second": round(policy.step / seconds) if seconds else None,
+        "wall_seconds": total("wall_seconds", 1),
+        "compile_seconds": total("compile_seconds", 1),
+        "sessions": len(sessions) if whole else None,
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "evaluation": summary,
         "also_on": {env: evaluation(task, policy, seed, env)[task.metric] for env in task.also_on},
@@ -149,11 +157,8 @@ def main() -> None:
     folder = arguments.work / name
     config = config_of(task, arguments.task, arguments.seed, folder)
     shared = described(task, config)
-    recorded = read_results(arguments.out)["tasks"].get(arguments.task)
-    if recorded and (unlike := differences(recorded, shared)):
-        sys.exit(
-            f"{arguments.out} has seeds of {arguments.task} with other settings ({', '.join(unlike)}): remove them to train the task again."
-        )
+    if str(arguments.seed) in recorded_seeds(arguments.out, arguments.task, shared):
+        return
     run_dir = run_directory.parent_of(folder, config.env.id) / config.run.name
     sessions = train(config, run_dir)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the evaluation takes less time than the training that it would lose

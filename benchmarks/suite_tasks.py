@@ -95,12 +95,21 @@ def read_results(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
 
 
+def recorded_seeds(path: Path, task: str, described: dict[str, Any]) -> dict[str, Any]:
+    """The recorded rows of ``task`` by seed. Exits if they were trained or evaluated with other settings than ``described`` has."""
+    recorded = read_results(path)["tasks"].get(task, {"seeds": {}})
+    if recorded["seeds"] and (unlike := differences(recorded, described)):
+        sys.exit(f"{path} has seeds of {task} with other settings ({', '.join(unlike)}): remove them to train the task again.")
+    return recorded["seeds"]
+
+
 def add_result(path: Path, about: dict[str, Any], task: str, described: dict[str, Any], seed: int, row: dict[str, Any]) -> None:
-    """Add the ``row`` of a seed to the results. Several processes may add at the same time."""
+    """Add the ``row`` of a seed to the results. Several processes may add at the same time. Exits if the other seeds have other
+    settings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         tasks = read_results(path)["tasks"]
-        seeds = {**tasks.get(task, {}).get("seeds", {}), str(seed): row}
+        seeds = {**recorded_seeds(path, task, described), str(seed): row}
         tasks[task] = {**described, "seeds": dict(sorted(seeds.items(), key=lambda item: int(item[0])))}
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps({**about, "tasks": tasks}, indent=1) + "\n")

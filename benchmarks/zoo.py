@@ -64,9 +64,16 @@ def card(text: str, name: str, seed: int, unseen: dict[str, str], returns: dict[
         f"`proximo train --config config.yaml`, with the file in this folder. Mean return of the last {LAST_EPISODES} training episodes: "
         f"{each}.{choice} `benchmarks/zoo.py` made the folder.\n"
     )
-    text = text.replace(", `metrics.jsonl` the learning curves", "")
-    text = re.sub(r"(## Use\n\n).*?(\n\n## Training)", lambda match: match[1] + use + match[2], text, flags=re.S)
-    return text.replace("## Training\n", f"## Training\n\n{origin}")
+    changes = {
+        r", `metrics\.jsonl` the learning curves": "",
+        r"(?<=## Use\n\n).*?(?=\n\n## Training)": use,
+        r"(?<=## Training\n)": f"\n{origin}",
+    }
+    for pattern, replacement in changes.items():
+        text, count = re.subn(pattern, lambda _, new=replacement: new, text, flags=re.S)
+        if count != 1:
+            sys.exit(f"The card of a published policy has changed: {pattern} matches {count} times, expected once.")
+    return text
 
 
 def make(name: str, run_dirs: list[Path], unseen: dict[str, str]) -> None:
@@ -77,7 +84,8 @@ def make(name: str, run_dirs: list[Path], unseen: dict[str, str]) -> None:
         copy, made = Path(work) / "zoo", Path(work) / "made"
         seed = EVALUATION_SEEDS + copy_final(best, copy).run.seed
         published = push(copy, made, episodes=EPISODES, seed=seed, env_settings=unseen, clip=False, policy_only=True)
-        by_name = {run_dir.name: value for run_dir, value in returns.items()}
+        if len(by_name := {run_dir.name: value for run_dir, value in returns.items()}) < len(returns):
+            sys.exit("Two runs have the same name: the card lists the runs by name.")
         path = made / manifest.CARD
         path.write_text(card(path.read_text(), zoo.PREFIX + name, seed, unseen, by_name))
         size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())

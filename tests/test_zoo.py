@@ -6,13 +6,12 @@ import pytest
 
 import proximo
 from proximo.cli import main
-from proximo.envs import GymnasiumEnvironment
 from proximo.errors import CheckpointError, EnvError
 from proximo.publish import pull, push
 from proximo.report.build import write_report
 from proximo.storage import zoo
 
-JAX_EPISODES, GYMNASIUM_EPISODES = 16, 4
+EPISODES = 8
 NAMES = zoo.names()
 
 
@@ -34,13 +33,17 @@ def test_policy_reaches_the_return_on_its_card(name):
             raise
         pytest.skip(str(error))
     text, evaluation = card_of(name)
-    mean, deviation = evaluation["sampled"]["return_mean"], evaluation["sampled"]["return_std"]
-    assert f"| sampled | {mean:,.2f} ± {deviation:,.2f} |" in text
-    settings = evaluation["env_settings"]
-    episodes = GYMNASIUM_EPISODES if isinstance(policy.env, GymnasiumEnvironment) else JAX_EPISODES
-    played = proximo.evaluate(policy, episodes, deterministic=False, seed=evaluation["seed"], env_settings=settings)
-    # Four standard errors: rounding differs between machines, and then the actions and the episodes differ.
-    assert played.episode_return.mean() == pytest.approx(mean, abs=4 * deviation / episodes**0.5 + 0.01 * abs(mean))
+    for actions in ("greedy", "sampled"):
+        mean, deviation = evaluation[actions]["return_mean"], evaluation[actions]["return_std"]
+        assert f"| {actions} | {mean:,.2f} ± {deviation:,.2f} |" in text
+        settings, greedy = evaluation["env_settings"], actions == "greedy"
+        played = proximo.evaluate(
+            policy, EPISODES, deterministic=greedy, seed=evaluation["seed"], env_settings=settings
+        ).summary()
+        # Four standard errors: rounding differs between machines, and then the actions and the episodes differ.
+        assert played["return_mean"] == pytest.approx(mean, abs=4 * deviation / EPISODES**0.5 + 0.01 * abs(mean)), actions
+        if evaluation[actions]["success_rate"] is not None:
+            assert played["success_rate"] == pytest.approx(evaluation[actions]["success_rate"], abs=0.1), actions
 
 
 def test_policies_are_small_and_complete():

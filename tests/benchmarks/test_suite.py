@@ -28,7 +28,8 @@ if task == "endless":
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     time.sleep(60)
 row = {{"score": float(seed), "last_100": None, "wall_seconds": 1.0}}
-add_result(Path(sys.argv[sys.argv.index("--out") + 1]), {{"suite": "toy"}}, task, {{"steps": 8}}, int(seed), row)
+described = {{"steps": 8, "settings": {{}}, "metric": "return_mean", "policy": "greedy", "episodes": 1, "unseen": {{}}}}
+add_result(Path(sys.argv[sys.argv.index("--out") + 1]), {{"suite": "toy"}}, task, described, int(seed), row)
 """
 
 
@@ -126,6 +127,20 @@ def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
     assert row["score"] == row["evaluation"]["return_mean"] == row["also_on"][ENV]
     assert row["evaluation"]["episodes"] == 8
 
+    evaluated = out.read_text()
+    suite_seed.main()  # as a second process would that started before the first had recorded the seed
+    assert out.read_text() == evaluated
+
+    out.unlink()
+    sessions = tmp_path / "work" / "toy" / "toys-RandomEnds" / "random-ends-seed-3" / suite_seed.SESSIONS
+    sessions.write_text(json.dumps(json.loads(sessions.read_text())[1:]))  # the first session was killed
+    try:
+        suite_seed.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    row = json.loads(out.read_text())["tasks"]["random ends"]["seeds"]["3"]
+    assert (row["score"], row["steps_per_second"], row["wall_seconds"]) == (record["seeds"]["3"]["score"], None, None)
+
     file.write_text(file.read_text().replace("num_epochs: 1", "num_epochs: 2"))
     with pytest.raises(SystemExit, match=r"out.json has seeds of random ends with other settings \(num_epochs\)"):
         suite_seed.main()
@@ -165,7 +180,7 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     assert text.splitlines()[2:] == [
         "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
         "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",
-        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | aim 0.500 |",
+        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | aim 0.500 so far |",
         "",
         "- Others: a page",
     ]

@@ -41,8 +41,21 @@ def test_evaluation_of_a_page_is_that_of_the_suite(suite_pages):
 
 def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
     task = suite_pages.Task("toys:Env", {"total_steps": 10, "learning_rate": "linear(1, 0)"}, seeds=3)
-    rows = {str(seed): {"score": 1.0, "last_100": None, "wall_seconds": 60.0 * seed, "peak_memory_mb": 300} for seed in (1, 3)}
+    used = {"peak_memory_mb": 300, "device": "cpu", "cores": 1}
+    rows = {str(seed): {"score": 1.0, "last_100": None, "wall_seconds": 60.0 * seed, **used} for seed in (1, 3)}
     results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
     text = suite_pages.page("toys", suite_pages.Suite("Toys", "Two toys.", {}, {"toys:Env": task}), results)
     assert "2 of 3 seeds are trained." in text
-    assert "| toys:Env | `proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'` | 10 | 2.0 | 300 |" in text
+    command = "proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'"
+    assert f"| toys:Env | `{command}` | 10 | 2.0 | 1 core | 300 |" in text
+    rows["3"]["device"] = "NVIDIA H200"
+    assert "| 2.0 | NVIDIA H200 | 300 |" in suite_pages.page(
+        "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": task}), results
+    )
+
+
+def test_command_has_the_settings_as_a_user_writes_them(suite_pages):
+    task = suite_pages.Task("toys:Env", {"hidden_sizes": [64, 64], "normalize_reward": False, "gamma": 1.0}, preset=False)
+    assert (
+        suite_pages.command(task) == "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
+    )

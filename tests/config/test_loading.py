@@ -131,6 +131,9 @@ def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environm
     assert presets.load("minigrid:MemoryS9")["network"]["memory"] == "gtrxl"
     assert presets.load("minigrid:Empty-5x5")["env"]["env_settings"] == {"view": 7}
     assert [name for name in ("Unknown-v5", "ale:", "minigrid") if presets.has_preset(name)] == ["ale:"]
+    for name in ("gymnasium:CartPole-v1", "gymnasium:HalfCheetah-v5"):
+        assert presets.has_preset(name)
+        assert presets.load(name) == presets.load(name.removeprefix("gymnasium:"))
     assert presets.load("Unknown-v5") is None
 
 

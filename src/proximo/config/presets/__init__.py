@@ -23,6 +23,7 @@ GYMNASIUM = "gymnasium"
 
 def load(env_id: str) -> dict[str, Any] | None:
     """The groups of settings tuned for ``env_id``, with their ``provenance``; None if it has no preset."""
+    env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
     folder = resources.files(__name__) / (library or GYMNASIUM)
     if name and folder.is_dir():
@@ -41,7 +42,7 @@ def names() -> list[str]:
 
 def has_preset(env_id: str) -> bool:
     """Whether ``env_id`` has a preset."""
-    return _matches(env_id, _known())
+    return _matches(env_id.removeprefix(f"{GYMNASIUM}:"), _known())
 
 
 @functools.cache
