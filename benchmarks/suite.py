@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.jax_setup import cache_folder
+from proximo.tracking.progress import amount
 from suite_pages import write_pages
 from suite_report import plot, table
 from suite_tasks import Suite, load_suite, read_results
@@ -66,6 +67,7 @@ def start(arguments: argparse.Namespace, seed: Seed, cores: set[int]) -> Job:
     with log.open("ab") as file:
         # A new session: Ctrl-C reaches this process only, which then stops each job once.
         process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
+    print(f"{name} seed {number}: started; its log is {log}", flush=True)
     return Job(seed, log, process)
 
 
@@ -150,6 +152,8 @@ def parse() -> argparse.Namespace:
         parser.error("--show shows all seeds: leave out --seeds")
     if arguments.jobs < 1:
         parser.error(f"--jobs {arguments.jobs}: expected 1 or more")
+    if not arguments.minutes > 0:
+        parser.error(f"--minutes {arguments.minutes:g}: expected more than 0")
     arguments.suite = arguments.file.stem
     arguments.out = arguments.out or HERE / "results" / f"suite_{arguments.suite}.json"
     arguments.work = arguments.work.absolute()
@@ -170,9 +174,12 @@ def main() -> int:
     failed = 0
     if not arguments.show:
         seeds = [seed for seed in pending(suite, read_results(arguments.out)) if seed[1] in chosen]
-        print(f"{len(seeds)} seeds to train", flush=True)
+        print(f"{amount(len(seeds), 'seed')} to train" + ("" if seeds else f": all are in {arguments.out}"), flush=True)
         failed = train(arguments, seeds)
     results = read_results(arguments.out)
+    if not any(name in results["tasks"] for name in suite.tasks):
+        print(f"No seed is recorded in {arguments.out} yet.")
+        return 1 if failed else 0
     print(table(suite, results))
     if arguments.show and results["tasks"]:
         plot(whole, results, arguments.out.with_suffix(".png"))

@@ -42,7 +42,9 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         suite.about,
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
-        "Each command trains one seed; `--seed` chooses it. Minutes and memory are medians over the trained seeds, on machines that also did other work. `–`: not trained or not recorded. "
+        "Each command trains one seed; `--seed` chooses it. Minutes are the median over the trained seeds with the range, on machines that also did other work; memory is the "
+        "median. Most programs were in the compilation cache, and the training was not evaluated before its end. Expect more of both the first time, and with evaluations during the "
+        "training. `–`: not trained or not recorded. "
         "The last column is the command that evaluates the final policy; run it right after the training.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
@@ -54,8 +56,8 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
     if trained:
         parts += [
             "## Results",
-            "Most tasks have a **mark**, the score that proximo must reach, and a stricter **aim**. The column **Reached** names the aim if "
-            f'{_judged(suite)} reaches it within the given steps, or else the mark, if that is reached; "so far": not all seeds are trained. **Collapsed** counts the seeds with '
+            "Most tasks have a **mark**, the score that proximo must reach, and a stricter **aim**. **Reached** says which of them "
+            f"{_judged(suite)} reaches within the given steps (`so far`: not all seeds are trained). **Collapsed** counts the seeds with "
             "a score below m − |m| / 2, where m is the median over seeds. The range in parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
@@ -85,7 +87,7 @@ def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
     for name, task in suite.tasks.items():
         record = results["tasks"].get(name)
         rows = list(record["seeds"].values()) if record else []
-        minutes, memory = _median(rows, "wall_seconds", 60, 1), _median(rows, "peak_memory_mb", 1, 0)
+        minutes, memory = _minutes(rows), _median(rows, "peak_memory_mb")
         steps = f"{record['steps']:,}" if record else "–"
         lines.append(f"| {name} | `{command(task)}` | {steps} | {minutes} | {_machine(rows)} | {memory} | {_evaluation(task)} |")
     return lines
@@ -99,9 +101,18 @@ def _evaluation(task: Task) -> str:
     return f"`proximo eval last --{policy} --episodes {task.episodes}{env}`"
 
 
-def _median(rows: list[dict[str, Any]], key: str, unit: float, digits: int) -> str:
-    values = [row[key] for row in rows if row.get(key) is not None]  # the oldest results lack some
-    return f"{statistics.median(values) / unit:.{digits}f}" if values else "–"
+def _minutes(rows: list[dict[str, Any]]) -> str:
+    """Median, and the range if it is not narrow."""
+    values = [row["wall_seconds"] / 60 for row in rows if row.get("wall_seconds") is not None]  # the oldest results lack some
+    if not values:
+        return "–"
+    middle, low, high = (f"{minutes:.1f}" for minutes in (statistics.median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low} … {high})"
+
+
+def _median(rows: list[dict[str, Any]], key: str) -> str:
+    values = [row[key] for row in rows if row.get(key) is not None]
+    return f"{statistics.median(values):.0f}" if values else "–"
 
 
 def command(task: Task) -> str:

@@ -22,24 +22,33 @@ def table(suite: Suite, results: dict[str, Any]) -> str:
         row for name, task in suite.tasks.items() if (record := results["tasks"].get(name)) for row in _rows(name, task, record)
     ]
     columns = [column for column in suite.published if any(column in task.published for _, task, _ in shown)]
-    header = " | ".join([FIRST_COLUMNS, *columns, "Reached"])
+    header = " | ".join([FIRST_COLUMNS, *columns, "Mark", "Aim", "Reached"])
     lines = [f"| {header} |", "|---" * (header.count("|") + 1) + "|"]
     for label, task, record in shown:
         published = [str(task.published.get(column, "–")) for column in columns]
-        lines.append("| " + " | ".join([label, *_cells(task, record), *published, reached(task, record)]) + " |")
+        lines.append(
+            "| " + " | ".join([label, *_cells(task, record), *published, *_criteria(task), reached(task, record)]) + " |"
+        )
     return "\n".join([*lines, "", *(f"- {column}: {suite.published[column]}" for column in columns)])
 
 
 def _rows(name: str, task: Task, record: dict[str, Any]) -> list[tuple[str, Task, dict[str, Any]]]:
     """What the table shows of a task: its row, and one for each other environment that its policies are evaluated on."""
-    rows = [(f"`{name}`", task, record)]
+    unit = "" if task.metric == "return_mean" else f" ({task.metric.replace('_', ' ')}; last episodes: return)"
+    rows = [(f"`{name}`{unit}", task, record)]
     for env, aim in task.also_on.items():
         # A seed that was trained before ``env`` was added has not been evaluated there.
         scores = {seed: row["also_on"][env] for seed, row in record["seeds"].items() if env in row.get("also_on", {})}
         seeds = {seed: {"score": score, "last_100": None} for seed, score in scores.items()}
         if not seeds:
             continue
-        rows.append((f"`{name}` on `{env}`", replace(task, mark=None, aim=aim, published={}), {**record, "seeds": seeds}))
+        rows.append(
+            (
+                f"`{name}` on `{env}`{unit.partition(';')[0]}{')' * bool(unit)}",
+                replace(task, mark=None, aim=aim, published={}),
+                {**record, "seeds": seeds},
+            )
+        )
     return rows
 
 
@@ -67,14 +76,28 @@ def collapsed(scores: np.ndarray) -> int:
     return int(np.sum(scores < median - abs(median) / 2))
 
 
+def _criteria(task: Task) -> list[str]:
+    """Mark and aim."""
+    pairs = ((task.mark, task.mark_steps), (task.aim, task.aim_steps))
+    return ["–" if figure is None else number(figure) + (f" by {steps:,}" if steps else "") for figure, steps in pairs]
+
+
 def reached(task: Task, record: dict[str, Any]) -> str:
-    """The strictest mark that the seeds reach within its steps; "so far" if some are not trained yet."""
+    """Whether the seeds reach the mark and the aim within their steps; "so far" if some are not trained yet."""
     scores = scores_of(record)
     score = scores.mean() if task.judged_by == "mean" else scores.min()
-    for word, figure, steps in (("aim", task.aim, task.aim_steps), ("mark", task.mark, task.mark_steps)):
-        if figure is not None and score >= figure and record["steps"] <= (steps or math.inf):
-            return f"{word} {number(figure)}{'' if len(scores) >= task.seeds else ' so far'}"
-    return "–" if task.mark is None and task.aim is None else "**missed**" if task.mark is not None else "aim missed"
+    so_far = "" if len(scores) >= task.seeds else " so far"
+
+    def meets(figure: float | None, steps: int | None) -> bool:
+        return figure is not None and score >= figure and record["steps"] <= (steps or math.inf)
+
+    if meets(task.aim, task.aim_steps):
+        return f"aim{so_far}"
+    if task.mark is None:
+        return "–" if task.aim is None else "aim **missed**"
+    if not meets(task.mark, task.mark_steps):
+        return "**missed**"
+    return f"mark{so_far}" + ("" if task.aim is None else ", aim **missed**")
 
 
 def number(value: float) -> str:
@@ -98,7 +121,8 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
     for axis, name in zip(axes.flat, shown, strict=False):
         draw(axis, name, suite.tasks[name], results["tasks"][name])
     figure.suptitle(
-        f"{suite.title}: mean return of training episodes, 95 % interval over seeds; dots: final policies", fontsize=9
+        f"{suite.title}: mean return of training episodes, 95 % interval over seeds\ndots: final policies; red: mark (solid) and aim (dotted)",
+        fontsize=9,
     )
     figure.tight_layout()
     figure.savefig(path, dpi=130)

@@ -88,7 +88,10 @@ def test_only_given_seeds_are_trained(suite, fake_seeds, tmp_path, monkeypatch):
 def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):
     file = written(tmp_path, {"endless": {"seeds": 1}, "a": {"seeds": 1}})
     assert suite.train(arguments(tmp_path, file, jobs=1, minutes=0.02), [("endless", 0), ("a", 0)]) == 0
-    assert capsys.readouterr().out == "endless seed 0: stopped, the next start continues it\n"
+    log = tmp_path / "work" / "toy" / "endless-0.log"
+    assert capsys.readouterr().out == (
+        f"endless seed 0: started; its log is {log}\nendless seed 0: stopped, the next start continues it\n"
+    )
     assert not (tmp_path / "out.json").exists()
 
 
@@ -178,9 +181,9 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     }
     text = suite.table(Suite("Toys", "", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
     assert text.splitlines()[2:] == [
-        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | mark 50.0 |",
-        "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | **missed** |",
-        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | aim 0.500 so far |",
+        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | 50.0 | 60.0 by 999 | mark, aim **missed** |",
+        "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | -1.000 | – | **missed** |",
+        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | – | 0.500 | aim so far |",
         "",
         "- Others: a page",
     ]

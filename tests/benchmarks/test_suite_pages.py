@@ -47,9 +47,9 @@ def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
     text = suite_pages.page("toys", suite_pages.Suite("Toys", "Two toys.", {}, {"toys:Env": task}), results)
     assert "2 of 3 seeds are trained." in text
     command = "proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'"
-    assert f"| toys:Env | `{command}` | 10 | 2.0 | 1 core | 300 |" in text
+    assert f"| toys:Env | `{command}` | 10 | 2.0 (1.0 … 3.0) | 1 core | 300 |" in text
     rows["3"]["device"] = "NVIDIA H200"
-    assert "| 2.0 | NVIDIA H200 | 300 |" in suite_pages.page(
+    assert "| 2.0 (1.0 … 3.0) | NVIDIA H200 | 300 |" in suite_pages.page(
         "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": task}), results
     )
 

@@ -8,6 +8,7 @@ import pytest
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
 from proximo.errors import CheckpointError
 from proximo.report.read import read_run, read_runs
+from proximo.report.tables import speed
 from proximo.storage.run_lock import RunLock
 
 
@@ -44,6 +45,14 @@ def test_seconds_of_a_resumed_run_continue(tmp_path):
     seconds = [s for row, s in zip(rows, _row_seconds(run_dir), strict=True) if "time/seconds" in row]
     np.testing.assert_allclose(seconds, [first / 2, first, first + 9, first + 18])
     assert read_run(run_dir).seconds == pytest.approx(first + 18)
+
+
+def test_steps_before_a_pulled_run_do_not_count_for_its_speed(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    write_rows(run_dir, [{"step": 1000 + 50 * i, "time/seconds": 2.0 * i, "time/steps_per_second": 25.0} for i in (1, 2)])
+    run = read_run(run_dir)
+    assert (run.first_step, run.step, speed(run)) == (1000, 1100, 25.0)
+    assert read_run(made_run(tmp_path / "s", updates=20)).first_step == 0
 
 
 def _row_seconds(run_dir):

@@ -45,6 +45,9 @@ def _check(name: str, ok: bool, message: str, **figures: Any) -> dict[str, Any]:
 def _device() -> dict[str, Any]:
     import jax
 
+    from proximo.jax_setup import cores
+    from proximo.tracking.progress import amount
+
     device = jax.devices()[0]
     hint = ""
     if device.platform == "cpu" and Path("/dev/nvidia0").exists():
@@ -53,7 +56,7 @@ def _device() -> dict[str, Any]:
         hint = (
             "; small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu): raise num_envs to use this device"
         )
-    return _check("device", True, f"{device.device_kind} ({device.platform}), {os.cpu_count()} cores{hint}")
+    return _check("device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}")
 
 
 def _threads() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from proximo.cli.console_reporters import ConsoleReporter, open_reporter
 from proximo.config import Config
 from proximo.errors import command
-from proximo.tracking.progress import Progress, duration, number
+from proximo.tracking.progress import Progress, amount, duration, number
 from proximo.tracking.progress_displays import ProgressBar, ProgressLines, TerminalBar
 from proximo.tracking.reporter import Reporter
 
@@ -52,7 +52,7 @@ class TrainingReporter(QuietReporter, Progress):
             **({"based on": config.started_from} if config.started_from else {}),
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
-            "training": f"{total:,} steps{rounded} in {summary['updates']:,} updates{seeds}{resumed}",
+            "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{seeds}{resumed}",
             "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
             f"entropy {ppo.ent_coef}",
             "normalized": summary["normalized"],

@@ -56,7 +56,7 @@ class EnvConfig:
     )
     stagger_steps: int = _setting(
         0,
-        "truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; 0: off",
+        "truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; first episodes enter no statistics; 0: off",
         low=0,
         high=2**31 - 2,
     )

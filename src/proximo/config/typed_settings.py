@@ -17,7 +17,7 @@ class AgentSettings(TypedDict, total=False):
     max_episode_steps: int
     """truncate episodes after this many steps, in addition to the environment's limit; 0: off."""
     stagger_steps: int
-    """truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; 0: off."""
+    """truncate the first episode of each environment after 1 to this many steps, at random, so that episodes do not end together; first episodes enter no statistics; 0: off."""
     preprocessing: Literal["none", "atari"]
     """atari: 84×84 gray images, 4 frames per step with the maximum of the last two, up to 30 no-ops after a reset; the default of ids such as ALE/Pong-v5, with frame_stack = 4."""
     frame_stack: int

@@ -75,7 +75,9 @@ def newer_version(env_id: str) -> str | None:
         if match["version"] == "4"
         else " Earlier versions need mujoco-py, which binds an older MuJoCo, so their results may differ more."
     )
-    return f"use '{match['task']}-v5'. Compared with version 4, {MUJOCO_DIFFERENCES[match['task']]}.{simulator}"
+    return (
+        f"use '{match['task']}-v5', which has a preset. Compared with version 4, {MUJOCO_DIFFERENCES[match['task']]}.{simulator}"
+    )
 
 
 def of_atari(env_id: str) -> str:

@@ -49,6 +49,8 @@ class RunRecord:
     """The error message of a failed run; else empty."""
     step: int
     seconds: float
+    first_step: int
+    """Step at which the first session began: above 0 if the run was pulled."""
     series: dict[str, Series]
     start_info: dict[str, str]
     invalid: bool = False
@@ -110,6 +112,7 @@ def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
         why=why,
         step=step,
         seconds=max((s for s in seconds if math.isfinite(s)), default=math.nan),
+        first_step=_first_step(rows),
         series=series,
         start_info=_start_info(run_dir),
         invalid=next((not _number(row[EVALUATION]) for row in reversed(rows) if EVALUATION in row), False),
@@ -153,6 +156,12 @@ def _seconds(rows: list[dict[str, Any]]) -> list[float]:
             latest, last_step = earlier + session, row["step"]
         found.append(latest)
     return found
+
+
+def _first_step(rows: list[dict[str, Any]]) -> int:
+    """The step at which the first session began."""
+    timed = (row for row in rows if _number(row.get("time/seconds")) and _number(row.get("time/steps_per_second")))
+    return next((max(0, round(row["step"] - row["time/seconds"] * row["time/steps_per_second"])) for row in timed), 0)
 
 
 def _series(rows: list[dict[str, Any]], seconds: list[float]) -> dict[str, Series]:

@@ -102,7 +102,7 @@ def success(run: RunRecord) -> float:
 
 def speed(run: RunRecord) -> float:
     """Environment steps per second over all sessions; NaN if unknown."""
-    return run.step / run.seconds if run.seconds > 0 else math.nan
+    return (run.step - run.first_step) / run.seconds if run.seconds > 0 else math.nan
 
 
 def _mean(values: Sequence[float]) -> float | None:

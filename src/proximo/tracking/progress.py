@@ -19,6 +19,11 @@ def number(x: float | None) -> str:
     return f"{x:.2g}" if 0 < size < 0.01 else f"{x:#.3g}" if size < 9.995 else f"{x:,.1f}" if size < 10_000 else f"{x:,.0f}"
 
 
+def amount(count: int, noun: str, plural: str = "s") -> str:
+    """``1 update``, ``2 updates``."""
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)

@@ -15,6 +15,7 @@ from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.networks.image_encoders import NatureCNN
 from proximo.processes.peers import current
+from proximo.tracking.progress import amount
 
 
 def run_summary(backend: Backend) -> dict[str, Any]:
@@ -29,8 +30,8 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "action": str(env.action_space),
         "network": describe_network(config, policy),
         "parameters": parameters,
-        "batch": f"{config.env.num_envs} environments × {config.ppo.num_steps} steps = {config.batch_size}, "
-        f"{config.ppo.num_epochs} epochs × {config.ppo.num_minibatches} minibatches of {transitions}"
+        "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(config.ppo.num_steps, 'step')} = {config.batch_size}, "
+        f"{amount(config.ppo.num_epochs, 'epoch')} × {amount(config.ppo.num_minibatches, 'minibatch', 'es')} of {transitions}"
         + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
         "normalized": _normalized(policy, config),
         "updates": config.total_updates,
@@ -48,7 +49,7 @@ def describe_devices(used: int) -> str:
     several = f"{used} × " if used > 1 else ""
     more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
     processes = f" in {current().count} processes" if current().count > 1 else ""
-    return f"{several}{name}{processes}, {cores()} cores{more}"
+    return f"{several}{name}{processes}, {amount(cores(), 'core')}{more}"
 
 
 def _bfloat16_hint(config: Config, policy: ActorCritic) -> str:
