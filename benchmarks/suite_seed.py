@@ -112,9 +112,8 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
     last = last_episodes(rows)
     policy = proximo.load_policy(run_dir)
     summary = evaluation(task, policy, seed)
-    whole = (
-        sum(session.get("steps", 0) for session in sessions) == policy.step
-    )  # else a session was killed, and what it used is not known
+    # If a session was killed, what it used is not known.
+    whole = sum(session.get("steps", 0) for session in sessions) == policy.step
 
     def total(name: str, digits: int) -> float | None:
         return round(sum(session[name] for session in sessions), digits) if whole else None
@@ -127,7 +126,7 @@ def row_of(task: Task, seed: int, run_dir: Path, sessions: list[dict[str, Any]])
         "wall_seconds": total("wall_seconds", 1),
         "compile_seconds": total("compile_seconds", 1),
         "sessions": len(sessions) if whole else None,
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024) if whole else None,
         "evaluation": summary,
         "also_on": {env: evaluation(task, policy, seed, env)[task.metric] for env in task.also_on},
         "curve": learning_curve(rows),
