@@ -75,15 +75,17 @@ def seeds_of(name: str) -> list[float]:
 def table(recorded: dict[str, Any]) -> str:
     """The times beside the scores, in Markdown."""
     lines = [
-        "| Task | Score to reach | Steps | Seeds that reach it | Worst seed | First start | Next start | SB3 with the RL Zoo's settings | Ratio |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| Task | Score to reach | Steps | Seeds of the suite that reach it | Worst seed | First start | Its last evaluation | Next start "
+        "| SB3 with the RL Zoo's settings | Ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in recorded["tasks"].items():
         score, scores = TASKS[name][1], seeds_of(name)
+        worst = f"{min(scores):.4g}" if scores else "–"
         peer = f"{duration(row['sb3']['wall_seconds'])}{'' if row['sb3_share'] == 1 else ' (extrapolated)'}, {row['sb3']['steps']:,} steps"
         lines.append(
-            f"| `{name}` | {score:g} | {row['first']['steps']:,} | {sum(x >= score for x in scores)} of {len(scores)} | {min(scores):.4g} "
-            f"| {duration(row['first']['wall_seconds'])} | {duration(row['next']['wall_seconds'])} | {peer} | {row['ratio']:g} |"
+            f"| `{name}` | {score:g} | {row['first']['steps']:,} | {sum(x >= score for x in scores)} of {len(scores)} | {worst} "
+            f"| {duration(row['first']['wall_seconds'])} | {row['first']['return_mean']:.4g} | {duration(row['next']['wall_seconds'])} | {peer} | {row['ratio']:g} |"
         )
     return "\n".join(lines)
 
