@@ -7,9 +7,9 @@ from proximo.envs.registry import check_id
 from proximo.errors import EnvError
 
 ANSWERS = {
-    "HalfCheetah-v2": "use 'HalfCheetah-v5'. Compared with version 4, its observations, actions and rewards are the same. Earlier versions need mujoco-py",
-    "Walker2d-v3": "use 'Walker2d-v5'. Compared with version 4, both feet have the same friction",
-    "Pusher-v4": "use 'Pusher-v5'. Compared with version 4, its object is heavier than air",
+    "HalfCheetah-v2": "use 'HalfCheetah-v5', which has a preset. Compared with version 4, its observations, actions and rewards are the same. Earlier versions need mujoco-py",
+    "Walker2d-v3": "use 'Walker2d-v5', which has a preset. Compared with version 4, both feet have the same friction",
+    "Pusher-v4": "use 'Pusher-v5', which has a preset. Compared with version 4, its object is heavier than air",
     "MiniGrid-MemoryS9-v0": "use 'minigrid:MemoryS9', the same task",
     "CartPoleMasked": "CartPole with hidden velocities is 'CartPoleNoVel-v1' here",
     "CartPole-Masked-v1": "'CartPoleNoVel-v1'",
@@ -53,7 +53,7 @@ def test_earlier_version_that_can_be_made_is_a_warning_only():
     """Published results of version 4 can be repeated."""
     assert other_ids.answer("Hopper-v4") is None
     assert other_ids.newer_version("Hopper-v4") == (
-        "use 'Hopper-v5'. Compared with version 4, a fallen hopper gets no healthy reward."
+        "use 'Hopper-v5', which has a preset. Compared with version 4, a fallen hopper gets no healthy reward."
     )
     assert other_ids.newer_version("Hopper-v5") is None
 
