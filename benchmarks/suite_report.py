@@ -34,21 +34,16 @@ def table(suite: Suite, results: dict[str, Any]) -> str:
 
 def _rows(name: str, task: Task, record: dict[str, Any]) -> list[tuple[str, Task, dict[str, Any]]]:
     """What the table shows of a task: its row, and one for each other environment that its policies are evaluated on."""
-    unit = "" if task.metric == "return_mean" else f" ({task.metric.replace('_', ' ')}; last episodes: return)"
-    rows = [(f"`{name}`{unit}", task, record)]
+    unit = "" if task.metric == "return_mean" else task.metric.replace("_", " ")
+    rows = [(f"`{name}`" + (f" ({unit}; last episodes: return)" if unit else ""), task, record)]
     for env, aim in task.also_on.items():
         # A seed that was trained before ``env`` was added has not been evaluated there.
         scores = {seed: row["also_on"][env] for seed, row in record["seeds"].items() if env in row.get("also_on", {})}
         seeds = {seed: {"score": score, "last_100": None} for seed, score in scores.items()}
         if not seeds:
             continue
-        rows.append(
-            (
-                f"`{name}` on `{env}`{unit.partition(';')[0]}{')' * bool(unit)}",
-                replace(task, mark=None, aim=aim, published={}),
-                {**record, "seeds": seeds},
-            )
-        )
+        label = f"`{name}` on `{env}`" + (f" ({unit})" if unit else "")
+        rows.append((label, replace(task, mark=None, aim=aim, published={}), {**record, "seeds": seeds}))
     return rows
 
 

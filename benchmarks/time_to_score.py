@@ -50,14 +50,14 @@ def ours(task: Task, folder: str, environment: dict[str, str]) -> dict[str, Any]
     return {"wall_seconds": wall, **{name: json.loads(done.stdout)[name] for name in ("steps", "compile_seconds", "return_mean")}}
 
 
-def measure(task: Task, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The times of a task."""
+def measure(name: str, task: Task, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The times of a task, which is called ``name``."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PROXIMO_CACHE_DIR": f"{folder}/cache"}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would come first
         row = {"first": ours(task, folder, environment), "next": ours(task, folder, environment)}
     peer = [arguments.sb3_python, str(HERE / "peers/sb3_zoo.py"), task.env]
-    share = 1.0 if task.env in arguments.whole else arguments.share
+    share = 1.0 if name in arguments.whole else arguments.share
     peers = []
     for threads in arguments.threads:
         words = [*peer, "--threads", str(threads), "--share", str(share)]
@@ -96,7 +96,14 @@ def main() -> None:
     parser.add_argument("--sb3-python", help="Python of an environment with Stable-Baselines3 (peers/README.md)")
     parser.add_argument("--only", nargs="+", choices=TASKS, metavar="TASK", help="measure only these tasks")
     parser.add_argument("--share", type=float, default=1.0, help="share of SB3's training that is run, 0 … 1")
-    parser.add_argument("--whole", nargs="+", default=["CartPole-v1"], metavar="TASK", help="tasks of which SB3 trains all steps")
+    parser.add_argument(
+        "--whole",
+        nargs="+",
+        choices=TASKS,
+        default=[next(iter(TASKS))],
+        metavar="TASK",
+        help="tasks of which SB3 trains all steps",
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads of SB3; the faster counts")
     parser.add_argument("--show", action="store_true", help="print the table; nothing is measured")
     arguments = parser.parse_args()
@@ -106,7 +113,7 @@ def main() -> None:
             parser.error("--sb3-python is missing: the Python of an environment with Stable-Baselines3 (peers/README.md).")
         for name in arguments.only or TASKS:
             task = load_suite(HERE / "suites" / f"{TASKS[name][0]}.yaml").tasks[name]
-            recorded["tasks"][name] = {**circumstances(), **measure(task, arguments)}
+            recorded["tasks"][name] = {**circumstances(), **measure(name, task, arguments)}
             OUT.write_text(json.dumps(recorded, indent=1) + "\n")
     print(table(recorded))
 

@@ -169,8 +169,8 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     from suite_tasks import Suite, Task
 
     tasks = {
-        "a": Task(env="a", seeds=4, mark=50, aim=60, aim_steps=999, published={"Others": "70 ± 3"}),
-        "b": Task(env="b", seeds=2, mark=-1, judged_by="worst", also_on={"d": 0.5}),
+        "a": Task(env="a", seeds=4, mark=50, aim=60, aim_steps=999, published={"Others": "70 ± 3"}, also_on={"new": 1}),
+        "b": Task(env="b", seeds=2, mark=-1, judged_by="worst", metric="success_rate", also_on={"d": 0.5}),
         "c": Task(env="c"),
     }
     scores = {"a": [100, 100, 100, 10], "b": [-2.0]}
@@ -182,8 +182,8 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     text = suite.table(Suite("Toys", "", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
     assert text.splitlines()[2:] == [
         "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | 50.0 | 60.0 by 999 | mark, aim **missed** |",
-        "| `b` | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | -1.000 | – | **missed** |",
-        "| `b` on `d` | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | – | 0.500 | aim so far |",
+        "| `b` (success rate; last episodes: return) | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | -1.000 | – | **missed** |",
+        "| `b` on `d` (success rate) | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | – | 0.500 | aim so far |",
         "",
         "- Others: a page",
     ]

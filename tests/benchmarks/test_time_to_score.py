@@ -40,7 +40,7 @@ def test_faster_number_of_threads_of_the_peer_counts(monkeypatch, tmp_path):
     starts = iter([{"wall_seconds": 5.0}, {"wall_seconds": 2.0}])
     monkeypatch.setattr(time_to_score, "ours", lambda *_: next(starts))
     given = argparse.Namespace(sb3_python=str(python), whole=["b"], share=0.1, threads=[1, 2])
-    row = time_to_score.measure(Task("a"), given)
+    row = time_to_score.measure("a, short", Task("a"), given)
     assert row == {
         "first": {"wall_seconds": 5.0},
         "next": {"wall_seconds": 2.0},
@@ -48,6 +48,9 @@ def test_faster_number_of_threads_of_the_peer_counts(monkeypatch, tmp_path):
         "sb3_share": 0.1,
         "ratio": 10.0,
     }
+    starts = iter([{"wall_seconds": 5.0}, {"wall_seconds": 2.0}])
+    given.whole = ["a, short"]
+    assert time_to_score.measure("a, short", Task("a"), given)["sb3"]["share"] == 1.0
 
 
 def test_failed_training_ends_with_its_error(monkeypatch, tmp_path):
