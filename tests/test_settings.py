@@ -138,7 +138,10 @@ def test_saved_settings_need_no_environment(tmp_path):
     assert make_config(file=file) == saved
     full = tmp_path / "full.yaml"
     full.write_text(dump_yaml(to_mapping(make_config("CartPole-v1", preset=False))))
-    assert make_config(file=full).started_from == "", "the preset has no part in a file with all settings"
+    assert make_config(file=full).started_from == str(full), "the preset has no part in a file with all settings"
+    part = tmp_path / "part.yaml"
+    part.write_text("ppo: {gae_lambda: 0.9}")
+    assert make_config("CartPole-v1", file=part).started_from == f"the preset of CartPole-v1, then {part}"
     assert make_config("CartPole-v1", gamma=0.9).started_from == "the preset of CartPole-v1"
     with pytest.raises(EnvError, match="not_installed"):
         make_config("not_installed:Env")
@@ -147,6 +150,29 @@ def test_saved_settings_need_no_environment(tmp_path):
 def test_preset_needs_no_environment(monkeypatch):
     monkeypatch.setattr(proximo.envs, "make_env", None)
     assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
+
+
+def test_origins_name_the_last_layer_that_gave_a_setting(tmp_path):
+    file = tmp_path / "part.yaml"
+    file.write_text("ppo: {gae_lambda: 0.9, gamma: 0.9}")
+    config = make_config("gymnax:CartPole-v1", {"gamma": 0.8, "total_updates": 3}, file)
+    preset = "the preset of gymnax:CartPole-v1"
+    expected = {"gae_lambda": str(file), "gamma": "given", "total_steps": "given", "learning_rate": preset, "ent_coef": None}
+    assert {name: config.origins.get(name) for name in expected} == expected
+    assert config.given == {"id": "gymnax:CartPole-v1", "gamma": 0.8, "total_steps": 3 * config.batch_size}
+
+
+def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):
+    settings = ["--env-settings", "a=1", "--hidden-sizes", "32,16", "--name", "x: # y"]
+    assert main(["train", "gymnax:CartPole-v1", *settings, "--show-config"]) == 0
+    file = tmp_path / "config.yaml"
+    file.write_text(capsys.readouterr().out)
+    lines = file.read_text().splitlines()
+    for line in ("  num_envs: 8  # the preset of gymnax:CartPole-v1", "  hidden_sizes:  # given", "  env_settings:  # given"):
+        assert line in lines
+    assert "  gae_lambda: 0.95" in lines, "defaults have no comment"
+    config = make_config("gymnax:CartPole-v1", {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y"})
+    assert make_config(file=file) == config
 
 
 def test_banner_names_what_the_settings_started_from():
@@ -159,7 +185,9 @@ def test_banner_names_what_the_settings_started_from():
     }
     for env, (preset, row) in cases.items():
         stream = io.StringIO()
-        config = override(make_config(env, preset=preset), {"seed": 3})  # as several seeds change it
+        given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
+        config = override(given, {"seed": 3})  # as several seeds change it
         LineReporter(Console(file=stream, soft_wrap=True)).started(config, [Path("runs/x")], summary)
         lines = [line.strip() for line in stream.getvalue().splitlines()]
         assert [line.removeprefix("based on  ") for line in lines if line.startswith("based on")] == row
+        assert "given  gamma 0.9, hidden_sizes 8,8" in lines

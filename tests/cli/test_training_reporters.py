@@ -39,6 +39,7 @@ def result(**changes):
         "steps_per_second": 49.2,
         "evaluation_seconds": 9.2,
         "return_mean": 12.34,
+        "best": {"step": 3200, "return_mean": 12.34},
     }
     return Result(**{**values, **changes})
 
@@ -103,7 +104,7 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
     stream.truncate(stream.seek(0))
     reporter.finished([result()])
     assert stream.getvalue().splitlines() == [
-        "mean return 12.3 after 3,200 steps in 1:05 (49 steps/s), evaluated in 0:09, compiled in 0:04",
+        "mean return 12.3 (4 greedy episodes) after 3,200 steps in 1:05 (49 steps/s), evaluated in 0:09, compiled in 0:04",
         "Next:  proximo watch runs/e/r",
         "       proximo eval runs/e/r --episodes 100",
         "       proximo report runs/e/r",
@@ -126,6 +127,13 @@ def test_best_evaluation_is_reported_if_it_was_not_the_last(plain, best, lines):
     reporter.finished([result(best=best)])
     assert [line for line in stream.getvalue().splitlines() if "best" in line] == lines
     reporter.finished([result(best=best, return_mean=None)])
+
+
+def test_a_result_without_evaluations_is_that_of_training_episodes(plain):
+    reporter, stream = plain
+    reporter.started(CONFIG, [RUN], FACTS)
+    reporter.finished([result(best=None)])
+    assert "mean return 12.3 (training episodes) after 3,200 steps" in stream.getvalue()
 
 
 def test_several_seeds_end_with_their_mean_and_spread(plain):
@@ -169,7 +177,7 @@ def test_resumed_run_counts_steps_from_its_start(plain):
     reporter.advanced(3200, 100.0, None)
     assert reporter.line().startswith("step 3,200 of 3,200")
     reporter.finished([result(resumed_at=3000)])
-    assert "mean return 12.3 after 3,200 steps, 200 of them now, in 1:05 (" in stream.getvalue()
+    assert "mean return 12.3 (4 greedy episodes) after 3,200 steps, 200 of them now, in 1:05 (" in stream.getvalue()
 
 
 @pytest.mark.parametrize(

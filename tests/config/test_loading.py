@@ -137,6 +137,18 @@ def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environm
     assert presets.load("Unknown-v5") is None
 
 
+def test_envpool_has_gymnasiums_presets_except_those_that_need_staggered_episodes():
+    lander = presets.load("LunarLander-v3")
+    assert lander["env"]["overlap"], "otherwise this test shows nothing"
+    assert presets.load("envpool:LunarLander-v3") == {**lander, "env": {"num_envs": lander["env"]["num_envs"]}}
+    assert presets.load("envpool:Hopper-v5") == presets.load("Hopper-v5")
+    for env_id in ("envpool:LunarLander-v3", "envpool:Pong-v5"):
+        assert presets.has_preset(env_id)
+    for env_id in ("envpool:HalfCheetah-v5", "envpool:Unknown-v5", "other:Hopper-v5"):
+        assert presets.load(env_id) is None
+        assert not presets.has_preset(env_id)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

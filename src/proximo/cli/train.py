@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
-from proximo.config import GROUPS, LEAVES, check_names, text_of, to_mapping, unknown
+from proximo.config import GROUPS, LEAVES, Config, check_names, text_of, to_mapping, unknown
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
@@ -73,7 +73,7 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
 
                 if config.env.id:
                     check_id(config.env.id)
-                print(dump_yaml(to_mapping(config)), end="")
+                print(with_origins(config), end="")
                 return 0
             with quiet_stdout(options.json):
                 results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
@@ -81,6 +81,16 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
         print_json(summary(results))
     interrupted = next((r.interrupted for r in results if r.interrupted), None)
     return 128 + interrupted if interrupted else 0
+
+
+def with_origins(config: Config) -> str:
+    """The settings as YAML, with a comment at each that does not have its default: where its value comes from."""
+    lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines(keepends=True)
+    names = [line[2:].partition(":")[0] for line in lines]
+    return "".join(
+        f"{line.rstrip()}  # {config.origins[name]}\n" if line.startswith(f"  {name}:") and name in config.origins else line
+        for line, name in zip(lines, names, strict=True)
+    )
 
 
 def summary(results: list[Any]) -> dict[str, Any]:
@@ -150,7 +160,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
     parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
-    parser.add_argument("--show-config", action="store_true", help="print the resolved settings and exit")
+    parser.add_argument("--show-config", action="store_true", help="print all settings, and where they come from, and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
     others = "train together with other processes, which run the same command"
     parser.add_argument("--distributed", action="store_true", help=argparse.SUPPRESS if short else others)

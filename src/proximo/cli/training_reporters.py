@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from proximo.cli.console_reporters import ConsoleReporter, open_reporter
-from proximo.config import Config
+from proximo.config import Config, text_of
 from proximo.errors import command
 from proximo.tracking.progress import Progress, amount, duration, number
 from proximo.tracking.progress_displays import ProgressBar, ProgressLines, TerminalBar
@@ -22,6 +22,15 @@ def total_speed(results: list[Any]) -> float:
     """Environment steps of all seeds per second of their updates."""
     seconds = sum(result.seconds / result.seeds_together for result in results)
     return sum(result.steps - result.resumed_at for result in results) / seconds if seconds else 0.0
+
+
+ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
+"""Settings that other rows of the banner show."""
+
+
+def _shown(settings: dict[str, Any]) -> str:
+    """Settings and their values for the banner."""
+    return ", ".join(f"{name} {text_of(value)}" for name, value in settings.items() if name not in ELSEWHERE)
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -37,11 +46,12 @@ class TrainingReporter(QuietReporter, Progress):
         QuietReporter.__init__(self, console, answer)
         self.where, self.home = Path(), Path.cwd()
         self.tensorboard = True
+        self.eval_episodes = 0
         self._how = ""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         total, asked = config.total_updates * config.batch_size, config.ppo.total_steps
-        self.tensorboard = config.run.tensorboard
+        self.tensorboard, self.eval_episodes = config.run.tensorboard, config.run.eval_episodes
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
         seeds = f", {len(run_dirs)} seeds ({summary['seeds']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
@@ -50,6 +60,7 @@ class TrainingReporter(QuietReporter, Progress):
         rows = {
             "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
             **({"based on": config.started_from} if config.started_from else {}),
+            **({"given": given} if (given := _shown(config.given)) else {}),
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
             "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{seeds}{resumed}",
@@ -94,9 +105,10 @@ class TrainingReporter(QuietReporter, Progress):
 
     def _print_result(self, result: Any, name: str) -> None:
         """Print the result of one seed. After a resume, the steps count from the start of the run."""
+        episodes = "training episodes" if result.best is None else amount(self.eval_episodes, "greedy episode")
         now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
         self.print(
-            f"{name}mean return {number(result.return_mean)} after {result.steps:,} steps{now} in {duration(result.seconds)} "
+            f"{name}mean return {number(result.return_mean)} ({episodes}) after {result.steps:,} steps{now} in {duration(result.seconds)} "
             f"({result.steps_per_second:,.0f} steps/s), evaluated in {duration(result.evaluation_seconds)}, compiled in "
             f"{duration(result.compile_seconds)}"
         )

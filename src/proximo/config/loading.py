@@ -11,7 +11,7 @@ from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override
 from proximo.config.custom import is_custom
-from proximo.config.schema import WORKER_SETTINGS
+from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError
 from proximo.serialization import read_yaml
@@ -72,17 +72,23 @@ class Given:
 
         The result is not validated. Values of ``lower`` that have no meaning with the given ones are left out.
         """
-        given, config = self.by_name, Config()
+        given, config, origins = self.by_name, Config(), {}
         env_id = given.get("id")
         if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and given.get("preprocessing") in (None, "atari"):
             config = override(config, ATARI)
-        started_from = ""
+            origins |= dict.fromkeys(ATARI, "the defaults for Atari games")
         if lower:
             groups = _fitting({name: content for name, content in lower.items() if name != "provenance"}, given)
             config = from_mapping(groups, config, source)
-            started_from = source if {name for content in groups.values() for name in content} - given.keys() else ""
+            origins |= _origins(groups, source)
         config = override(from_mapping(self.mapping, config, self.source), self.settings)
-        return dataclasses.replace(config, started_from=started_from)
+        origins |= _origins(self.mapping, self.source) | _origins({"by name": self.settings}, GIVEN)
+        return dataclasses.replace(config, origins=origins)
+
+
+def _origins(groups: Mapping[str, Mapping[str, Any]], origin: str) -> dict[str, str]:
+    """``origin`` by the name of each setting in ``groups``."""
+    return {ALTERNATIVES.get(name, name): origin for content in groups.values() for name in content}
 
 
 def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ and so is ``typed_settings.py``: run ``python tests/config/test_typed_settings.p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -401,6 +402,10 @@ class RunConfig:
     matmul_precision: Literal["default", "high", "highest"] = _setting("default", "precision of matrix products")
 
 
+GIVEN = "given"
+"""The origin of settings that the user gave by name: as flags, or in Python."""
+
+
 @dataclass(frozen=True)
 class Config:
     """The resolved settings of a run. As a mapping they are a valid ``--config`` file."""
@@ -409,8 +414,20 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    started_from: str = field(default="", compare=False)
-    """The preset of an environment, or the defaults for its kind, in words, if any of these settings are from there. It is not saved."""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each setting comes from, in words, by name: a preset, the defaults for a kind of environment, a file, or ``GIVEN``. Settings
+    that have their default are absent. It is not saved."""
+
+    @property
+    def started_from(self) -> str:
+        """The origins of these settings other than ``GIVEN``, in words; empty if there are none."""
+        return ", then ".join(origin for origin in dict.fromkeys(self.origins.values()) if origin != GIVEN)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that the user gave by name, and their values."""
+        settings = {name: value for group in (self.env, self.ppo, self.network, self.run) for name, value in vars(group).items()}
+        return {name: settings[name] for name, origin in self.origins.items() if origin == GIVEN}
 
     @property
     def batch_size(self) -> int:

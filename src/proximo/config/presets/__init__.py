@@ -5,6 +5,9 @@ of the library that use the same preset.
 
 ``<family>.yaml`` is for all ids that its list ``match`` contains; an entry may be a pattern with ``*``. Its mapping ``exceptions`` has the
 settings that differ for some of them, again by id or pattern. Files of one environment precede those of families.
+
+An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset needs
+``stagger_steps``.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 from proximo.serialization import read_yaml
 
 GYMNASIUM = "gymnasium"
+ENVPOOL = "envpool"
 
 
 def load(env_id: str) -> dict[str, Any] | None:
@@ -32,7 +36,8 @@ def load(env_id: str) -> dict[str, Any] | None:
         for served, groups in map(_read, found):
             if name in served:
                 return groups
-    return next((_for(env_id, family) for family in _families() if _matches(env_id, family["match"])), None)
+    family = next((_for(env_id, family) for family in _families() if _matches(env_id, family["match"])), None)
+    return _in_envpool(load(name)) if family is None and library == ENVPOOL else family
 
 
 def names() -> list[str]:
@@ -42,7 +47,15 @@ def names() -> list[str]:
 
 def has_preset(env_id: str) -> bool:
     """Whether ``env_id`` has a preset."""
-    return _matches(env_id.removeprefix(f"{GYMNASIUM}:"), _known())
+    env_id = env_id.removeprefix(f"{GYMNASIUM}:")
+    return _matches(env_id, _known()) or (env_id.startswith(f"{ENVPOOL}:") and load(env_id) is not None)
+
+
+def _in_envpool(preset: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A preset of Gymnasium for EnvPool, whose environments can neither overlap nor be staggered."""
+    if preset is None or "stagger_steps" in preset.get("env", {}):
+        return None
+    return {**preset, "env": {name: value for name, value in preset.get("env", {}).items() if name != "overlap"}}
 
 
 @functools.cache
