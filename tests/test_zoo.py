@@ -6,10 +6,14 @@ import pytest
 
 import proximo
 from proximo.cli import main
+from proximo.config import LEAVES
+from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, EnvError
 from proximo.publish import pull, push
 from proximo.report.build import write_report
+from proximo.settings import make_config
 from proximo.storage import zoo
+from proximo.storage.run_directory import read_config
 
 EPISODES = 8
 NAMES = zoo.names()
@@ -48,9 +52,20 @@ def test_policy_reaches_the_return_on_its_card(name):
 
 def test_policies_are_small_and_complete():
     sizes = {name: sum(path.stat().st_size for path in zoo.find(name).rglob("*") if path.is_file()) for name in NAMES}
-    assert {"zoo:CartPole", "zoo:PocMemory", "zoo:CartPoleNoVel", "zoo:LunarLander", "zoo:HalfCheetah"} <= set(sizes)
+    names = "BipedalWalker CartPole CartPoleNoVel HalfCheetah Hopper LunarLander MemoryS9 PocMemory SpaceInvaders-MinAtar"
+    assert set(sizes) == {zoo.PREFIX + name for name in names.split()}
     assert max(sizes.values()) <= 300_000
     assert sum(sizes.values()) <= 5_000_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policy_was_trained_with_the_preset(name):
+    smaller = {"zoo:MemoryS9": {"hidden_sizes"}, "zoo:SpaceInvaders-MinAtar": {"cnn_features", "hidden_sizes", "activation"}}
+    trained = read_config(zoo.find(name))
+    preset = make_config(trained.env.id)
+    of_training = {leaf.name for leaf in LEAVES.values() if leaf.group != "run" and leaf.name not in WORKER_SETTINGS}
+    changed = {name for name in of_training if LEAVES[name].value_in(trained) != LEAVES[name].value_in(preset)}
+    assert changed <= smaller.get(name, set())
 
 
 def test_unknown_name_lists_the_policies(capsys):
