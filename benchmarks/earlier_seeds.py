@@ -60,7 +60,9 @@ def main() -> None:
     OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": rows}, indent=1) + "\n")
     print("| Suite | Task | Settings that differ from today's | Steps | Final policy of every seed |\n|---|---|---|---|---|")
     for row in rows:
-        settings = ", ".join(f"`{name}: {value}`" for name, value in row["settings"].items()) or "the task is not in the suite any more"
+        settings = (
+            ", ".join(f"`{name}: {value}`" for name, value in row["settings"].items()) or "the task is not in the suite any more"
+        )
         scores = " ".join(f"{score:.4g}" for _, score in sorted(row["seeds"].items(), key=lambda pair: int(pair[0])))
         print(f"| {row['suite']} | `{row['task']}` | {settings} | {row['steps']:,} | {scores} |")
 

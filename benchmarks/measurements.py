@@ -41,7 +41,19 @@ def train(program: Backend, seed: int) -> TrainState:
 
 def _environments() -> dict[str, str]:
     """The versions of the imported libraries of environments."""
-    libraries = ("gymnasium", "gymnax", "ale_py", "brax", "craftax", "envpool", "memory_gym", "minigrid", "mujoco", "mujoco_playground", "popgym")
+    libraries = (
+        "gymnasium",
+        "gymnax",
+        "ale_py",
+        "brax",
+        "craftax",
+        "envpool",
+        "memory_gym",
+        "minigrid",
+        "mujoco",
+        "mujoco_playground",
+        "popgym",
+    )
     packages = importlib.metadata.packages_distributions()
     return {name: importlib.metadata.version(packages[name][0]) for name in libraries if name in sys.modules and name in packages}
 
@@ -50,7 +62,12 @@ def circumstances() -> dict[str, Any]:
     """Where, when and with what a measurement was made."""
     return {
         "date": datetime.date.today().isoformat(),
-        "versions": {"proximo": proximo.__version__, "jax": jax.__version__, "python": platform.python_version(), **_environments()},
+        "versions": {
+            "proximo": proximo.__version__,
+            "jax": jax.__version__,
+            "python": platform.python_version(),
+            **_environments(),
+        },
         "cpu_count": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
         "device": jax.devices()[0].device_kind,

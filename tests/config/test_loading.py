@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from proximo.config import LEAVES, Config, presets, to_mapping
+from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
 from proximo.config.loading import RESUMABLE, changed_for_resume, read_file, shortened
 from proximo.errors import ConfigError
 from proximo.settings import make_config
@@ -120,6 +120,7 @@ def test_every_preset_is_valid_and_has_provenance(env_id):
     assert config.total_updates * config.batch_size > 0.9 * config.ppo.total_steps
     preset = presets.load(env_id)
     assert preset["provenance"]
+    assert set(preset) <= {*GROUPS, "provenance", "memories"}
     assert {"normalize_observation", "normalize_reward"} <= set(preset["ppo"])
 
 
@@ -135,6 +136,24 @@ def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environm
         assert presets.has_preset(name)
         assert presets.load(name) == presets.load(name.removeprefix("gymnasium:"))
     assert presets.load("Unknown-v5") is None
+
+
+def test_preset_has_settings_for_another_memory(tmp_path):
+    env_id = "craftax:Craftax-Symbolic-v1"
+    gru, none, gtrxl, lstm = (
+        make_config(env_id, **kind) for kind in ({}, {"memory": "none"}, {"memory": "gtrxl"}, {"memory": "lstm"})
+    )
+    assert (gru.network.memory, gru.network.towers, gru.network.head_sizes) == ("gru", "shared", (512, 512))
+    assert (none.network.memory, none.network.towers, none.network.hidden_sizes) == ("none", "separate", (512, 512, 512))
+    assert (gtrxl.ppo.gamma, gtrxl.ppo.num_steps, gtrxl.network.memory_window) == (0.999, 128, 128)
+    assert gtrxl.ppo.learning_rate == gru.ppo.learning_rate, "the other settings are those of the preset"
+    assert override(lstm, {"memory": "gru"}) == gru
+    assert make_config(env_id, memory="none", activation="relu").network.activation == "relu", "a given setting overrides it"
+    for memory, settings in presets.load(env_id)["memories"].items():
+        assert settings["provenance"], memory
+    file = tmp_path / "file.yaml"
+    file.write_text("network: {memory: gtrxl}")
+    assert make_config(env_id, file=file) == gtrxl
 
 
 def test_envpool_has_gymnasiums_presets_except_those_that_need_staggered_episodes():

@@ -78,7 +78,7 @@ class Given:
             config = override(config, ATARI)
             origins |= dict.fromkeys(ATARI, "the defaults for Atari games")
         if lower:
-            groups = _fitting({name: content for name, content in lower.items() if name != "provenance"}, given)
+            groups = _fitting(_for_memory(lower, given.get("memory")), given)
             config = from_mapping(groups, config, source)
             origins |= _origins(groups, source)
         config = override(from_mapping(self.mapping, config, self.source), self.settings)
@@ -89,6 +89,12 @@ class Given:
 def _origins(groups: Mapping[str, Mapping[str, Any]], origin: str) -> dict[str, str]:
     """``origin`` by the name of each setting in ``groups``."""
     return {ALTERNATIVES.get(name, name): origin for content in groups.values() for name in content}
+
+
+def _for_memory(tuned: Mapping[str, Any], memory: Any) -> dict[str, Any]:
+    """The groups of ``tuned``, with the settings that it has for the requested memory."""
+    changes = tuned.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {}
+    return {name: {**tuned.get(name, {}), **changes.get(name, {})} for name in GROUPS}
 
 
 def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _shown(value: Any) -> str:
 def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
     tuned, content = presets.load(config.env.id), to_mapping(config)
-    usual = validate(Given.read({"id": config.env.id}).over(tuned, "the preset"))
+    usual = validate(Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset"))
     # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
     of_kinds = frozenset() if tuned else kinds.names()
     ordinary = {

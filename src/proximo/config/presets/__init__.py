@@ -6,6 +6,8 @@ of the library that use the same preset.
 ``<family>.yaml`` is for all ids that its list ``match`` contains; an entry may be a pattern with ``*``. Its mapping ``exceptions`` has the
 settings that differ for some of them, again by id or pattern. Files of one environment precede those of families.
 
+In either file, ``memories`` has the settings that differ if the user requests this memory (``none``: no memory), with their provenance.
+
 An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset needs
 ``stagger_steps``.
 """
