@@ -36,4 +36,4 @@ def lists_settings(settings: Any) -> Callable[[T], T]:
 
 
 def _default(value: Any) -> str:
-    return (text_of(value) if value != {} else "") or "empty"
+    return text_of(value) or "empty"

@@ -36,6 +36,8 @@ def text_of(value: Any) -> str:
     """The value of a setting as a user writes it."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ",".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, float):
         return str(value).removesuffix(".0")
     return str(value).lower() if isinstance(value, bool) else str(value)
