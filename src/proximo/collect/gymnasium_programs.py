@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +28,7 @@ from proximo.ppo import inspection
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
-from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Metrics, Observation, Previous, Rollout, TrainState
+from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 T = TypeVar("T")
 Leaves = tuple[Any, ...]
@@ -35,6 +36,17 @@ Leaves = tuple[Any, ...]
 LARGE = 2**12
 """An array of so many numbers or more is a separate argument, which takes about 2 µs. Copying it out of the vector takes longer."""
 MAX_EXACT = 2**24
+
+
+class PackedMetrics(eqx.Module):
+    """The metrics of an update as one array: forty scalars would take 0.4 ms to read, 3 % of an update of CartPole."""
+
+    values: Float[Array, " M"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def read(self) -> dict[str, float]:
+        """The metrics by name."""
+        return dict(zip(self.names, np.asarray(self.values).tolist(), strict=True))
 
 
 class GymnasiumPrograms:
@@ -176,9 +188,10 @@ class GymnasiumPrograms:
 
     def _learn(
         self, state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: GymnasiumRollout
-    ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
+    ) -> tuple[ppo.LearnerState, Bool[Array, ""], PackedMetrics]:
         """Learn from a rollout. An update with NaN or infinity, and all later ones, leave the learner unchanged."""
-        return learn(state, healthy, self._rollout(rollout))
+        learner, healthy, metrics = learn(state, healthy, self._rollout(rollout))
+        return learner, healthy, PackedMetrics(jnp.stack(list(metrics.values())), tuple(metrics))
 
     def _inspect(self, before: ppo.LearnerState, learned: ActorCritic, rollout: GymnasiumRollout) -> dict[str, Any]:
         """The quantities of a rollout and of the policy that has learned from it, for histograms."""

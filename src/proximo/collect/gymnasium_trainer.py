@@ -119,7 +119,7 @@ class GymnasiumTrainer:
             self.is_learning = False
         if not healthy and not self.bad_environment:
             self.bad_environment = rollout.bad_environment()
-        return learner, healthy, {name: float(x) for name, x in jax.device_get(metrics).items()}
+        return learner, healthy, metrics.read()
 
     def _is_last(self, state: TrainState) -> bool:
         low, high = np.asarray(state.learner.steps)

@@ -55,6 +55,22 @@ def test_a_wrong_command_is_a_termination():
 
 
 @needs
+@pytest.mark.parametrize("name", ["MortarMayhem-Grid", "MortarMayhemB-Grid"])
+def test_success_needs_the_last_command_too(name):
+    """Memory Gym itself reports a success whenever the last command was due."""
+    env, rng, seen = make_env(f"memory-gym:{name}", {"command_count": 1}).make(), np.random.default_rng(0), set()
+    for seed in range(40):
+        env.reset(seed=seed)
+        terminated, total = False, 0.0
+        while not terminated:
+            _, reward, terminated, _, info = env.step(rng.integers(4))
+            total += reward
+        assert info["success"] is bool(total > 0)
+        seen.add(info["success"])
+    assert seen == {True, False}
+
+
+@needs
 def test_spaces_and_levels():
     grid, free = make_env("memory-gym:MysteryPath-Grid"), make_env("memory-gym:SearingSpotlights")
     assert grid.action_space == Discrete(4)

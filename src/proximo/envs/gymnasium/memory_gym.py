@@ -90,8 +90,13 @@ class MemoryGym(gym.Wrapper):
         if terminated and has_limit and self.steps == limit and not info.get("success"):
             terminated, truncated = False, True
         if "success" in info:  # the endless tasks report none
-            info = {**info, "success": bool(info["success"])}
+            info = {**info, "success": bool(info["success"]) and self._is_at_target()}
         return observation, reward, terminated, truncated, info
+
+    def _is_at_target(self) -> bool:
+        """Whether the agent obeyed the last command of Mortar Mayhem, which reports a success even if it did not. True for other tasks."""
+        task = self.env.unwrapped
+        return not hasattr(task, "_target_pos") or task.normalized_agent_position == task._target_pos
 
     def _show(self) -> None:
         """Draw the window after each step, as Gymnasium's environments do by themselves."""
