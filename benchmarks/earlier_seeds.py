@@ -1,18 +1,21 @@
-"""Seeds of the suites that were trained with an earlier preset, from the history of this repository.
+"""Seeds of the suites that were trained before the present ones, from the history of this repository.
 
     python benchmarks/earlier_seeds.py      # writes results/earlier_seeds.json, and prints the table of RESULTS.md
 
-When a preset changes, ``suite_NAME.json`` keeps only the seeds of the new one. This file keeps the others, so that every trained seed of a
-suite can be seen: how often a preset was changed after its reported seeds were known is a part of the result.
+When a task is trained again, with a new preset or after a change of the code, ``suite_NAME.json`` keeps only the new seeds. This script finds
+the others: how often a preset was changed after its reported seeds were known is a part of the result.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from proximo.config import Config, to_mapping
 
 RESULTS = Path(__file__).parent / "results"
 OUT = RESULTS / "earlier_seeds.json"
@@ -32,24 +35,29 @@ def versions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def flat(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for group in settings.values() for name, value in group.items()}
+    """The settings by name. A setting that did not exist yet counts as its default."""
+    defaults = to_mapping(Config())
+    return {name: value for group, content in settings.items() for name, value in {**defaults[group], **content}.items()}
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:
-    """The trainings in the history of ``path`` whose record is no longer in it. A later evaluation of the same training is no other one."""
+    """The trainings in the history of ``path`` that are not in it now, grouped by task and settings."""
     now = json.loads(path.read_text())["tasks"]
     trainings: dict[str, dict[str, Any]] = {}
     for commit, content in versions(path):
         for task, entry in content.get("tasks", {}).items():
-            today = flat(now[task]["settings"]) if task in now else {}
-            settings = flat(entry["settings"])
+            today, settings = (flat(of["settings"]) if of else {} for of in (now.get(task), entry))
             changed = {name: value for name, value in settings.items() if name in today and today[name] != value}
-            if task in now and not changed:
-                continue
             for seed, record in entry["seeds"].items():
+                kept = now.get(task, {}).get("seeds", {}).get(seed, {})
+                if not changed and record["score"] == kept.get("score"):  # the same training, or one to the same bits
+                    continue
                 row = {"suite": content["suite"], "task": task, "settings": changed, "steps": entry["steps"]}
-                group = trainings.setdefault(json.dumps(row), {**row, "commit": commit, "seeds": {}})
-                group["seeds"][seed] = record["score"]
+                result = {"score": record["score"], "date": record["date"]}
+                for again in itertools.count():  # with equal settings, a later date is another training
+                    group = trainings.setdefault(f"{json.dumps(row)} {again}", {**row, "commit": commit, "seeds": {}})
+                    if group["seeds"].setdefault(seed, result)["date"] == record["date"]:
+                        break
     return list(trainings.values())
 
 
@@ -58,13 +66,16 @@ def main() -> None:
     paths = sorted(path for path in RESULTS.glob("suite_*.json") if "tuning" not in path.name)
     rows = [row for path in paths for row in earlier(path)]
     OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": rows}, indent=1) + "\n")
-    print("| Suite | Task | Settings that differ from today's | Steps | Final policy of every seed |\n|---|---|---|---|---|")
+    print(
+        "| Suite | Task | Date | Settings that differ from today's | Steps | Final policy of every seed |\n|---|---|---|---|---|---|"
+    )
     for row in rows:
-        settings = (
-            ", ".join(f"`{name}: {value}`" for name, value in row["settings"].items()) or "the task is not in the suite any more"
-        )
-        scores = " ".join(f"{score:.4g}" for _, score in sorted(row["seeds"].items(), key=lambda pair: int(pair[0])))
-        print(f"| {row['suite']} | `{row['task']}` | {settings} | {row['steps']:,} | {scores} |")
+        seeds = [row["seeds"][seed] for seed in sorted(row["seeds"], key=int)]
+        settings = ", ".join(f"`{name}: {value}`" for name, value in row["settings"].items()) or "none: an earlier version"
+        scores = " ".join(f"{seed['score']:.4g}" for seed in seeds)
+        days = sorted({seed["date"] for seed in seeds})
+        dates = " … ".join(dict.fromkeys((days[0], days[-1])))
+        print(f"| {row['suite']} | `{row['task']}` | {dates} | {settings} | {row['steps']:,} | {scores} |")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Settings of environments without a preset: defaults by the kind of environment."""
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
 from proximo.collect import devices
 from proximo.config import LEAVES, Config, kinds, override, to_mapping
+from proximo.config.loading import changed_for_resume, shortened
 from proximo.config.validation import validate
 from proximo.convert.conversion import convert
 from proximo.errors import ConfigError, EnvError
@@ -140,7 +142,7 @@ def test_saved_settings_need_no_environment(tmp_path):
     full.write_text(dump_yaml(to_mapping(make_config("CartPole-v1", preset=False))))
     assert make_config(file=full).started_from == str(full), "the preset has no part in a file with all settings"
     part = tmp_path / "part.yaml"
-    part.write_text("ppo: {gae_lambda: 0.9}")
+    part.write_text("env: {num_envs: 4}")
     assert make_config("CartPole-v1", file=part).started_from == f"the preset of CartPole-v1, then {part}"
     assert make_config("CartPole-v1", gamma=0.9).started_from == "the preset of CartPole-v1"
     with pytest.raises(EnvError, match="not_installed"):
@@ -159,7 +161,12 @@ def test_origins_name_the_last_layer_that_gave_a_setting(tmp_path):
     preset = "the preset of gymnax:CartPole-v1"
     expected = {"gae_lambda": str(file), "gamma": "given", "total_steps": "given", "learning_rate": preset, "ent_coef": None}
     assert {name: config.origins.get(name) for name in expected} == expected
-    assert config.given == {"id": "gymnax:CartPole-v1", "gamma": 0.8, "total_steps": 3 * config.batch_size}
+    assert config.given == {"id": "gymnax:CartPole-v1", "gamma": 0.8, "total_updates": 3}
+    unset = make_config("gymnax:CartPole-v1", {"total_updates": 0, "minibatch_size": 0})
+    assert unset.origins["total_steps"] == unset.origins["num_minibatches"] == preset, "0 leaves the preset's value"
+    assert shortened(config).given == config.given, "--smoke is no setting of the user"
+    resumed = changed_for_resume(dataclasses.replace(config, origins={}, given={}), {"total_updates": 5})
+    assert (resumed.given, resumed.origins) == ({"total_updates": 5}, {"total_steps": "given"})
 
 
 def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):
@@ -170,7 +177,7 @@ def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, 
     lines = file.read_text().splitlines()
     for line in ("  num_envs: 8  # the preset of gymnax:CartPole-v1", "  hidden_sizes:  # given", "  env_settings:  # given"):
         assert line in lines
-    assert "  gae_lambda: 0.95" in lines, "defaults have no comment"
+    assert "  gae_lambda: 0.95" in lines, "a setting that no layer gave has no comment"
     config = make_config("gymnax:CartPole-v1", {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y"})
     assert make_config(file=file) == config
 

@@ -39,6 +39,7 @@ def result(**changes):
         "steps_per_second": 49.2,
         "evaluation_seconds": 9.2,
         "return_mean": 12.34,
+        "evaluation": {"step": 3200, "episodes": 4, "return_mean": 12.34},
         "best": {"step": 3200, "return_mean": 12.34},
     }
     return Result(**{**values, **changes})
@@ -132,8 +133,10 @@ def test_best_evaluation_is_reported_if_it_was_not_the_last(plain, best, lines):
 def test_a_result_without_evaluations_is_that_of_training_episodes(plain):
     reporter, stream = plain
     reporter.started(CONFIG, [RUN], FACTS)
-    reporter.finished([result(best=None)])
+    reporter.finished([result(evaluation=None)])
     assert "mean return 12.3 (training episodes) after 3,200 steps" in stream.getvalue()
+    reporter.finished([result(evaluation={"step": 1600, "episodes": 1, "return_mean": 12.34})])
+    assert "mean return 12.3 (1 greedy episode at step 1,600) after 3,200 steps" in stream.getvalue()
 
 
 def test_several_seeds_end_with_their_mean_and_spread(plain):

@@ -189,6 +189,7 @@ def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
     truncated = tmp_path / "cartpole.yaml"
     truncated.write_text(TRUNCATED)
     sources = [(zoo, "CartPole-v1"), (zoo, "PendulumNoVel-v1"), (str(truncated), ""), ("python ppo.py --num-envs 8", "")]
+    sources += [(f"python ppo.py --env-id {env_id}", "") for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
     for source, env in sources:
         converted, path = convert(source, env), tmp_path / "ours.yaml"
         path.write_text(converted.yaml)

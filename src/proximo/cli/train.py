@@ -84,7 +84,7 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
 
 
 def with_origins(config: Config) -> str:
-    """The settings as YAML, with a comment at each that does not have its default: where its value comes from."""
+    """The settings as YAML. A comment names the preset, file or flag that a value comes from; values without a comment are defaults."""
     lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines(keepends=True)
     names = [line[2:].partition(":")[0] for line in lines]
     return "".join(

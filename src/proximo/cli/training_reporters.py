@@ -30,7 +30,12 @@ ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 
 def _shown(settings: dict[str, Any]) -> str:
     """Settings and their values for the banner."""
-    return ", ".join(f"{name} {text_of(value)}" for name, value in settings.items() if name not in ELSEWHERE)
+
+    def word(value: Any) -> str:
+        is_code = not isinstance(value, str | int | float | tuple | list | dict)
+        return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
+
+    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in ELSEWHERE)
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -46,12 +51,11 @@ class TrainingReporter(QuietReporter, Progress):
         QuietReporter.__init__(self, console, answer)
         self.where, self.home = Path(), Path.cwd()
         self.tensorboard = True
-        self.eval_episodes = 0
         self._how = ""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         total, asked = config.total_updates * config.batch_size, config.ppo.total_steps
-        self.tensorboard, self.eval_episodes = config.run.tensorboard, config.run.eval_episodes
+        self.tensorboard = config.run.tensorboard
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
         seeds = f", {len(run_dirs)} seeds ({summary['seeds']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
@@ -59,8 +63,8 @@ class TrainingReporter(QuietReporter, Progress):
         ppo = config.ppo
         rows = {
             "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
-            **({"based on": config.started_from} if config.started_from else {}),
-            **({"given": given} if (given := _shown(config.given)) else {}),
+            "based on": config.started_from,
+            "given": _shown(config.given),
             "network": f"{summary['network']}: {summary['parameters']:,} parameters",
             "batch": summary["batch"],
             "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{seeds}{resumed}",
@@ -105,7 +109,10 @@ class TrainingReporter(QuietReporter, Progress):
 
     def _print_result(self, result: Any, name: str) -> None:
         """Print the result of one seed. After a resume, the steps count from the start of the run."""
-        episodes = "training episodes" if result.best is None else amount(self.eval_episodes, "greedy episode")
+        episodes = "training episodes"
+        if (last := result.evaluation) is not None:
+            earlier = f" at step {last['step']:,}" if last["step"] != result.steps else ""
+            episodes = f"{amount(last['episodes'], 'greedy episode')}{earlier}"
         now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
         self.print(
             f"{name}mean return {number(result.return_mean)} ({episodes}) after {result.steps:,} steps{now} in {duration(result.seconds)} "

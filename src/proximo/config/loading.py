@@ -76,25 +76,38 @@ class Given:
         env_id = given.get("id")
         if isinstance(env_id, str) and ATARI_ID.fullmatch(env_id) and given.get("preprocessing") in (None, "atari"):
             config = override(config, ATARI)
-            origins |= dict.fromkeys(ATARI, "the defaults for Atari games")
+            origins = dict.fromkeys(ATARI, "the defaults for Atari games")
         if lower:
             groups = _fitting(_for_memory(lower, given.get("memory")), given)
             config = from_mapping(groups, config, source)
-            origins |= _origins(groups, source)
-        config = override(from_mapping(self.mapping, config, self.source), self.settings)
-        origins |= _origins(self.mapping, self.source) | _origins({"by name": self.settings}, GIVEN)
-        return dataclasses.replace(config, origins=origins)
+            origins = _joined(origins, groups, source)
+        config = from_mapping(self.mapping, config, self.source)
+        origins = _joined(origins, self.mapping, self.source)
+        return with_given(dataclasses.replace(config, origins=origins), self.settings)
 
 
-def _origins(groups: Mapping[str, Mapping[str, Any]], origin: str) -> dict[str, str]:
-    """``origin`` by the name of each setting in ``groups``."""
-    return {ALTERNATIVES.get(name, name): origin for content in groups.values() for name in content}
+def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
+    """``config`` with the settings that a user gave by name. Raises ``ConfigError`` as ``override`` does."""
+    origins = _joined(config.origins, {"by name": settings}, GIVEN)
+    return dataclasses.replace(override(config, settings), origins=origins, given={**config.given, **settings})
+
+
+def _joined(origins: Mapping[str, str], groups: Mapping[str, Mapping[str, Any]], origin: str) -> dict[str, str]:
+    """``origins`` after the settings in ``groups``, which come from ``origin``, have replaced others."""
+    new = {
+        ALTERNATIVES.get(name, name): origin
+        for content in groups.values()
+        for name, value in content.items()
+        if name not in ALTERNATIVES or str(value) != "0"
+    }
+    return {name: earlier for name, earlier in origins.items() if name not in new} | new
 
 
 def _for_memory(tuned: Mapping[str, Any], memory: Any) -> dict[str, Any]:
     """The groups of ``tuned``, with the settings that it has for the requested memory."""
     changes = tuned.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {}
-    return {name: {**tuned.get(name, {}), **changes.get(name, {})} for name in GROUPS}
+    groups = {name: content for name, content in tuned.items() if name not in ("provenance", "memories")}
+    return {**groups, **{name: {**groups.get(name, {}), **content} for name, content in changes.items() if name != "provenance"}}
 
 
 def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,4 +154,4 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml and the new value."
             )
-    return validate(override(config, settings))
+    return validate(with_given(config, settings))

@@ -415,19 +415,15 @@ class Config:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     run: RunConfig = field(default_factory=RunConfig)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where each setting comes from, in words, by name: a preset, the defaults for a kind of environment, a file, or ``GIVEN``. Settings
-    that have their default are absent. It is not saved."""
+    """Where the value of each setting comes from, by name: a preset, the defaults for a kind of environment or for Atari games, a file, or
+    ``GIVEN``. Settings that none of them has are absent. It is not saved."""
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The settings that the user gave by name, as they were given. It is not saved."""
 
     @property
     def started_from(self) -> str:
-        """The origins of these settings other than ``GIVEN``, in words; empty if there are none."""
+        """The origins of these settings other than ``GIVEN``, in the order of the layers; empty if there are none."""
         return ", then ".join(origin for origin in dict.fromkeys(self.origins.values()) if origin != GIVEN)
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The settings that the user gave by name, and their values."""
-        settings = {name: value for group in (self.env, self.ppo, self.network, self.run) for name, value in vars(group).items()}
-        return {name: settings[name] for name, origin in self.origins.items() if origin == GIVEN}
 
     @property
     def batch_size(self) -> int:

@@ -181,11 +181,12 @@ def _yaml(config: Config) -> str:
     tuned, content = presets.load(config.env.id), to_mapping(config)
     usual = validate(Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset"))
     # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
-    of_kinds = frozenset() if tuned else kinds.names()
+    # With a preset, the memory decides which of its settings apply.
+    always = {"memory"} if tuned else kinds.names()
     ordinary = {
         name
         for name, leaf in LEAVES.items()
-        if leaf.value_in(config) == leaf.default == leaf.value_in(usual) and name not in of_kinds
+        if leaf.value_in(config) == leaf.default == leaf.value_in(usual) and name not in always
     }
     kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
     return dump_yaml({group: settings for group, settings in kept.items() if settings})

@@ -22,7 +22,7 @@ from proximo.collect.policy_check import check_policy
 from proximo.collect.program_cache import reuse
 from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
-from proximo.config.loading import changed_for_resume, resume_warnings
+from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.envs import Environment
@@ -162,7 +162,7 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
         )
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
-    return validate(override(config, settings))
+    return validate(with_given(config, settings))
 
 
 @contextlib.contextmanager

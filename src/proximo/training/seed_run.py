@@ -41,6 +41,8 @@ class Result:
     """Seconds of the evaluations."""
     return_mean: float | None
     """Mean return of the last evaluation; without evaluations, of about the last hundred episodes. None if no episode has ended."""
+    evaluation: dict[str, Any] | None = None
+    """The last evaluation: ``step``, ``episodes``, ``return_mean`` and other statistics; None without evaluations."""
     best: dict[str, float] | None = None
     """``step`` and ``return_mean`` of the best evaluation, which ``RUN@best`` loads; None without evaluations."""
     interrupted: int | None = None

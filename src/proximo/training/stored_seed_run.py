@@ -73,6 +73,7 @@ class StoredSeedRun(SeedRun):
             steps_per_second=calls.steps_per_second,
             evaluation_seconds=self.evaluation_seconds,
             return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
+            evaluation=self.last_evaluation,
             best=self.best,
             interrupted=None if self.stopped else interrupted,
             stopped=self.stopped,

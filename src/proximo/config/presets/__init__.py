@@ -8,8 +8,8 @@ settings that differ for some of them, again by id or pattern. Files of one envi
 
 In either file, ``memories`` has the settings that differ if the user requests this memory (``none``: no memory), with their provenance.
 
-An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset needs
-``stagger_steps``.
+An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset has a
+setting of ``NOT_IN_ENVPOOL``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from proximo.serialization import read_yaml
 
 GYMNASIUM = "gymnasium"
 ENVPOOL = "envpool"
+NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repeat", "levels", "max_episode_steps"}
+"""Settings of single environments. A preset that has one of them is not for a vector environment."""
 
 
 def load(env_id: str) -> dict[str, Any] | None:
@@ -50,14 +52,17 @@ def names() -> list[str]:
 def has_preset(env_id: str) -> bool:
     """Whether ``env_id`` has a preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
-    return _matches(env_id, _known()) or (env_id.startswith(f"{ENVPOOL}:") and load(env_id) is not None)
+    of_gymnasium = env_id.removeprefix(f"{ENVPOOL}:")
+    if _matches(env_id, _known()) or of_gymnasium == env_id:
+        return _matches(env_id, _known())
+    return _matches(of_gymnasium, _known()) and load(env_id) is not None
 
 
 def _in_envpool(preset: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A preset of Gymnasium for EnvPool, whose environments can neither overlap nor be staggered."""
-    if preset is None or "stagger_steps" in preset.get("env", {}):
+    """A preset of Gymnasium for EnvPool; None if the preset needs what EnvPool cannot do."""
+    if preset is None or preset["env"].keys() & NOT_IN_ENVPOOL:
         return None
-    return {**preset, "env": {name: value for name, value in preset.get("env", {}).items() if name != "overlap"}}
+    return {**preset, "env": {name: value for name, value in preset["env"].items() if name != "overlap"}}
 
 
 @functools.cache
