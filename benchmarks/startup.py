@@ -54,7 +54,7 @@ def start(source: Path, folder: str, words: tuple[str, ...]) -> dict[str, float]
     wall = time.perf_counter() - started
     scale = 1 if sys.platform == "darwin" else 1024
     said = json.loads(output.strip().splitlines()[-1])
-    own = {name: round(said[name] or 0.0, 2) for name in ("seconds", "compile_seconds", "evaluation_seconds")}
+    own = {name: round(said.get(name) or 0.0, 2) for name in ("seconds", "compile_seconds", "evaluation_seconds")}
     return {"wall_seconds": round(wall, 2), "peak_megabytes": round(usage.ru_maxrss * scale / 1e6), **own}
 
 

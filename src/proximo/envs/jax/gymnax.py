@@ -22,7 +22,7 @@ from proximo.spaces import from_any
 
 DOWNLOADS = ("MNISTBandit-bsuite",)
 """Environments that download data when they are made."""
-DRAWING = ("seaborn", "matplotlib.pyplot")
+DRAWING = ("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors", "matplotlib.animation")
 """Modules that gymnax needs for drawing only. They are half of its import time and 105 MB of its memory."""
 
 
@@ -30,14 +30,20 @@ class _Deferred(ModuleType):
     """Imports a module when one of its attributes is first used."""
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):  # the import system asks for __path__
+            raise AttributeError(attribute)
         return getattr(importlib.import_module(self.__name__), attribute)
 
 
 def _gymnax() -> ModuleType:
     """Import gymnax without the modules that it needs for drawing only."""
     if "gymnax" not in sys.modules:
-        deferred = [name for name in DRAWING if name not in sys.modules]
-        sys.modules.update({name: _Deferred(name) for name in deferred})
+        deferred = {name: _Deferred(name) for name in DRAWING if name not in sys.modules}
+        sys.modules.update(deferred)
+        for name, module in deferred.items():
+            parent, _, child = name.rpartition(".")
+            if parent in deferred:
+                setattr(deferred[parent], child, module)
         try:
             import gymnax  # noqa: F401
         except ModuleNotFoundError as error:
