@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 """Settings that other rows of the banner show."""
 
 
-def _shown(settings: dict[str, Any]) -> str:
+def _shown(settings: Mapping[str, Any]) -> str:
     """Settings and their values for the banner."""
 
     def word(value: Any) -> str:
