@@ -160,7 +160,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
     parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
-    parser.add_argument("--show-config", action="store_true", help="print all settings, and where they come from, and exit")
+    parser.add_argument("--show-config", action="store_true", help="print all settings with their origins, and exit")
     parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
     others = "train together with other processes, which run the same command"
     parser.add_argument("--distributed", action="store_true", help=argparse.SUPPRESS if short else others)
