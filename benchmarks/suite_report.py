@@ -148,7 +148,9 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
     axis.locator_params(axis="x", nbins=5)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.set_xlabel("steps", fontsize=7)
-    axis.set_title(f"{name} ({len(scores)} seed{'s' * (len(scores) > 1)})", fontsize=8, loc="left")
+    library, _, short = name.rpartition(":")
+    title = short if "." in library else name  # of my_package.module:MyEnv, the panel has room for MyEnv only
+    axis.set_title(f"{title} ({len(scores)} seed{'s' * (len(scores) > 1)})", fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
