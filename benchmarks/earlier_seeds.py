@@ -8,7 +8,6 @@ the others: how often a preset was changed after its reported seeds were known i
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 from collections.abc import Iterator
@@ -40,42 +39,60 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for group, content in settings.items() for name, value in {**defaults[group], **content}.items()}
 
 
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Every record of a seed in the history of ``path``."""
+    for commit, content in versions(path):
+        for task, entry in content.get("tasks", {}).items():
+            common = {"suite": content["suite"], "task": task, "settings": flat(entry["settings"]), "steps": entry["steps"]}
+            for seed, record in entry["seeds"].items():
+                yield {**common, "commit": commit, "seed": seed, "score": record["score"], "date": record["date"]}
+
+
 def earlier(path: Path) -> list[dict[str, Any]]:
     """The trainings in the history of ``path`` that are not in it now, grouped by task and settings."""
     now = json.loads(path.read_text())["tasks"]
-    trainings: dict[str, dict[str, Any]] = {}
-    for commit, content in versions(path):
-        for task, entry in content.get("tasks", {}).items():
-            today, settings = (flat(of["settings"]) if of else {} for of in (now.get(task), entry))
-            changed = {name: value for name, value in settings.items() if name in today and today[name] != value}
-            for seed, record in entry["seeds"].items():
-                kept = now.get(task, {}).get("seeds", {}).get(seed, {})
-                if not changed and record["score"] == kept.get("score"):  # the same training, or one to the same bits
-                    continue
-                row = {"suite": content["suite"], "task": task, "settings": changed, "steps": entry["steps"]}
-                result = {"score": record["score"], "date": record["date"]}
-                for again in itertools.count():  # with equal settings, a later date is another training
-                    group = trainings.setdefault(f"{json.dumps(row)} {again}", {**row, "commit": commit, "seeds": {}})
-                    if group["seeds"].setdefault(seed, result)["date"] == record["date"]:
-                        break
-    return list(trainings.values())
+    groups: list[dict[str, Any]] = []
+    for record in records(path):
+        task = now.get(record["task"], {"settings": {}, "seeds": {}})
+        today, seed = flat(task["settings"]), record["seed"]
+        changed = {name: value for name, value in record["settings"].items() if name in today and today[name] != value}
+        if not changed and record["score"] == task["seeds"].get(seed, {}).get(
+            "score"
+        ):  # the same training, or one to the same bits
+            continue
+        row = {**{name: record[name] for name in ("suite", "task", "steps")}, "settings": changed}
+        result = {"score": record["score"], "date": record["date"]}
+        alike = [group for group in groups if row.items() <= group.items()]
+        # With equal settings, a later date is another training.
+        group = next((group for group in alike if group["seeds"].get(seed, result)["date"] == result["date"]), None)
+        if group is None:
+            groups.append(group := {**row, "commit": record["commit"], "seeds": {}})
+        group["seeds"].setdefault(seed, result)
+    return groups
+
+
+def table(groups: list[dict[str, Any]]) -> str:
+    """The table of RESULTS.md."""
+    lines = [
+        "| Suite | Task | Date | Settings that differ from today's | Steps | Final policy of every seed |",
+        "|---|---|---|---|---|---|",
+    ]
+    for group in groups:
+        seeds = [group["seeds"][seed] for seed in sorted(group["seeds"], key=int)]
+        settings = ", ".join(f"`{name}: {value}`" for name, value in group["settings"].items()) or "none: an earlier version"
+        scores = " ".join(f"{seed['score']:.4g}" for seed in seeds)
+        days = sorted({seed["date"] for seed in seeds})
+        dates = " … ".join(dict.fromkeys((days[0], days[-1])))
+        lines.append(f"| {group['suite']} | `{group['task']}` | {dates} | {settings} | {group['steps']:,} | {scores} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Write the file, and print the table."""
     paths = sorted(path for path in RESULTS.glob("suite_*.json") if "tuning" not in path.name)
-    rows = [row for path in paths for row in earlier(path)]
-    OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": rows}, indent=1) + "\n")
-    print(
-        "| Suite | Task | Date | Settings that differ from today's | Steps | Final policy of every seed |\n|---|---|---|---|---|---|"
-    )
-    for row in rows:
-        seeds = [row["seeds"][seed] for seed in sorted(row["seeds"], key=int)]
-        settings = ", ".join(f"`{name}: {value}`" for name, value in row["settings"].items()) or "none: an earlier version"
-        scores = " ".join(f"{seed['score']:.4g}" for seed in seeds)
-        days = sorted({seed["date"] for seed in seeds})
-        dates = " … ".join(dict.fromkeys((days[0], days[-1])))
-        print(f"| {row['suite']} | `{row['task']}` | {dates} | {settings} | {row['steps']:,} | {scores} |")
+    groups = [group for path in paths for group in earlier(path)]
+    OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": groups}, indent=1) + "\n")
+    print(table(groups))
 
 
 if __name__ == "__main__":

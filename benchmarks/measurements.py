@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
-import sys
 from typing import Any
 
 import jax
 
-import proximo
 from proximo.backends import Backend
+from proximo.storage.system_info import NOT_INSTALLED, system_info
 from proximo.types import TrainState
 
 EVALUATION_SEEDS = 1_000_000
@@ -39,35 +37,12 @@ def train(program: Backend, seed: int) -> TrainState:
     return state
 
 
-def _environments() -> dict[str, str]:
-    """The versions of the imported libraries of environments."""
-    libraries = (
-        "gymnasium",
-        "gymnax",
-        "ale_py",
-        "brax",
-        "craftax",
-        "envpool",
-        "memory_gym",
-        "minigrid",
-        "mujoco",
-        "mujoco_playground",
-        "popgym",
-    )
-    packages = importlib.metadata.packages_distributions()
-    return {name: importlib.metadata.version(packages[name][0]) for name in libraries if name in sys.modules and name in packages}
-
-
 def circumstances() -> dict[str, Any]:
     """Where, when and with what a measurement was made."""
+    installed = {package: version for package, version in system_info()["versions"].items() if version != NOT_INSTALLED}
     return {
         "date": datetime.date.today().isoformat(),
-        "versions": {
-            "proximo": proximo.__version__,
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-            **_environments(),
-        },
+        "versions": {"python": platform.python_version(), **installed},
         "cpu_count": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
         "device": jax.devices()[0].device_kind,

@@ -97,7 +97,7 @@ def reached(task: Task, record: dict[str, Any]) -> str:
 
 def number(value: float) -> str:
     """Three decimals up to 1, one decimal up to 1000, else none."""
-    return f"{value:.3f}" if abs(value) <= 1 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.3f}" if abs(round(value, 3)) <= 1 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:

@@ -173,3 +173,17 @@ def test_the_package_is_the_command():
 
 def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_gymnax_loads_without_matplotlib_which_works_afterwards():
+    code = """
+import sys
+from proximo.envs.jax import gymnax
+assert gymnax.names()
+assert "matplotlib" not in sys.modules
+from gymnax.environments.misc import pong
+import matplotlib.pyplot
+assert pong.plt.figure is matplotlib.pyplot.figure
+assert pong.colors.ListedColormap is matplotlib.colors.ListedColormap
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -39,7 +39,7 @@ MAX_EXACT = 2**24
 
 
 class PackedMetrics(eqx.Module):
-    """The metrics of an update as one array: each array that is read by itself costs a transfer, about 10 µs."""
+    """The metrics of an update as one array: each array that is read by itself costs a transfer."""
 
     values: Float[Array, " M"]
     names: tuple[str, ...] = eqx.field(static=True)

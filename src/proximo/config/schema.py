@@ -422,7 +422,7 @@ class Config:
 
     @property
     def started_from(self) -> str:
-        """The origins of these settings other than ``GIVEN``, in the order of the layers; empty if there are none."""
+        """What the settings are based on, without those that the user gave by name: ``the preset of Ant-v5, then my.yaml``. It may be empty."""
         return ", then ".join(origin for origin in dict.fromkeys(self.origins.values()) if origin != GIVEN)
 
     @property

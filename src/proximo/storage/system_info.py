@@ -16,7 +16,18 @@ _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnax")
 # Extras whose environments are part of the compiled program. Runs from before these were recorded did not use them.
 _JAX_EXTRAS = ("brax", "craftax", "jumanji", "mujoco-mjx", "navix", "playground")
 # Gymnasium environments restart when a run is resumed, so their libraries are recorded and not compared.
-_GYMNASIUM_PACKAGES = ("gymnasium", "ale-py", "box2d", "envpool", "memory-gym", "minigrid", "mujoco", "opencv-python-headless")
+_GYMNASIUM_PACKAGES = (
+    "gymnasium",
+    "ale-py",
+    "box2d",
+    "envpool",
+    "memory-gym",
+    "minigrid",
+    "mujoco",
+    "opencv-python-headless",
+    "popgym",
+)
+NOT_INSTALLED = "not installed"
 _THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 # These change results; other variables (caches, logging) are recorded and not compared.
 EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
@@ -27,7 +38,7 @@ def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
 
 
 def python_versions() -> dict[str, str]:
@@ -67,7 +78,7 @@ def _exactness(system: Mapping[str, Any], several_seeds: bool) -> dict[str, Any]
     }  # fmt: skip
     variables = {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
     versions = {package: system["versions"].get(package, "not recorded") for package in _PACKAGES}
-    versions |= {package: system["versions"].get(package, "not installed") for package in _JAX_EXTRAS}
+    versions |= {package: system["versions"].get(package, NOT_INSTALLED) for package in _JAX_EXTRAS}
     return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | versions
 
 

@@ -1,0 +1,47 @@
+"""``benchmarks/earlier_seeds.py``: the seeds that the suites no longer have."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import earlier_seeds
+
+    return earlier_seeds
+
+
+def content(gamma, *seeds):
+    """A results file: each seed is (number, score, date)."""
+    records = {str(number): {"score": score, "date": date} for number, score, date in seeds}
+    return {"suite": "s", "tasks": {"T-v1": {"settings": {"ppo": {"gamma": gamma}}, "steps": 10, "seeds": records}}}
+
+
+def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_of_its_own(script, monkeypatch, tmp_path):
+    history = [
+        ("a", content(0.9, (0, 1.0, "day 1"))),
+        ("b", content(0.9, (0, 1.0, "day 1"), (1, 2.0, "day 2"))),
+        ("c", content(0.9, (0, 5.0, "day 3"))),  # the code has changed
+        ("d", content(0.8, (0, 6.0, "day 4"))),
+        ("e", content(0.8, (0, 7.0, "day 5"))),
+    ]
+    path = tmp_path / "suite_s.json"
+    path.write_text(json.dumps(history[-1][1]))
+    monkeypatch.setattr(script, "versions", lambda _: iter(history))
+    groups = script.earlier(path)
+    assert [(g["settings"], {s: r["score"] for s, r in g["seeds"].items()}) for g in groups] == [
+        ({"gamma": 0.9}, {"0": 1.0, "1": 2.0}),
+        ({"gamma": 0.9}, {"0": 5.0}),
+        ({}, {"0": 6.0}),
+    ]
+    assert "| s | `T-v1` | day 1 … day 2 | `gamma: 0.9` | 10 | 1 2 |" in script.table(groups)
+
+
+def test_results_page_has_the_table_of_the_file(script):
+    groups = json.loads(script.OUT.read_text())["trainings"]
+    assert script.table(groups) in (BENCHMARKS / "RESULTS.md").read_text()
