@@ -83,7 +83,7 @@ ROWS = {
             f"{BEHIND}": Variant(("--lag",), apart=True),
             f"plain environments, {BEHIND}": Variant(("--workers", "0", "--lag"), apart=True),
         },
-        {"": Mark("CartPole-v1, 8 × 128, batch 256, 4 epochs: training steps/s", 3.5, 5.0)},
+        {"": Mark("CartPole-v1, 8 × 128, batch 256, 4 epochs: training steps/s", 5.0, 6.0)},
     ),
     "lunarlander": Row(
         "LunarLander-v3, 16 × 1024, batch 64, 4 epochs",
@@ -101,7 +101,7 @@ ROWS = {
         },
         {
             "": Mark("LunarLander-v3, 16 × 1024, batch 64, 4 epochs: training steps/s", 4.5, 6.0),
-            "envpool": Mark("the same on envpool:LunarLander-v3, against SB3 on Gymnasium", 8.0, 9.5),
+            "envpool": Mark("the same on envpool:LunarLander-v3, against SB3 on Gymnasium", 9.5, 10.0),
         },
     ),
     "pong": Row(

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -80,6 +81,31 @@ def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path
     assert checkpoint.steps(run_dir / "checkpoints") == checkpoint.steps(whole / "checkpoints")
     assert any("Retrying for 10 s" in warning for warning in recorder.warnings)
     assert len({warning.split(" (")[0] for warning in recorder.warnings}) == len(recorder.warnings), "each file is warned of once"
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(whole, tmp_path, monkeypatch):
+    write, advanced, waits = checkpoint.write, threading.Event(), []
+
+    class Advanced(ReporterRecorder):
+        def advanced(self, steps, steps_per_second, recent_return):
+            advanced.set()
+
+    def write_after_the_next_update(folder, step, files):
+        advanced.clear()
+        if step < TOTAL:
+            waits.append(advanced.wait(10.0))
+        return write(folder, step, files)
+
+    monkeypatch.setattr(checkpoint, "write", write_after_the_next_update)
+    run_dir = train(tmp_path, "r", reporter=Advanced())
+    assert len(waits) > 3
+    assert all(waits)
+    steps = checkpoint.steps(whole / "checkpoints")
+    assert checkpoint.steps(run_dir / "checkpoints") == steps
+    for step in steps:  # what is written must not change with the state of the training
+        state, state_of_whole = ((d / "checkpoints" / str(step) / checkpoint.STATE).read_bytes() for d in (run_dir, whole))
+        assert state == state_of_whole
+    assert rows(run_dir) == rows(whole)
 
 
 @pytest.mark.parametrize("lasting", [False, True])
@@ -158,10 +184,12 @@ def test_renamed_run_folder_is_saved_and_can_be_resumed(whole, tmp_path):
     with pytest.raises(RunDirectoryError, match=sentence):
         train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)))
     assert not run_dir.exists()
-    assert checkpoint.steps(renamed / "checkpoints")[-1] == 4 * BATCH
+    assert checkpoint.steps(renamed / "checkpoints")[-1] == 5 * BATCH, "the update during which the checkpoint was written"
     proximo.resume(renamed, reporter=ReporterRecorder())
     assert final_state(renamed) == final_state(whole)
-    assert rows(renamed) == rows(whole)
+    windows = [[row for row in rows(d) if not 4 * BATCH < row["step"] <= 6 * BATCH] for d in (renamed, whole)]
+    assert windows[0] == windows[1], "all rows except those that the save has divided"
+    assert rows(renamed)[-1]["step"] == TOTAL
 
 
 def test_run_folder_removed_during_training_is_not_recreated(tmp_path):
@@ -181,7 +209,7 @@ def test_run_at_the_path_of_a_renamed_one_is_unchanged(tmp_path):
     with pytest.raises(RunDirectoryError, match="was renamed to"):
         train(tmp_path, "r", At(3 * BATCH, replace))
     assert list(run_dir.iterdir()) == []
-    assert read_rows(tmp_path / "old" / "metrics.jsonl")[-1]["step"] == 4 * BATCH
+    assert read_rows(tmp_path / "old" / "metrics.jsonl")[-1]["step"] == 5 * BATCH
 
 
 def ordinary_user():

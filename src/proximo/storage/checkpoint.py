@@ -41,7 +41,15 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
         CheckpointError: the disk is full, or the folder cannot be written.
         TypeError: an array has a type that safetensors cannot store.
     """
-    files = encode(step, state, info)
+    return write(folder, step, encode(step, state, info))
+
+
+def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
+    """Write ``files``, which ``checkpoint_format.encode`` has made, as ``save`` does. Another thread may do it while the training goes on.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder cannot be written.
+    """
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
         folder.mkdir(exist_ok=True)  # without parents: a removed run directory is not created again

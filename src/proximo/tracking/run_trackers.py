@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping
 from typing import SupportsFloat, cast
 
@@ -54,6 +55,7 @@ class RunTrackers(Tracker):
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
         self._warned = run.warned
+        self._lock = threading.Lock()  # checkpoints are written in another thread, which flushes first
         # metrics.jsonl comes first, because the others read missed rows from it.
         self._trackers: list[Tracker] = [JsonLines(run.run_dir / METRICS, run.warned)]
         if tensorboard:
@@ -83,12 +85,13 @@ class RunTrackers(Tracker):
         self._each(lambda tracker: tracker.close())
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
-        for tracker in tuple(self._trackers):
-            try:
-                call(tracker)
-            except Exception as error:
-                self._trackers.remove(tracker)
-                self._warned(failure(type(tracker).__name__, error))
+        with self._lock:
+            for tracker in tuple(self._trackers):
+                try:
+                    call(tracker)
+                except Exception as error:
+                    self._trackers.remove(tracker)
+                    self._warned(failure(type(tracker).__name__, error))
 
 
 def _open(name: str, run: TrackedRun) -> Tracker:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
+from proximo.errors import ProximoError
 from proximo.processes.peers import PeerLeftError, current
 from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
@@ -109,7 +110,8 @@ class Training:
         self.callback_calls.state_is_gone()
 
     def close(self) -> None:
-        """Finish the clips that are still being encoded."""
+        """Finish the checkpoint that is still being written, and the clips that are still being encoded."""
+        self.saver.finish()
         if self.clips is not None:
             self.clips.close()
 
@@ -209,6 +211,8 @@ class Training:
     def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
         """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
         seed_run.write_window(step, self.timed_calls)
+        with contextlib.suppress(ProximoError):  # the user has been warned of it; this failure matters more
+            self.saver.finish()
         seed_run.fail(non_finite_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
         if active(self.seed_runs):
             self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
@@ -217,6 +221,7 @@ class Training:
         """Write rows, evaluate, report to callbacks, save and record clips, whatever is due."""
         if not active(self.seed_runs):
             return
+        self.saver.finish()
         boundaries, update = self.boundaries, now.update
         evaluates, saves = (boundaries.is_due(every, update) for every in (boundaries.evaluate_every, boundaries.save_every))
         evaluates = evaluates and self.evaluation.num_episodes(now) > 0
@@ -250,8 +255,11 @@ class Training:
 
     def _finish(self, now: Snapshot) -> None:
         """Save if the training was interrupted, and report the end to the callbacks."""
-        if self._requested is not None and now.update < self.boundaries.total:
+        stopped = self._requested is not None and now.update < self.boundaries.total
+        if stopped:
             self.saver.save(now)
+        self.saver.finish()
+        if stopped:
             self.reporter.stopped(self._stop_message(now.update))
         self.callback_calls.call("on_end", now, [i for i, _ in active(self.seed_runs)])
 

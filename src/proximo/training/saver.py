@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 from proximo.backends import Backend
 from proximo.errors import CheckpointError, ProximoError, RunDirectoryError
+from proximo.threads import in_thread
 from proximo.tracking.reporter import Reporter
 from proximo.training.seed_run import SeedRun, active
 from proximo.training.timed_calls import Snapshot, TimedCalls
@@ -25,6 +27,8 @@ class Saver:
         self.saved_at = -1
         """Updates of the last checkpoint, also of a resumed one; -1 without any."""
         self._saved_evaluations: list[Any] = []
+        self._pending: Future[None] | None = None
+        """The save that another thread writes."""
         self._unwritable_since: float | None = None
         """Time of the first failed attempt to save; None after a successful one."""
 
@@ -33,35 +37,48 @@ class Saver:
         self.saved_at, self._saved_evaluations = update or -1, self._evaluations()
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write the rows that a resumed run could not write, then save each active seed. Does nothing if this state is saved already.
+        """Write the rows that a resumed run could not write, and save each active seed. Does nothing if this state is saved already.
 
-        Raises ``CheckpointError`` if a checkpoint cannot be written, and ``RunDirectoryError`` if a run directory was renamed or
-        removed. The other seeds are saved first.
+        The state is copied now and written in another thread, while the training goes on: a disk needs as long as some updates. ``finish`` waits
+        for it.
+
+        Raises:
+            CheckpointError, RunDirectoryError: as ``finish``, for the save before this one.
         """
+        self.finish()
         if self._is_saved(snapshot):
             return
         for seed_run in self.seed_runs:
             seed_run.write_window(snapshot.step, self.calls)
-        failures: list[ProximoError] = []
-        for index, _ in active(self.seed_runs):
-            try:
-                self._save_with_retries(index, snapshot)
-            except (CheckpointError, RunDirectoryError) as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        self.saved_at, self._saved_evaluations = snapshot.update, self._evaluations()
+        savings = [self._saving(index, snapshot) for index, _ in active(self.seed_runs)]
+        self._pending = in_thread(self._write, [*filter(None, savings)], snapshot.update, self._evaluations())
+
+    def finish(self) -> None:
+        """Wait until what ``save`` has begun is on the disk.
+
+        Raises:
+            CheckpointError: a checkpoint cannot be written. The other seeds are saved.
+            RunDirectoryError: a run directory was renamed or removed. The other seeds are saved.
+        """
+        if self._pending is not None:
+            wait([self._pending])  # if Ctrl-C ends it, the thread is still known
+            pending, self._pending = self._pending, None
+            pending.result()
 
     def save_seed(self, index: int, snapshot: Snapshot) -> None:
-        """Save one seed, as ``save`` does."""
+        """Save one seed, and return when the disk has it. Raises as ``finish`` does."""
+        self.finish()
         self.seed_runs[index].write_window(snapshot.step, self.calls)
-        if not self._is_saved(snapshot):
-            self._save_with_retries(index, snapshot)
+        if not self._is_saved(snapshot) and (saving := self._saving(index, snapshot)):
+            self._with_retries(saving)
 
     def rescue(self, snapshot: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If it fails, warn instead of raising a second error."""
         try:
+            with contextlib.suppress(ProximoError):  # of an earlier state: this one replaces it
+                self.finish()
             self.save(snapshot)
+            self.finish()
         except (ProximoError, OSError) as error:
             if str(error) != str(failure):
                 with contextlib.suppress(OSError):
@@ -75,12 +92,25 @@ class Saver:
     def _evaluations(self) -> list[Any]:
         return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
-    def _save_with_retries(self, index: int, snapshot: Snapshot) -> None:
+    def _saving(self, index: int, snapshot: Snapshot) -> Callable[[], None] | None:
+        return self.seed_runs[index].saving(snapshot.step, self.backend.seed_state(snapshot.state, index))
+
+    def _write(self, savings: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
+        failures: list[ProximoError] = []
+        for saving in savings:
+            try:
+                self._with_retries(saving)
+            except (CheckpointError, RunDirectoryError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        self.saved_at, self._saved_evaluations = update, evaluations
+
+    def _with_retries(self, saving: Callable[[], None]) -> None:
         """Retry for ``RETRY_SECONDS`` if the checkpoint cannot be written, because the disk may be full only briefly."""
-        seed_run, state = self.seed_runs[index], self.backend.seed_state(snapshot.state, index)
         while True:
             try:
-                seed_run.save(snapshot.step, state)
+                saving()
             except CheckpointError as error:
                 if self._unwritable_since is None:
                     self._unwritable_since = time.monotonic()

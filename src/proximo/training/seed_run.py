@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -124,8 +124,9 @@ class SeedRun:
         """Write a row of metrics."""
         self.trackers.write(step, row)
 
-    def save(self, step: int, state: TrainState) -> None:
-        """Save a checkpoint."""
+    def saving(self, step: int, state: TrainState) -> Callable[[], None] | None:
+        """A function that saves a checkpoint; None if the seed saves nothing. Another thread may call it while the training goes on: it has
+        copies of all that it needs."""
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""

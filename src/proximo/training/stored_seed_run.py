@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
+from proximo.storage.checkpoint_format import encode
 from proximo.storage.run_directory import FAILURE, METRICS
 from proximo.storage.run_lock import RunLock, current_path
 from proximo.tracking.json_lines import JsonLines
@@ -99,13 +101,24 @@ class StoredSeedRun(SeedRun):
         else:
             self._unwritten.append((step, row))
 
-    def save(self, step: int, state: TrainState) -> None:
-        """Save a checkpoint, mark the best one and remove old ones.
+    def saving(self, step: int, state: TrainState) -> Callable[[], None] | None:
+        """A function that saves a checkpoint, marks the best one and removes old ones.
 
-        Raises:
-            CheckpointError: the checkpoint cannot be written.
-            RunDirectoryError: the run directory was renamed (the checkpoint is saved in the renamed one) or removed.
+        It raises ``CheckpointError`` if the checkpoint cannot be written, and ``RunDirectoryError`` if the run directory was renamed (the
+        checkpoint is saved in the renamed one) or removed.
         """
+        info = {
+            "best": self.best,
+            "evaluation": self.last_evaluation,
+            "evaluation_steps": self.evaluation_steps,
+            "total_steps": self.config.ppo.total_steps,
+        }
+        if self.callbacks.objects:
+            info["callbacks"] = self.callbacks.state()
+        best = int(self.best["step"]) if self.best else None
+        return functools.partial(self._save, step, encode(step, state, info), best)
+
+    def _save(self, step: int, files: dict[str, bytes], best: int | None) -> None:
         current_dir = self.current_dir
         if current_dir is None:
             raise RunDirectoryError(
@@ -119,17 +132,8 @@ class StoredSeedRun(SeedRun):
             while self._unwritten:
                 lines.write(*self._unwritten.pop(0))
             lines.flush()
-        info = {
-            "best": self.best,
-            "evaluation": self.last_evaluation,
-            "evaluation_steps": self.evaluation_steps,
-            "total_steps": self.config.ppo.total_steps,
-        }
-        if self.callbacks.objects:
-            info["callbacks"] = self.callbacks.state()
         checkpoints = current_dir / "checkpoints"
-        checkpoint.save(checkpoints, step, state, info)
-        best = int(self.best["step"]) if self.best else None
+        checkpoint.write(checkpoints, step, files)
         try:
             if best == step:
                 retention.mark_best(current_dir, step)
@@ -163,8 +167,8 @@ class FollowingSeedRun(StoredSeedRun):
     def write(self, step: int, row: dict[str, float]) -> None:
         """Do nothing."""
 
-    def save(self, step: int, state: TrainState) -> None:
-        """Do nothing."""
+    def saving(self, step: int, state: TrainState) -> None:
+        """Nothing is saved."""
 
 
 @contextlib.contextmanager
